@@ -1,0 +1,54 @@
+"""The preset files beside this module, and the hook that lets the host find them by name."""
+
+from __future__ import annotations
+
+import difflib
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+PREFIX = "ext_"
+
+
+def available() -> dict[str, Path]:
+    """Preset names and their JSON files."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob(f"{PREFIX}*.json"))}
+
+
+def resolve(name: str) -> str:
+    """Path of a preset's JSON file; anything that does not start with ``ext_`` is returned as it is.
+
+    Raises:
+        SwiftGrpoExtError: A name that starts with ``ext_`` but is no preset.
+    """
+    if not name.startswith(PREFIX):
+        return name
+    presets = available()
+    if name not in presets:
+        nearest = difflib.get_close_matches(name, presets, n=1, cutoff=0.0)[0]
+        raise SwiftGrpoExtError(
+            f"unknown DeepSpeed preset {name!r}, did you mean {nearest!r}?",
+            where=f"--deepspeed {name}",
+            mend=f"presets: {', '.join(presets)}",
+        )
+    return str(presets[name])
+
+
+def hook_into_host() -> None:
+    """Resolve preset names before the host's hard-coded table sees them."""
+    from swift.arguments.sft_args import SftArguments
+
+    host_init = SftArguments._init_deepspeed
+    if getattr(host_init, "_swift_grpo_ext", False):
+        return
+
+    @wraps(host_init)
+    def _init_deepspeed(self: Any) -> None:
+        if isinstance(self.deepspeed, str):
+            self.deepspeed = resolve(self.deepspeed)
+        host_init(self)
+
+    _init_deepspeed._swift_grpo_ext = True  # type: ignore[attr-defined]
+    SftArguments._init_deepspeed = _init_deepspeed

@@ -1,0 +1,42 @@
+"""``swift-grpo-ext env``: the versions that matter, and whether they fit together."""
+
+from __future__ import annotations
+
+import platform
+
+from rich.console import Console
+from rich.table import Table
+
+from swift_grpo_ext.settings import load_settings
+from swift_grpo_ext.version import __version__
+from swift_grpo_ext.versions import package_facts
+
+
+def print_environment(console: Console | None = None) -> bool:
+    """Print the table and the verdict.
+
+    Returns:
+        True if every required package is installed, in range, and fits the others.
+
+    Raises:
+        SettingsError: A ``SWIFT_GRPO_EXT_*`` variable is unknown or out of range.
+    """
+    console = console or Console()
+    settings = load_settings()
+    facts = package_facts()
+    table = Table(title=f"swift-grpo-ext {__version__}, Python {platform.python_version()}")
+    for heading in ("package", "installed", "supported", "for"):
+        table.add_column(heading, overflow="fold")
+    for fact in facts:
+        colour = "red" if fact.problem else ""
+        table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
+    console.print(table)
+    for name, value in settings.model_dump(exclude_defaults=True).items():
+        console.print(f"setting {name} = {value}")
+    problems = [fact for fact in facts if fact.problem]
+    for fact in problems:
+        console.print(f"[red]{fact.problem}[/red] -> {fact.mend}", soft_wrap=True, highlight=False)
+    console.print(
+        "These versions do not fit together." if problems else "These versions fit together.", style="bold"
+    )
+    return not problems

@@ -1,0 +1,60 @@
+"""Every error that this package raises on purpose.
+
+One message is one line: what is wrong, where, and what mends it.
+"""
+
+from __future__ import annotations
+
+
+class SwiftGrpoExtError(Exception):
+    """Base of the package's errors.
+
+    Args:
+        what: The fault in one clause.
+        where: The row, file, flag or version it was found in.
+        mend: What the user changes to get past it.
+    """
+
+    def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.mend = mend
+        place = f" [{where}]" if where else ""
+        cure = f" -> {mend}" if mend else ""
+        super().__init__(f"swift-grpo-ext: {what}{place}{cure}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the keyword arguments across process boundaries (pools, ranks, workers)."""
+        return _rebuild, (type(self), self.what, self.where, self.mend)
+
+
+def _rebuild(cls: type[SwiftGrpoExtError], what: str, where: str, mend: str) -> SwiftGrpoExtError:
+    return cls(what, where=where, mend=mend)
+
+
+class SettingsError(SwiftGrpoExtError):
+    """A ``SWIFT_GRPO_EXT_*`` variable is unknown or out of range."""
+
+
+class EnvironmentMismatchError(SwiftGrpoExtError):
+    """Installed packages are missing, out of range, or do not fit together."""
+
+
+class UnknownPartError(SwiftGrpoExtError):
+    """A part name that the package does not have."""
+
+
+class DatasetRowError(SwiftGrpoExtError):
+    """A dataset row that cannot be trained on."""
+
+
+class RewardError(SwiftGrpoExtError):
+    """A reward function broke its contract."""
+
+
+class MissingExtraError(SwiftGrpoExtError):
+    """An optional dependency is needed but not installed."""
+
+
+class RefusedError(SwiftGrpoExtError):
+    """A run that is known to crash, hang or learn nothing, stopped before it starts."""

@@ -1,0 +1,1 @@
+"""Pure tensor functions over groups of completions. Nothing here imports ms-swift."""

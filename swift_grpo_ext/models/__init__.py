@@ -1,0 +1,10 @@
+"""Model families: one file each, with model meta, template, architecture and vision facts."""
+
+from __future__ import annotations
+
+
+def register() -> list[str]:
+    """Register templates and models, replacing the host's of the same name."""
+    from swift_grpo_ext.models import qwen2_5_vl
+
+    return [*qwen2_5_vl.register()]

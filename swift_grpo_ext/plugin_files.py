@@ -1,0 +1,34 @@
+"""Where the files for ``--external_plugins`` lie: beside the package in a checkout, inside it in a wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.registration import check_part_names
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def plugin_file(part: str = "all") -> Path:
+    """Absolute path of a part's plugin file.
+
+    The files of single parts carry the prefix ``ext_``: the host puts their folder first on ``sys.path``,
+    where a plain ``rewards.py`` would shadow a user's own module.
+
+    Raises:
+        UnknownPartError: No such part.
+        SwiftGrpoExtError: The installation lacks the file.
+    """
+    if part != "all":
+        check_part_names([part])
+    name = "all.py" if part == "all" else f"ext_{part}.py"
+    folders = (_PACKAGE / "plugins", _PACKAGE.parent / "plugins")
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    raise SwiftGrpoExtError(
+        f"plugin file {name} is missing",
+        where=", ".join(map(str, folders)),
+        mend="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
+    )

@@ -1,0 +1,70 @@
+"""Every switch of the package, in one typed class, read from ``SWIFT_GRPO_EXT_*``.
+
+The host takes no new command line flags from a plugin, so environment variables are the way in, as
+for the host's own templates (``MAX_PIXELS`` and the like).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from swift_grpo_ext.errors import SettingsError
+
+PREFIX = "SWIFT_GRPO_EXT_"
+
+
+class Settings(BaseSettings):
+    """The package's switches. Each field is read from ``SWIFT_GRPO_EXT_<FIELD>``."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    disable: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Parts to leave out, separated by commas: templates, trainer, rewards ..."
+    )
+    strict: bool = Field(
+        default=False, description="A patch that cannot be applied is an error, not a warning."
+    )
+    quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
+
+    @field_validator("disable", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
+def load_settings() -> Settings:
+    """Read and check the settings of this process's environment.
+
+    Raises:
+        SettingsError: A ``SWIFT_GRPO_EXT_*`` variable that no setting knows (the nearest name is given),
+            or a value out of its range.
+    """
+    known = {PREFIX + field.upper() for field in Settings.model_fields}
+    for name in os.environ:
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
+            raise SettingsError("unknown setting", where=name, mend=f"did you mean {nearest[0]}?")
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        raise SettingsError(
+            f"{first['msg']} (got {first['input']!r})",
+            where=PREFIX + field.upper(),
+            mend=Settings.model_fields[field].description or "",
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def current_settings() -> Settings:
+    """The settings of this process, read once."""
+    return load_settings()

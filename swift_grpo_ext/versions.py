@@ -1,0 +1,109 @@
+"""Which releases the package supports, and whether those installed fit together.
+
+Reads package metadata only: nothing is imported, so a broken installation can still be described.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from swift_grpo_ext.errors import EnvironmentMismatchError
+
+HOST = "ms-swift"
+HOST_RANGE = ">=4.5,<4.7"
+
+# Range that each package must lie in, and why. An empty range: any release will do.
+REQUIRED: dict[str, tuple[str, str]] = {
+    HOST: (HOST_RANGE, "the host; the names that this package hooks into were checked in these releases"),
+    "torch": (">=2.6", "tensors"),
+    "torchvision": ("", "image processing; its release must be the one made for the installed torch"),
+    "transformers": (">=4.57,<5.20", "models; the upper end is ms-swift's own"),
+    "trl": (">=0.26,<1.0", "base class of the host's GRPO trainer"),
+    "peft": (">=0.17,<0.21", "LoRA"),
+    "accelerate": (">=1.8", "devices and ranks"),
+    "qwen-vl-utils": (">=0.0.14", "image resizing of the Qwen templates"),
+    "msgspec": (">=0.18", "imported by ms-swift's GRPO code, which does not declare it"),
+    "math-verify": (">=0.8", "math rewards"),
+}
+OPTIONAL: dict[str, tuple[str, str]] = {
+    "deepspeed": (">=0.18.9", "ZeRO; from 0.19.2 on without the defects that compat heals or refuses"),
+    "vllm": (">=0.11", "fast rollouts on a GPU"),
+    "flash-attn": ("", "variable-length attention on a GPU"),
+    "liger-kernel": ("", "fused losses on a GPU"),
+}
+
+
+@dataclass(frozen=True)
+class PackageFact:
+    """One installed (or missing) package held against its range."""
+
+    name: str
+    installed: str | None
+    supported: str
+    purpose: str
+    problem: str = ""
+    mend: str = ""
+
+
+def installed_version(name: str) -> str | None:
+    """Version of an installed distribution, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def package_facts() -> list[PackageFact]:
+    """Every package that matters, required ones first, each with its problem and mend if it has one."""
+    facts = [_hold_against(name, *REQUIRED[name], required=True) for name in REQUIRED]
+    return facts + [_hold_against(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
+
+
+def require(*names: str) -> None:
+    """Raise unless each named package is installed, in range, and fits the others.
+
+    Raises:
+        EnvironmentMismatchError: Names the package, the release found and the command that mends it.
+    """
+    for name in names:
+        supported, purpose = REQUIRED.get(name) or OPTIONAL[name]
+        fact = _hold_against(name, supported, purpose, required=True)
+        if fact.problem:
+            raise EnvironmentMismatchError(fact.problem, where=f"needed for {purpose}", mend=fact.mend)
+
+
+def _hold_against(name: str, supported: str, purpose: str, *, required: bool) -> PackageFact:
+    found = installed_version(name)
+    problem = mend = ""
+    if found is None:
+        if required:
+            problem = f"{name} is not installed"
+            mend = f'{sys.executable} -m pip install "{name}{supported}"'
+    elif not SpecifierSet(supported).contains(found, prereleases=True):
+        problem = f"{name} {found} is outside {supported}"
+        mend = f'{sys.executable} -m pip install "{name}{supported}"'
+    elif name == "torchvision":
+        problem, mend = _torchvision_problem(found)
+    return PackageFact(name, found, supported, purpose, problem, mend)
+
+
+def _torchvision_problem(found: str) -> tuple[str, str]:
+    """torchvision pins one torch; with another, its operators fail to load and the error names neither.
+
+    The failure shows up as ``operator torchvision::nms does not exist`` and, through transformers' lazy
+    imports, as ``Could not import module 'BloomPreTrainedModel'``.
+    """
+    torch_version = installed_version("torch")
+    pins = [Requirement(line) for line in metadata.requires("torchvision") or []]
+    wanted = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())
+    if torch_version is None or wanted.contains(torch_version, prereleases=True):
+        return "", ""
+    return (
+        f"torchvision {found} was built for torch{wanted}, but torch {torch_version} is installed",
+        f'{sys.executable} -m pip install --upgrade "torch=={torch_version}" torchvision',
+    )
