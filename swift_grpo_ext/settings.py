@@ -28,7 +28,7 @@ class Settings(BaseSettings):
         default=(), description="Parts to leave out, separated by commas: templates, trainer, rewards ..."
     )
     strict: bool = Field(
-        default=False, description="A patch that cannot be applied is an error, not a warning."
+        default=False, description="A patch that cannot apply is an error, not a warning."
     )
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
