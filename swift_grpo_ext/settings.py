@@ -27,9 +27,7 @@ class Settings(BaseSettings):
     disable: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Parts to leave out, separated by commas: templates, trainer, rewards ..."
     )
-    strict: bool = Field(
-        default=False, description="A patch that cannot apply is an error, not a warning."
-    )
+    strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
     @field_validator("disable", mode="before")

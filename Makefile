@@ -1,0 +1,44 @@
+# Every target shares one virtual environment, made on first use from the exact tested set.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help install test lint types unit test-slow format clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
+
+install: $(READY)  ## make .venv with the tested set and this package (editable)
+
+$(READY): pyproject.toml constraints/tested.txt
+	@echo "installing the tested set into $(VENV) (about 4 minutes, 7 GB) ..."
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"
+	touch $@
+
+test: lint types unit  ## the gate: lint, types, unit and end-to-end tests on the CPU
+
+lint: $(READY)  ## ruff: lint and format check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy
+	$(BIN)/mypy
+
+unit: $(READY)  ## pytest, two workers
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup --durations 15
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+format: $(READY)  ## ruff: fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) output dist build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,41 @@
+import subprocess
+import sys
+
+
+def command(*arguments, **variables):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "swift_grpo_ext.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **variables},
+    )
+
+
+def test_path_prints_one_existing_file():
+    result = command("path")
+    assert result.returncode == 0
+    assert result.stdout.strip().endswith("plugins/all.py")
+    assert command("path", "rewards").stdout.strip().endswith("plugins/ext_rewards.py")
+
+
+def test_path_of_an_unknown_part_exits_2_with_one_line():
+    result = command("path", "rewrds")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "did you mean 'rewards'" in result.stderr
+
+
+def test_env_says_whether_the_versions_fit():
+    result = command("env")
+    assert result.returncode == 0, result.stdout
+    assert "ms-swift" in result.stdout
+    assert "These versions fit together." in result.stdout
+
+
+def test_env_with_an_unknown_setting_exits_2():
+    result = command("env", SWIFT_GRPO_EXT_DISABEL="trainer")
+    assert result.returncode == 2
+    assert "did you mean SWIFT_GRPO_EXT_DISABLE?" in result.stderr

@@ -1,0 +1,33 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import PARTS
+from swift_grpo_ext.errors import UnknownPartError
+from swift_grpo_ext.plugin_files import plugin_file
+
+FILES = [plugin_file(part) for part in ("all", *PARTS)]
+
+
+def test_every_part_has_its_file_in_one_folder():
+    assert len({path.parent for path in FILES}) == 1
+    assert {path.name for path in FILES} == {path.name for path in FILES[0].parent.glob("*.py")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_file_shadows_a_module(path):
+    # The host puts this folder first on sys.path.
+    assert path.stem not in sys.stdlib_module_names
+    assert importlib.util.find_spec(path.stem) is None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files_are_a_few_lines(path):
+    assert len(Path(path).read_text().splitlines()) <= 15
+
+
+def test_unknown_part_names_the_nearest():
+    with pytest.raises(UnknownPartError, match="did you mean 'templates'"):
+        plugin_file("template")

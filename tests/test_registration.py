@@ -1,0 +1,109 @@
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from swift_grpo_ext import PARTS, registration, versions
+from swift_grpo_ext.errors import EnvironmentMismatchError, UnknownPartError
+from swift_grpo_ext.settings import current_settings
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process in which no part was registered yet, and whose rooms only note that they were called."""
+    called = []
+
+    class Room:
+        def __init__(self, module):
+            self.module = module
+
+        def register(self):
+            called.append(self.module)
+            return [f"name-of-{self.module}"]
+
+    monkeypatch.setattr(registration, "_registered", {})
+    monkeypatch.setattr(registration, "import_module", Room)
+    current_settings.cache_clear()
+    yield called
+    current_settings.cache_clear()
+
+
+def test_registers_every_part_once_and_prints_one_line(fresh, capsys):
+    assert list(registration.register()) == list(PARTS)
+    registration.register()
+    assert fresh == [part.module for part in PARTS.values()]
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "ms-swift" in line
+    assert all(name in line for name in PARTS)
+
+
+def test_a_second_plugin_adds_only_what_is_missing(fresh, capsys):
+    registration.register(["rewards"])
+    registration.register(["rewards", "trainer"])
+    assert fresh == ["swift_grpo_ext.rewards", "swift_grpo_ext.trainer"]
+
+
+def test_disabled_parts_stay_out(fresh, monkeypatch, capsys):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_DISABLE", "trainer,presets")
+    assert set(registration.register()) == set(PARTS) - {"trainer", "presets"}
+    assert "off: trainer, presets" in capsys.readouterr().err
+
+
+def test_unknown_parts_are_named(fresh, monkeypatch):
+    with pytest.raises(UnknownPartError, match="'rewrds', did you mean 'rewards'"):
+        registration.register(["rewrds"])
+    monkeypatch.setenv("SWIFT_GRPO_EXT_DISABLE", "trainr")
+    current_settings.cache_clear()
+    with pytest.raises(UnknownPartError, match="'trainr', did you mean 'trainer'"):
+        registration.register()
+    assert fresh == []
+
+
+def test_wrong_host_is_refused_with_reason_and_mend(fresh, monkeypatch):
+    real = versions.installed_version
+    monkeypatch.setattr(
+        versions, "installed_version", lambda name: "3.9.0" if name == "ms-swift" else real(name)
+    )
+    with pytest.raises(EnvironmentMismatchError) as raised:
+        registration.register()
+    message = str(raised.value)
+    assert "ms-swift 3.9.0 is outside >=4.5,<4.7" in message
+    assert "refused parts compat, templates, trainer" in message
+    assert 'pip install "ms-swift>=4.5,<4.7"' in message
+    assert "\n" not in message
+    assert fresh == []
+
+
+def test_only_the_parts_that_need_a_missing_package_are_refused(fresh, monkeypatch):
+    real = versions.installed_version
+    monkeypatch.setattr(versions, "installed_version", lambda name: None if name == "msgspec" else real(name))
+    with pytest.raises(
+        EnvironmentMismatchError, match="refused parts trainer: msgspec is not installed"
+    ) as raised:
+        registration.register()
+    assert "SWIFT_GRPO_EXT_DISABLE=trainer" in str(raised.value)
+    assert set(registration._registered) == set(PARTS) - {"trainer"}
+
+
+def test_torchvision_built_for_another_torch_is_named(monkeypatch):
+    real = versions.installed_version
+    monkeypatch.setattr(
+        versions, "installed_version", lambda name: "2.6.0" if name == "torch" else real(name)
+    )
+    with pytest.raises(
+        EnvironmentMismatchError, match=r"torchvision .* was built for torch==.*torch 2\.6\.0"
+    ):
+        versions.require("torchvision")
+
+
+def test_import_alone_is_light_and_registers_nothing():
+    code = """
+        import sys, swift_grpo_ext, swift_grpo_ext.cli
+        from swift_grpo_ext import registration
+        heavy = {"torch", "transformers", "swift", "numpy", "deepspeed", "vllm"} & set(sys.modules)
+        assert not heavy, heavy
+        assert registration._registered == {}
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
