@@ -1,0 +1,205 @@
+"""What the rest of the package may know about a vision-language family, as data.
+
+The trainer, the placeholder guard and preflight read these descriptors, so nothing outside ``models/``
+tests for the name of a family. Needs neither torch nor the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from swift_grpo_ext.errors import RefusedError
+
+Frame = Literal["pixel_resized", "pixel_original", "norm1", "norm1000"]
+CapabilityName = Literal[
+    "padding_free",
+    "packing",
+    "sequence_parallel",
+    "vllm",
+    "shared_prefix",
+    "vision_once",
+    "mixed_rows_zero3",
+    "video",
+]
+
+
+@dataclass(frozen=True)
+class Supported:
+    """The family can do it.
+
+    Attributes:
+        needs: A condition that the run must meet, in words; empty if there is none.
+    """
+
+    needs: str = ""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """The family cannot do it.
+
+    Attributes:
+        reason: One clause, fit for an error message.
+    """
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Capability = Supported | Unsupported
+
+
+@dataclass(frozen=True)
+class VisionFacts:
+    """One family of vision-language models.
+
+    Module paths are relative to the ``*ForConditionalGeneration`` module, without a PEFT prefix.
+
+    Attributes:
+        family: ``model_type`` in the checkpoint's config.json.
+        architecture: Class name in the checkpoint's config.json.
+        host_model_type: Name for the host's ``--model_type``.
+        host_template: Name for the host's ``--template``.
+        image_token_id: Token whose embedding is replaced by image features; one token per feature.
+        video_token_id: The same for videos; None where a video is a list of images.
+        indicator_token_ids: Tokens that stand around or between the features of an image.
+        vision_tower: Modules that ``--freeze_vit`` freezes.
+        aligner: Modules that ``--freeze_aligner`` freezes, between tower and language model.
+        language_model: Modules that ``--freeze_llm`` freezes.
+        frame: Coordinate frame in which the model writes boxes and points.
+        capabilities: For every name of `CapabilityName`, whether it works and if not, why.
+    """
+
+    family: str
+    architecture: str
+    host_model_type: str
+    host_template: str
+    image_token_id: int
+    video_token_id: int | None
+    indicator_token_ids: tuple[int, ...]
+    vision_tower: tuple[str, ...]
+    aligner: tuple[str, ...]
+    language_model: tuple[str, ...]
+    frame: Frame
+    capabilities: Mapping[CapabilityName, Capability]
+
+    @property
+    def placeholder_token_ids(self) -> tuple[int, ...]:
+        """Ids whose embeddings are replaced by features of the vision tower."""
+        ids = (self.image_token_id, self.video_token_id)
+        return tuple(token_id for token_id in ids if token_id is not None)
+
+    @property
+    def forbidden_token_ids(self) -> tuple[int, ...]:
+        """Ids that a model must never write: placeholders and indicators (DEFECTS C3)."""
+        return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
+
+    def require(self, capability: CapabilityName) -> None:
+        """Raise if the family lacks a capability.
+
+        Raises:
+            RefusedError: Names the family, the capability and the reason.
+        """
+        answer = self.capabilities[capability]
+        if isinstance(answer, Unsupported):
+            raise RefusedError(f"{self.family} does not support {capability}: {answer.reason}")
+
+
+_FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
+
+QWEN2_5_VL = VisionFacts(
+    family="qwen2_5_vl",
+    architecture="Qwen2_5_VLForConditionalGeneration",
+    host_model_type="qwen2_5_vl",
+    host_template="qwen2_5_vl",
+    image_token_id=151655,  # <|image_pad|>
+    video_token_id=151656,  # <|video_pad|>
+    indicator_token_ids=(151652, 151653),  # <|vision_start|> <|vision_end|>
+    vision_tower=("model.visual",),
+    aligner=("model.visual.merger",),
+    language_model=("model.language_model", "lm_head"),
+    frame="pixel_resized",
+    capabilities={
+        "padding_free": Supported(_FLASH),
+        "packing": Supported(_FLASH),
+        "sequence_parallel": Supported("flash attention"),
+        "vllm": Supported(),
+        "shared_prefix": Supported(),
+        "vision_once": Supported("a frozen tower without adapters"),
+        "mixed_rows_zero3": Supported(),
+        "video": Supported(),
+    },
+)
+
+OVIS2 = VisionFacts(
+    family="ovis2",
+    architecture="Ovis2ForConditionalGeneration",
+    host_model_type="ovis2_hf",
+    host_template="ovis2_hf",
+    image_token_id=151665,  # <IMG_ATOM>
+    video_token_id=None,
+    indicator_token_ids=(151666, 151667, 151668, 151669, 151670),  # <IMG_START|GRID|COL|ROW|END>
+    vision_tower=("model.vision_tower",),
+    aligner=("model.visual_embeddings_table",),
+    language_model=("model.language_model", "lm_head"),
+    frame="norm1000",
+    capabilities={
+        "padding_free": Supported(_FLASH),
+        "packing": Supported(_FLASH),
+        "sequence_parallel": Supported("flash attention"),
+        "vllm": Unsupported("vLLM serves only the remote-code class Ovis, not Ovis2ForConditionalGeneration"),
+        "shared_prefix": Supported(),
+        "vision_once": Supported("a frozen tower and visual table without adapters"),
+        "mixed_rows_zero3": Supported(),
+        "video": Supported("frames; each becomes one image"),
+    },
+)
+
+FAMILIES: dict[str, VisionFacts] = {facts.family: facts for facts in (QWEN2_5_VL, OVIS2)}
+
+
+def facts_for(config_or_model_type: Any) -> VisionFacts | None:
+    """Facts of a model, with its own token ids where a config is given.
+
+    Args:
+        config_or_model_type: A transformers config (or one that holds it as ``.config``), or a name:
+            ``model_type`` of config.json, the host's ``--model_type`` or an architecture. For a name the
+            ids are those of the published vocabularies.
+
+    Returns:
+        The facts, or None for a family that this package does not describe.
+    """
+    if isinstance(config_or_model_type, str):
+        return _by_name(config_or_model_type)
+    config = config_or_model_type
+    if not hasattr(config, "model_type") and hasattr(config, "config"):
+        config = config.config
+    facts = FAMILIES.get(getattr(config, "model_type", ""))
+    return _with_ids_of(facts, config) if facts else None
+
+
+def _by_name(name: str) -> VisionFacts | None:
+    for facts in FAMILIES.values():
+        if name in (facts.family, facts.host_model_type, facts.architecture):
+            return facts
+    return None
+
+
+def _with_ids_of(facts: VisionFacts, config: Any) -> VisionFacts:
+    if facts.family == "ovis2":
+        indicators = tuple(config.visual_indicator_token_ids)
+    else:
+        indicators = (config.vision_start_token_id, config.vision_end_token_id)
+    return replace(
+        facts,
+        image_token_id=config.image_token_id,
+        video_token_id=getattr(config, "video_token_id", None),
+        indicator_token_ids=indicators,
+    )

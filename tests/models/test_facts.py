@@ -1,0 +1,70 @@
+import subprocess
+import sys
+
+import pytest
+from transformers import Ovis2Config, Qwen2_5_VLConfig
+
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.models.facts import FAMILIES, CapabilityName, Supported, Unsupported, facts_for
+
+
+def test_every_family_answers_for_every_capability():
+    for facts in FAMILIES.values():
+        assert set(facts.capabilities) == set(CapabilityName.__args__)
+        for answer in facts.capabilities.values():
+            assert isinstance(answer, Supported) or answer.reason
+
+
+def test_published_defaults_are_those_of_the_configs():
+    for name, config in {"qwen2_5_vl": Qwen2_5_VLConfig(), "ovis2": Ovis2Config()}.items():
+        assert facts_for(config) == facts_for(name) == FAMILIES[name]
+
+
+def test_ids_come_from_the_config():
+    ovis = facts_for(Ovis2Config(image_token_id=7, visual_indicator_token_ids=[8, 9, 10, 11, 12]))
+    assert ovis.placeholder_token_ids == (7,)
+    assert ovis.forbidden_token_ids == (7, 8, 9, 10, 11, 12)
+    qwen = facts_for(
+        Qwen2_5_VLConfig(image_token_id=3, video_token_id=4, vision_start_token_id=5, vision_end_token_id=6)
+    )
+    assert qwen.placeholder_token_ids == (3, 4)
+    assert qwen.forbidden_token_ids == (3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("name", ["ovis2", "ovis2_hf", "Ovis2ForConditionalGeneration"])
+def test_names(name):
+    assert facts_for(name).family == "ovis2"
+
+
+def test_unknown_family_is_none():
+    assert facts_for("llama") is None
+
+
+def test_require_names_family_and_reason():
+    facts = facts_for("ovis2")
+    facts.require("shared_prefix")
+    assert isinstance(facts.capabilities["vllm"], Unsupported)
+    with pytest.raises(RefusedError, match="ovis2 does not support vllm"):
+        facts.require("vllm")
+
+
+def test_module_paths_exist_in_the_installed_transformers():
+    import torch
+    from transformers import Ovis2ForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+
+    classes = {"ovis2": Ovis2ForConditionalGeneration, "qwen2_5_vl": Qwen2_5_VLForConditionalGeneration}
+    configs = {"ovis2": Ovis2Config(), "qwen2_5_vl": Qwen2_5_VLConfig()}
+    for name, facts in FAMILIES.items():
+        with torch.device("meta"):
+            model = classes[name](configs[name])
+        assert type(model).__name__ == facts.architecture
+        for path in (*facts.vision_tower, *facts.aligner, *facts.language_model):
+            model.get_submodule(path)
+
+
+def test_importing_needs_neither_host_nor_torch():
+    code = (
+        "import sys; import swift_grpo_ext.models.facts;"
+        "sys.exit(bool({'swift', 'torch', 'transformers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
