@@ -27,10 +27,13 @@ class Settings(BaseSettings):
     disable: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Parts to leave out, separated by commas: templates, trainer, rewards ..."
     )
+    disable_patches: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Patches of the part compat to leave out, by id: A3-zero3-trace ..."
+    )
     strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
-    @field_validator("disable", mode="before")
+    @field_validator("disable", "disable_patches", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):

@@ -1,8 +1,11 @@
-"""Defects of the host or its stack, one file each."""
+"""Defects of the host or its stack: one file each, with probe, fix, upstream link and removal rule."""
 
 from __future__ import annotations
 
 
 def register() -> list[str]:
-    """Apply the patches that this environment needs. So far there are none."""
-    return []
+    """Apply the patches that this environment needs and return their names."""
+    from swift_grpo_ext.compat.registry import apply_all
+    from swift_grpo_ext.settings import current_settings
+
+    return apply_all(current_settings().disable_patches)

@@ -31,6 +31,7 @@ def print_environment(console: Console | None = None) -> bool:
         colour = "red" if fact.problem else ""
         table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
     console.print(table)
+    console.print(_patch_table(settings.disable_patches))
     for name, value in settings.model_dump(exclude_defaults=True).items():
         console.print(f"setting {name} = {value}")
     problems = [fact for fact in facts if fact.problem]
@@ -40,3 +41,17 @@ def print_environment(console: Console | None = None) -> bool:
         "These versions do not fit together." if problems else "These versions fit together.", style="bold"
     )
     return not problems
+
+
+def _patch_table(disabled: tuple[str, ...]) -> Table:
+    """What becomes of each patch here; the packages that patches wait for are imported to find out."""
+    from swift_grpo_ext.compat.registry import apply_all, import_what_is_awaited, outcomes
+
+    apply_all(disabled)
+    import_what_is_awaited()
+    table = Table(title="patches")
+    for heading in ("patch", "state", "why"):
+        table.add_column(heading, overflow="fold")
+    for outcome in outcomes():
+        table.add_row(outcome.patch.id, outcome.state.value, outcome.reason)
+    return table

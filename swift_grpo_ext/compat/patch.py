@@ -1,0 +1,137 @@
+"""What a patch is, how it is put on, and how it is taken off again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from swift_grpo_ext.versions import installed_version
+
+_ABSENT = object()
+
+
+class State(str, Enum):
+    """What became of a patch in this process."""
+
+    APPLIED = "applied"
+    WAITING = "waiting"  # its target is not imported yet; it is applied when it is
+    NOT_NEEDED = "not needed"
+    REFUSED = "refused"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One defect of the host or its stack, and its cure.
+
+    Attributes:
+        id: Name in ``SWIFT_GRPO_EXT_DISABLE_PATCHES``, starting with the defect's id.
+        breaks: What goes wrong without the patch, in one sentence.
+        target: What is replaced, as ``package.module:Class.method`` or ``package.module:function``.
+        fingerprint: The target's `signature_of` in the releases that the patch was written for. Any other
+            signature is a drift: the patch refuses to touch it.
+        affected: Releases that have the defect, by distribution. All must match; a distribution that is not
+            installed has no defects.
+        probe: True if the defect shows in this environment. Runs once, in milliseconds, without a device.
+        fix: Takes the original and returns its replacement.
+        upstream: Link to the report or the fix.
+        remove_when: The rule by which the patch can go.
+        after: The module whose import must have ended before the target is touched: its top-level package
+            unless told.
+    """
+
+    id: str
+    breaks: str
+    target: str
+    fingerprint: str
+    affected: Mapping[str, str]
+    probe: Callable[[], bool]
+    fix: Callable[[Callable[..., Any]], Callable[..., Any]]
+    upstream: str
+    remove_when: str
+    after: str = ""
+
+    @property
+    def waits_for(self) -> str:
+        """Module that must be imported before the patch can be applied."""
+        return self.after or self.target.partition(".")[0]
+
+    def unaffected_by(self) -> str:
+        """Why the installed releases do not have the defect; empty if they have it."""
+        for name, releases in self.affected.items():
+            found = installed_version(name)
+            if found is None:
+                return f"{name} is not installed"
+            if not SpecifierSet(releases).contains(found, prereleases=True):
+                return f"{name} {found} is outside {releases}"
+        return ""
+
+
+def signature_of(function: Callable[..., Any]) -> str:
+    """Parameter names in order: ``*`` and ``**`` for variadics, ``/`` and ``|`` end the positional-only
+    and begin the keyword-only ones, ``=`` follows a name with a default.
+
+    Annotations and default values are left out: releases change them without changing what a wrapper sees.
+    """
+    names = []
+    kinds = inspect.Parameter
+    previous = None
+    for parameter in inspect.signature(function).parameters.values():
+        if previous is kinds.POSITIONAL_ONLY and parameter.kind is not previous:
+            names.append("/")
+        if parameter.kind is kinds.KEYWORD_ONLY and previous not in (kinds.VAR_POSITIONAL, parameter.kind):
+            names.append("|")
+        stars = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        names.append(stars + parameter.name + ("" if parameter.default is kinds.empty else "="))
+        previous = parameter.kind
+    return ", ".join(names)
+
+
+@dataclass
+class Target:
+    """The place that a dotted path names: an attribute of a module or of a class."""
+
+    path: str
+    _before: Any = field(default=_ABSENT, repr=False)
+
+    @cached_property
+    def owner(self) -> Any:
+        """Module or class that the attribute is looked up on.
+
+        Raises:
+            ImportError, AttributeError: The path leads nowhere.
+        """
+        module, _, qualified = self.path.partition(":")
+        owner: Any = import_module(module)
+        for name in qualified.split(".")[:-1]:
+            owner = getattr(owner, name)
+        return owner
+
+    @property
+    def name(self) -> str:
+        """Name of the attribute."""
+        return self.path.rpartition(":")[2].rpartition(".")[2]
+
+    def get(self) -> Any:
+        """The attribute as a call sees it."""
+        return getattr(self.owner, self.name)
+
+    def replace(self, new: Any) -> None:
+        """Put `new` in place, as a static or class method where the old one was such."""
+        self._before = vars(self.owner).get(self.name, _ABSENT)
+        kind = type(inspect.getattr_static(self.owner, self.name))
+        setattr(self.owner, self.name, kind(new) if kind in (staticmethod, classmethod) else new)
+
+    def restore(self) -> None:
+        """Put back the very object that was there."""
+        if self._before is _ABSENT:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self._before)

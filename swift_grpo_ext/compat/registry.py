@@ -1,0 +1,153 @@
+"""Which patches there are, what became of each in this process, and their report."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+from swift_grpo_ext.compat.imports import when_imported
+from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
+from swift_grpo_ext.errors import RefusedError, SettingsError
+from swift_grpo_ext.settings import current_settings
+
+REPORT = "compat.json"
+
+# One module each, with a `PATCH`. They import nothing heavy at the top.
+MODULES: tuple[str, ...] = ("zero3_trace",)
+
+
+@dataclass
+class Outcome:
+    """What became of one patch, and why."""
+
+    patch: Patch
+    state: State
+    reason: str = ""
+    target: Target | None = None
+
+
+_outcomes: dict[str, Outcome] = {}
+
+
+@lru_cache(maxsize=1)
+def patches() -> dict[str, Patch]:
+    """All patches by id."""
+    found = [import_module(f"swift_grpo_ext.compat.{module}").PATCH for module in MODULES]
+    return {patch.id: patch for patch in found}
+
+
+def apply_all(disabled: Iterable[str] = ()) -> list[str]:
+    """Apply every patch that this environment needs; those of packages not yet imported wait for them.
+
+    Returns:
+        The ids of the patches applied, and of those waiting with the module that they wait for.
+
+    Raises:
+        SettingsError: `disabled` names no patch.
+        RefusedError: Strict mode, and a patch that is needed could not be applied.
+    """
+    disabled = set(disabled)
+    unknown = disabled - set(patches())
+    if unknown:
+        raise SettingsError(
+            f"unknown patch {sorted(unknown)[0]!r}",
+            where="SWIFT_GRPO_EXT_DISABLE_PATCHES",
+            mend=f"patches: {', '.join(patches())}",
+        )
+    for patch in patches().values():
+        if patch.id not in _outcomes:
+            settle(patch, disabled=patch.id in disabled)
+    return [name for outcome in _outcomes.values() if (name := _name_when_active(outcome))]
+
+
+def settle(patch: Patch, *, disabled: bool = False) -> None:
+    """Decide what becomes of one patch, and keep the outcome."""
+    if disabled:
+        _keep(Outcome(patch, State.DISABLED, "by SWIFT_GRPO_EXT_DISABLE_PATCHES"))
+    elif reason := patch.unaffected_by():
+        _keep(Outcome(patch, State.NOT_NEEDED, reason))
+    elif patch.waits_for in sys.modules:
+        _keep(apply(patch))
+    else:
+        _keep(Outcome(patch, State.WAITING, f"for the import of {patch.waits_for}"))
+        when_imported(patch.waits_for, lambda: _keep(apply(patch)))
+
+
+def apply(patch: Patch) -> Outcome:
+    """Put one patch on if its target is what it was written for and its probe shows the defect."""
+    target = Target(patch.target)
+    try:
+        original = target.get()
+        found = signature_of(original)
+        if found != patch.fingerprint:
+            drift = f"DRIFT: {patch.target} now takes ({found}), the patch knows ({patch.fingerprint})"
+            return Outcome(patch, State.REFUSED, drift)
+        if not patch.probe():
+            return Outcome(patch, State.NOT_NEEDED, "the probe finds no defect here")
+    except (ImportError, AttributeError, TypeError) as error:
+        return Outcome(patch, State.REFUSED, f"DRIFT: {type(error).__name__}: {error}")
+    target.replace(patch.fix(original))
+    return Outcome(patch, State.APPLIED, patch.breaks, target)
+
+
+def revert(patch_id: str) -> None:
+    """Take an applied patch off again: its target is the very object that it was before."""
+    outcome = _outcomes.pop(patch_id)
+    if outcome.target is not None:
+        outcome.target.restore()
+
+
+def import_what_is_awaited() -> None:
+    """Import what patches wait for, so that each has its final state."""
+    for outcome in outcomes():
+        if outcome.state is State.WAITING:
+            import_module(outcome.patch.waits_for)
+
+
+def outcomes() -> list[Outcome]:
+    """What became of each patch so far."""
+    return list(_outcomes.values())
+
+
+def write_report(folder: Path) -> Path:
+    """Write what became of each patch to ``compat.json`` in a run's output folder."""
+    path = folder / REPORT
+    rows = [_as_row(outcome) for outcome in outcomes()]
+    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _as_row(outcome: Outcome) -> dict[str, object]:
+    described = asdict(outcome.patch) | {"state": outcome.state.value, "reason": outcome.reason}
+    return {key: value for key, value in described.items() if key not in ("probe", "fix", "after")}
+
+
+def _name_when_active(outcome: Outcome) -> str:
+    if outcome.state is State.APPLIED:
+        return outcome.patch.id
+    return f"{outcome.patch.id} ({outcome.reason})" if outcome.state is State.WAITING else ""
+
+
+def _keep(outcome: Outcome) -> None:
+    """Keep an outcome, and say so if the defect stays.
+
+    Raises:
+        RefusedError: Strict mode, and the patch was refused.
+    """
+    _outcomes[outcome.patch.id] = outcome
+    if outcome.state is not State.REFUSED:
+        return
+    refusal = RefusedError(
+        f"patch {outcome.patch.id} does not apply, so the defect stays: {outcome.patch.breaks}",
+        where=outcome.reason,
+        mend=f"upgrade swift-grpo-ext, or see {outcome.patch.upstream}",
+    )
+    if current_settings().strict:
+        raise refusal
+    warnings.warn(str(refusal), RuntimeWarning, stacklevel=2)

@@ -1,0 +1,53 @@
+"""A3: ZeRO-3 loses its parameter trace when the hooks are taken off for a rollout and put on again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+
+TARGET = "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload._register_deepspeed_module"
+# Name-mangled: steps at which each module was fetched, keyed by the ids that re-registering renumbers.
+_FETCH_STEPS = "_PartitionedParameterCoordinator__step_id_module_fetched_for"
+
+
+def probe() -> bool:
+    """True if re-registering the root module leaves the trace as it is."""
+    from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
+
+    return "_invalidate_trace" not in inspect.getsource(DeepSpeedZeRoOffload._register_deepspeed_module)
+
+
+def fix(register_module: Callable[..., Any]) -> Callable[..., Any]:
+    """Forget the trace when the root is registered again: it is recorded anew in the next forward.
+
+    The trace keys modules by ``ds_id``. Registering hands out new ids, so steps recorded under the old ones
+    are looked up under the new ones, and ``record_parameters`` pops from a queue that is empty.
+    """
+
+    @functools.wraps(register_module)
+    def _register_deepspeed_module(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        coordinator = self.get_param_coordinator()
+        if module is self.module and not coordinator.is_invalid_trace():
+            coordinator._invalidate_trace()
+            setattr(coordinator, _FETCH_STEPS, defaultdict(deque))
+        return register_module(self, module, *args, **kwargs)
+
+    return _register_deepspeed_module
+
+
+PATCH = Patch(
+    id="A3-zero3-trace",
+    breaks="ZeRO-3 without vLLM stops at the second rollout with 'pop from an empty deque'",
+    target=TARGET,
+    fingerprint="self, module, count=",
+    affected={"deepspeed": "<0.19.2"},
+    probe=probe,
+    fix=fix,
+    upstream="https://github.com/deepspeedai/DeepSpeed/pull/8043",
+    remove_when="DeepSpeed below 0.19.2 is no longer supported",
+)

@@ -1,0 +1,165 @@
+"""The registry, on a stand-in module: what each state means, drift, revert, and waiting for an import."""
+
+import json
+import sys
+
+import pytest
+
+from swift_grpo_ext.compat import imports, registry
+from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
+from swift_grpo_ext.errors import RefusedError, SettingsError
+from swift_grpo_ext.settings import current_settings
+
+SOURCE = """
+class Halver:
+    def halve(self, number, exact=True):
+        return number // 2
+
+    @staticmethod
+    def of(number):
+        return number // 2
+
+class Child(Halver):
+    pass
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """A package `stand_in` that is on the path and not imported; the registry starts and ends empty."""
+    (tmp_path / "stand_in.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_outcomes", {})
+    monkeypatch.setattr(imports, "_waiting", {})
+    yield "stand_in"
+    sys.modules.pop("stand_in", None)
+
+
+@pytest.fixture
+def strict(monkeypatch):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_STRICT", "1")
+    current_settings.cache_clear()
+    yield
+    monkeypatch.undo()
+    current_settings.cache_clear()
+
+
+def make(**changes):
+    defaults = dict(
+        id="X1",
+        breaks="halves are rounded down",
+        target="stand_in:Halver.halve",
+        fingerprint="self, number, exact=",
+        affected={"ms-swift": ">=4"},
+        probe=lambda: True,
+        fix=lambda original: lambda self, number, exact=True: number / 2,
+        upstream="https://example.org/1",
+        remove_when="never",
+    )
+    return Patch(**(defaults | changes))
+
+
+def test_a_patch_is_applied_and_reverting_restores_identity(stand_in):
+    import stand_in as module
+
+    original = vars(module.Halver)["halve"]
+    assert module.Halver().halve(3) == 1
+    registry.settle(make())
+    assert registry.outcomes()[0].state is State.APPLIED
+    assert module.Halver().halve(3) == 1.5
+    registry.revert("X1")
+    assert vars(module.Halver)["halve"] is original
+    assert registry.outcomes() == []
+
+
+def test_a_static_method_stays_one_and_an_inherited_one_is_uncovered(stand_in):
+    import stand_in as module
+
+    target = Target("stand_in:Child.of")
+    target.replace(lambda number: number / 2)
+    assert module.Child.of(3) == module.Child().of(3) == 1.5
+    assert module.Halver.of(3) == 1
+    target.restore()
+    assert "of" not in vars(module.Child)
+
+
+def test_an_unimported_target_is_waited_for_and_not_imported(stand_in):
+    registry.settle(make())
+    assert "stand_in" not in sys.modules
+    assert registry.outcomes()[0].state is State.WAITING
+    import stand_in as module
+
+    assert registry.outcomes()[0].state is State.APPLIED
+    assert module.Halver().halve(3) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"affected": {"ms-swift": "<1"}}, "is outside <1"),
+        ({"affected": {"no-such-distribution": ">=0"}}, "is not installed"),
+        ({"probe": lambda: False}, "the probe finds no defect here"),
+    ],
+)
+def test_not_needed(stand_in, changes, reason):
+    import stand_in as module
+
+    registry.settle(make(**changes))
+    assert registry.outcomes()[0].state is State.NOT_NEEDED
+    assert reason in registry.outcomes()[0].reason
+    assert module.Halver().halve(3) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fingerprint": "self, number"},
+        {"target": "stand_in:Halver.gone"},
+        {"target": "stand_in.gone:Halver", "after": "stand_in"},
+    ],
+)
+def test_a_changed_target_says_drift_and_names_the_consequence(stand_in, changes):
+    import stand_in as module
+
+    with pytest.warns(RuntimeWarning, match=r"X1 does not apply.*halves are rounded down.*DRIFT"):
+        registry.settle(make(**changes))
+    assert registry.outcomes()[0].state is State.REFUSED
+    assert module.Halver().halve(3) == 1
+
+
+def test_drift_is_an_error_in_strict_mode(stand_in, strict):
+    import stand_in  # noqa: F401
+
+    with pytest.raises(RefusedError, match=r"halves are rounded down.*DRIFT.*example\.org"):
+        registry.settle(make(fingerprint="self"))
+
+
+def test_disabled(stand_in):
+    registry.settle(make(), disabled=True)
+    assert registry.outcomes()[0].state is State.DISABLED
+
+
+def test_an_unknown_patch_cannot_be_disabled():
+    with pytest.raises(SettingsError, match=r"unknown patch 'A33'.*A3-zero3-trace"):
+        registry.apply_all(["A33"])
+
+
+def test_the_report_has_every_fact_but_no_code(stand_in, tmp_path):
+    registry.settle(make(), disabled=True)
+    (row,) = json.loads(registry.write_report(tmp_path).read_text())
+    assert row["id"] == "X1"
+    assert row["state"] == "disabled"
+    assert row["affected"] == {"ms-swift": ">=4"}
+    assert set(row) >= {"breaks", "target", "fingerprint", "upstream", "remove_when", "reason"}
+
+
+def test_every_patch_names_a_cure_a_link_and_a_removal_rule():
+    for patch in registry.patches().values():
+        assert patch.breaks
+        assert patch.remove_when
+        assert patch.upstream.startswith("https://")
+
+
+def test_signatures_tell_kinds_and_defaults_but_not_values():
+    assert signature_of(lambda a, /, b, *c, d=1, **e: 0) == "a, /, b, *c, d=, **e"
+    assert signature_of(lambda a, *, b: 0) == "a, |, b"
