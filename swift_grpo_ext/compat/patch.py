@@ -15,6 +15,10 @@ from packaging.specifiers import SpecifierSet
 from swift_grpo_ext.versions import installed_version
 
 _ABSENT = object()
+_STARS: dict[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 
 
 class State(str, Enum):
@@ -61,7 +65,7 @@ class Patch:
     @property
     def waits_for(self) -> str:
         """Module that must be imported before the patch can be applied."""
-        return self.after or self.target.partition(".")[0]
+        return self.after or self.target.partition(":")[0].partition(".")[0]
 
     def unaffected_by(self) -> str:
         """Why the installed releases do not have the defect; empty if they have it."""
@@ -88,7 +92,7 @@ def signature_of(function: Callable[..., Any]) -> str:
             names.append("/")
         if parameter.kind is kinds.KEYWORD_ONLY and previous not in (kinds.VAR_POSITIONAL, parameter.kind):
             names.append("|")
-        stars = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = _STARS.get(parameter.kind, "")
         names.append(stars + parameter.name + ("" if parameter.default is kinds.empty else "="))
         previous = parameter.kind
     return ", ".join(names)

@@ -45,17 +45,17 @@ def strict(monkeypatch):
 
 
 def make(**changes):
-    defaults = dict(
-        id="X1",
-        breaks="halves are rounded down",
-        target="stand_in:Halver.halve",
-        fingerprint="self, number, exact=",
-        affected={"ms-swift": ">=4"},
-        probe=lambda: True,
-        fix=lambda original: lambda self, number, exact=True: number / 2,
-        upstream="https://example.org/1",
-        remove_when="never",
-    )
+    defaults = {
+        "id": "X1",
+        "breaks": "halves are rounded down",
+        "target": "stand_in:Halver.halve",
+        "fingerprint": "self, number, exact=",
+        "affected": {"ms-swift": ">=4"},
+        "probe": lambda: True,
+        "fix": lambda original: lambda self, number, exact=True: number / 2,
+        "upstream": "https://example.org/1",
+        "remove_when": "never",
+    }
     return Patch(**(defaults | changes))
 
 
