@@ -58,3 +58,11 @@ class MissingExtraError(SwiftGrpoExtError):
 
 class RefusedError(SwiftGrpoExtError):
     """A run that is known to crash, hang or learn nothing, stopped before it starts."""
+
+
+class OutputFolderError(SwiftGrpoExtError):
+    """A folder or file that a run of the host should have left is missing or damaged."""
+
+
+class HostRunError(SwiftGrpoExtError):
+    """A run of the host's command that failed."""

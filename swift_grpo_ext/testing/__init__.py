@@ -1,0 +1,40 @@
+"""Tiny random-weight checkpoints and short CPU runs of the host, for smoke tests of one's own rewards.
+
+A whole GRPO run of the real trainer in a few seconds, without a download or a GPU::
+
+    from swift_grpo_ext import testing
+
+    model = testing.tiny_qwen2_5_vl("tiny")
+    dataset = testing.digits_dataset("digits", limit=16).train
+    arguments = testing.grpo_arguments(model, dataset, "output", reward_funcs="format")
+    testing.run_swift("rlhf", arguments)
+    print(testing.read_logging("output"))
+"""
+
+from swift_grpo_ext.testing.arguments import command_line, grpo_arguments, host_types
+from swift_grpo_ext.testing.digits import Digits, digits_dataset
+from swift_grpo_ext.testing.environment import cpu_environment
+from swift_grpo_ext.testing.logs import newest_version, read_completions, read_jsonl, read_logging
+from swift_grpo_ext.testing.ovis2 import ovis2_config, tiny_ovis2
+from swift_grpo_ext.testing.qwen2_5_vl import qwen2_5_vl_config, tiny_qwen2_5_vl
+from swift_grpo_ext.testing.run import SwiftResult, run_in_process, run_swift
+
+__all__ = [
+    "Digits",
+    "SwiftResult",
+    "command_line",
+    "cpu_environment",
+    "digits_dataset",
+    "grpo_arguments",
+    "host_types",
+    "newest_version",
+    "ovis2_config",
+    "qwen2_5_vl_config",
+    "read_completions",
+    "read_jsonl",
+    "read_logging",
+    "run_in_process",
+    "run_swift",
+    "tiny_ovis2",
+    "tiny_qwen2_5_vl",
+]

@@ -1,0 +1,93 @@
+"""Command line arguments of a short CPU run of the host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.plugin_files import plugin_file
+
+# What every CPU run of the host needs, whatever it trains.
+CPU_ARGUMENTS: dict[str, Any] = {
+    "use_cpu": True,
+    "bf16": False,
+    "fp16": False,
+    "torch_dtype": "float32",
+    "attn_impl": "sdpa",
+    "check_model": False,  # else every start waits 22 s for a hub that is not there
+    "load_from_cache_file": False,
+    "dataset_num_proc": 1,
+    "dataloader_num_workers": 0,
+    "report_to": "none",
+    "seed": 42,
+}
+GRPO_ARGUMENTS: dict[str, Any] = {
+    "rlhf_type": "grpo",
+    "tuner_type": "full",
+    "use_vllm": False,
+    "num_generations": 4,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "max_completion_length": 8,
+    "max_length": 512,
+    "max_steps": 2,
+    "learning_rate": 1e-3,
+    "beta": 0.04,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "log_completions": True,
+}
+
+
+def grpo_arguments(model: str | Path, dataset: str | Path, output: str | Path, **overrides: Any) -> list[str]:
+    """Arguments of ``swift rlhf`` for a GRPO run of seconds on a CPU, with all parts of this package on.
+
+    Args:
+        model: Checkpoint folder.
+        dataset: JSONL file of the host's format.
+        output: Output folder; the host makes a version folder in it.
+        **overrides: Other values of the host's arguments. A list gives several values, a dict becomes JSON,
+            None leaves the argument out.
+
+    Returns:
+        The arguments after ``swift rlhf``.
+    """
+    chosen = {
+        "model": model,
+        **host_types(model),
+        "dataset": dataset,
+        "output_dir": output,
+        "external_plugins": plugin_file(),
+        **CPU_ARGUMENTS,
+        **GRPO_ARGUMENTS,
+        **overrides,
+    }
+    return command_line(chosen)
+
+
+def command_line(arguments: dict[str, Any]) -> list[str]:
+    """Spell a table of the host's arguments as a command line; values as in `grpo_arguments`."""
+    words: list[str] = []
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        values = value if isinstance(value, (list, tuple)) else [value]
+        words += [f"--{name}", *map(_word, values)]
+    return words
+
+
+def host_types(model: str | Path) -> dict[str, str]:
+    """The host's ``model_type`` and ``template`` of a checkpoint folder, as far as its config names them."""
+    config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    if config["model_type"] == "qwen2_5_vl":
+        return {"model_type": "qwen2_5_vl", "template": "qwen2_5_vl"}
+    return {}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return str(value)

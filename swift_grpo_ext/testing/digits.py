@@ -1,0 +1,103 @@
+"""scikit-learn's handwritten digits as a vision-language dataset: PNG files and the host's JSONL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from swift_grpo_ext.errors import MissingExtraError
+
+QUESTION = "Which digit is this?"
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Where a digits dataset lies.
+
+    Attributes:
+        train: JSONL of the training rows.
+        test: JSONL of the held-out rows.
+    """
+
+    train: Path
+    test: Path
+
+
+def digits_dataset(
+    folder: str | Path,
+    *,
+    side: int = 56,
+    test_size: int = 360,
+    limit: int | None = None,
+    question: str = QUESTION,
+    seed: int = 0,
+) -> Digits:
+    """Write the 1,797 real digit images of 8 x 8 pixels, enlarged, with a question and the answer.
+
+    Every row has ``messages`` (the question, and the digit as the assistant's answer, which the host takes
+    out for GRPO), ``images`` (absolute path of the PNG) and ``solution`` (the digit, for rewards).
+
+    Args:
+        folder: Folder to write; made if missing.
+        side: Side of the written images in pixels.
+        test_size: Number of held-out rows.
+        limit: Use only so many images; a quarter of them is held out.
+        question: Text after the image.
+        seed: Seed of the shuffle that splits the rows.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    images, labels = _load(seed, limit)
+    held_out = test_size if limit is None else len(images) // 4
+    root = Path(folder).resolve()
+    (root / "images").mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
+        path = root / "images" / f"{number:04}.png"
+        _write_png(pixels, side, path)
+        rows.append(_row(path, question, label))
+    return Digits(
+        train=_write_jsonl(root / "train.jsonl", rows[held_out:]),
+        test=_write_jsonl(root / "test.jsonl", rows[:held_out]),
+    )
+
+
+def _load(seed: int, limit: int | None) -> tuple[list[list[list[float]]], list[int]]:
+    """Shuffled images, 0 (paper) to 16 (ink), and their digits."""
+    try:
+        import numpy as np
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingExtraError(
+            "scikit-learn is not installed", where="digits_dataset", mend="pip install scikit-learn"
+        ) from None
+    digits = load_digits()
+    order = np.random.default_rng(seed).permutation(len(digits.target))[:limit]
+    return digits.images[order].tolist(), digits.target[order].tolist()
+
+
+def _write_png(pixels: Sequence[Sequence[float]], side: int, path: Path) -> None:
+    from PIL import Image
+
+    image = Image.new("L", (len(pixels[0]), len(pixels)))
+    image.putdata([255 - round(ink * 255 / 16) for row in pixels for ink in row])
+    image.resize((side, side), Image.Resampling.BICUBIC).convert("RGB").save(path)
+
+
+def _row(image: Path, question: str, label: int) -> dict[str, object]:
+    return {
+        "messages": [
+            {"role": "user", "content": f"<image>{question}"},
+            {"role": "assistant", "content": str(label)},
+        ],
+        "images": [str(image)],
+        "solution": str(label),
+    }
+
+
+def _write_jsonl(path: Path, rows: Sequence[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path

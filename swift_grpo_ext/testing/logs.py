@@ -1,0 +1,75 @@
+"""Reads what a run of the host left in its output folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import OutputFolderError
+
+
+def newest_version(output_dir: str | Path) -> Path:
+    """The run's own folder: the newest ``v<number>-<time>`` in ``output_dir``, or ``output_dir`` itself.
+
+    Raises:
+        OutputFolderError: There is no such folder, or no run has logged anything in it.
+    """
+    output = Path(output_dir)
+    if (output / "logging.jsonl").is_file():
+        return output
+    versions = [folder for folder in output.glob("v*-*") if re.match(r"v\d+-", folder.name)]
+    if not versions:
+        raise OutputFolderError(
+            "no run of the host was found", where=str(output), mend="give the --output_dir of a run"
+        )
+    return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
+
+
+def read_logging(output_dir: str | Path) -> list[dict[str, Any]]:
+    """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order."""
+    return read_jsonl(newest_version(output_dir) / "logging.jsonl")
+
+
+def read_completions(output_dir: str | Path) -> list[dict[str, Any]]:
+    """Sampled completions of the newest run, one record each, in order: step, prompt, rewards, advantages.
+
+    The host writes one table of columns per logged step, and the last one again when training ends; this
+    turns the tables into rows, each once.
+    """
+    rows: list[dict[str, Any]] = []
+    previous: dict[str, Any] = {}
+    for table in read_jsonl(newest_version(output_dir) / "completions.jsonl"):
+        if table != previous:
+            rows += _rows(table)
+        previous = table
+    return rows
+
+
+def _rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+    columns = {name: column for name, column in table.items() if isinstance(column, list)}
+    length = min(map(len, columns.values()), default=0)
+    return [{name: column[row] for name, column in columns.items()} for row in range(length)]
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Records of a JSONL file. A last line that a killed run left half written is dropped.
+
+    Raises:
+        OutputFolderError: The file is missing, or a line before the last is no JSON object.
+    """
+    if not path.is_file():
+        raise OutputFolderError(f"{path.name} is missing", where=str(path.parent))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        elif number < len(lines):
+            raise OutputFolderError("line is no JSON object", where=f"{path}:{number}")
+    return records
