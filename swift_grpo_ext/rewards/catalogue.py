@@ -1,0 +1,40 @@
+"""The names of all rewards, and the module that each lives in; a reward is imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.contract import Reward
+
+PREFIX = "ext_"
+
+# Name without its prefix (also the function's name) to the module of its family.
+FAMILIES: dict[str, str] = {
+    "choice": "choice",
+    "yes_no": "choice",
+    "format": "format",
+}
+
+NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)
+
+
+def get_reward(name: str) -> Reward:
+    """The reward of this name.
+
+    Raises:
+        RewardError: No such reward; the nearest name is given.
+    """
+    short = name.removeprefix(PREFIX)
+    if short not in FAMILIES or not name.startswith(PREFIX):
+        nearest = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
+        raise RewardError(f"unknown reward {name!r}", mend=f"did you mean {nearest!r}?")
+    found = getattr(import_module(f"swift_grpo_ext.rewards.{FAMILIES[short]}"), short)
+    assert isinstance(found, Reward)
+    return found
+
+
+def all_rewards() -> dict[str, Reward]:
+    """Every reward of the catalogue, by name."""
+    return {name: get_reward(name) for name in NAMES}

@@ -1,0 +1,195 @@
+"""What a reward is: a pure function of one completion and its row, with a declared range and a spec card."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from swift_grpo_ext.errors import RewardError, SettingsError
+
+Score: TypeAlias = float | None
+"""A float in the reward's declared range, or None: this row cannot be scored by this reward."""
+
+Columns: TypeAlias = Mapping[str, Any]
+"""One row of the dataset, column name to value, as ms-swift hands it to reward functions."""
+
+Cost: TypeAlias = Literal["inline", "process", "async"]
+"""Where a reward runs: in the caller (linear time), in a child process that can be killed, or awaited."""
+
+
+class Unscorable(Exception):
+    """Raised inside a reward when the row, not the completion, is at fault: it becomes None, counted."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A score, or None with the reason why the row cannot be scored."""
+
+    score: Score
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Reward:
+    """One reward of the catalogue. Calling it gives the score; `outcome` gives the reason for a None too.
+
+    Attributes:
+        name: The name in ``--reward_funcs``.
+        low: Lowest possible score.
+        high: Highest possible score; a gold answer reaches it.
+        gold: Columns that may hold the gold answer, the first present one counts. Empty: needs none.
+        reads: Further columns that it looks at.
+        cost: Where it may run.
+        function: The pure function itself; it raises `Unscorable` where the reward is None.
+        gold_text: Writes the row's gold as the model should have answered it.
+        host_defaults: Parameters whose default is an argument of the host, as parameter to argument name.
+        inputs: Columns filled with the score of another reward unless the row has them.
+    """
+
+    name: str
+    low: float
+    high: float
+    gold: tuple[str, ...]
+    reads: tuple[str, ...]
+    cost: Cost
+    function: Callable[..., Any] = field(repr=False)
+    gold_text: Callable[..., str] | None = field(default=None, repr=False)
+    host_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
+    inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
+        """Score one completion against its row; keywords override the row's parameters and the defaults."""
+        return self.outcome(completion, columns or {}, **parameters).score
+
+    def outcome(self, completion: str, columns: Columns, **parameters: Any) -> Outcome:
+        """Like calling it, with the reason of a None.
+
+        Raises:
+            RewardError: The reward itself is at fault: its score lies outside its declared range.
+        """
+        text = completion if isinstance(completion, str) else ""
+        try:
+            score = self.function(text, columns, **{**self.row_parameters(columns), **parameters})
+        except Unscorable as fault:
+            return Outcome(None, str(fault))
+        return Outcome(self.checked(score))
+
+    def checked(self, score: float) -> float:
+        """The score as a float.
+
+        Raises:
+            RewardError: It is not finite or outside the declared range.
+        """
+        if not (math.isfinite(score) and self.low <= score <= self.high):
+            raise RewardError(
+                f"score {score!r} is outside {self.low:g}..{self.high:g}", where=self.name, mend="report it"
+            )
+        return float(score)
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Name and default of every parameter."""
+        signature = inspect.signature(self.function)
+        return {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+    @functools.cached_property
+    def columns(self) -> frozenset[str]:
+        """Every column that it may look at: gold, inputs, parameters of the row, and the others."""
+        return frozenset((*self.gold, *self.reads, *self.inputs, *self.parameters))
+
+    @functools.cached_property
+    def _adapters(self) -> dict[str, TypeAdapter[Any]]:
+        hints = get_type_hints(self.function, include_extras=True)
+        return {name: TypeAdapter(hints[name]) for name in self.parameters}
+
+    def checked_parameter(self, name: str, value: Any) -> Any:
+        """A parameter's value in its declared type and range.
+
+        Raises:
+            ValueError: It does not fit; the message says what would.
+        """
+        try:
+            return self._adapters[name].validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{error.errors()[0]['msg']} (got {value!r:.80})") from None
+
+    def checked_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters from the settings, checked.
+
+        Raises:
+            SettingsError: An unknown parameter, or a value out of its range.
+        """
+        checked = {}
+        for name, value in values.items():
+            where = f"parameter {name!r} of {self.name}"
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "it has none"
+                raise SettingsError("unknown parameter", where=where, mend=f"parameters: {known}")
+            try:
+                checked[name] = self.checked_parameter(name, value)
+            except ValueError as error:
+                raise SettingsError(str(error), where=where, mend="see the reward's page in docs/") from None
+        return checked
+
+    def row_parameters(self, columns: Columns) -> dict[str, Any]:
+        """Parameters that this row sets in columns of their names.
+
+        Raises:
+            Unscorable: A value that does not fit.
+        """
+        own = {}
+        for name in self.parameters:
+            value = columns.get(name)
+            if value is not None:
+                try:
+                    own[name] = self.checked_parameter(name, value)
+                except ValueError as error:
+                    raise Unscorable(f"column {name}: {error}") from None
+        return own
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by name, so that a child process loads only the reward's own module."""
+        from swift_grpo_ext.rewards.catalogue import get_reward
+
+        return get_reward, (self.name,)
+
+
+def reward(
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    gold: tuple[str, ...] = (),
+    reads: tuple[str, ...] = (),
+    cost: Cost = "inline",
+    gold_text: Callable[..., str] | None = None,
+    host_defaults: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., Any]], Reward]:
+    """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.
+
+    The function's docstring is the spec card: the pages under ``docs/rewards`` are made from it.
+    """
+
+    def wrap(function: Callable[..., Any]) -> Reward:
+        made = Reward(
+            name=f"ext_{function.__name__}",
+            low=low,
+            high=high,
+            gold=gold,
+            reads=reads,
+            cost=cost,
+            function=function,
+            gold_text=gold_text,
+            host_defaults=host_defaults or {},
+            inputs=inputs or {},
+        )
+        object.__setattr__(made, "__doc__", function.__doc__)
+        return made
+
+    return wrap

@@ -1,0 +1,118 @@
+"""Does the completion keep to the format that the prompt asks for? The formats are data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from swift_grpo_ext.rewards.answer import ANSWER, THINK, balanced_end
+from swift_grpo_ext.rewards.contract import Columns, reward
+
+
+@dataclass(frozen=True)
+class Block:
+    """One part of a format.
+
+    Attributes:
+        opening: The mark that opens it, "" where it starts at once.
+        closing: The mark that closes it, "" where it runs to the next block or to the end.
+        loose: Free text may stand before and after it.
+    """
+
+    opening: str
+    closing: str
+    loose: bool = False
+
+
+_THINK, _ANSWER = Block(*THINK), Block(*ANSWER)
+GRAMMARS: dict[str, tuple[Block, ...]] = {
+    "think_answer": (_THINK, _ANSWER),
+    "think": (_THINK, Block("", "")),
+    "answer": (_ANSWER,),
+    # The chat template already wrote <think>, so the completion starts inside it.
+    "opened_think_answer": (Block("", THINK[1]), _ANSWER),
+    "opened_think": (Block("", THINK[1]), Block("", "")),
+    "think_boxed": (_THINK, Block("\\boxed{", "}", loose=True)),
+    "think_glm_box": (_THINK, Block("<|begin_of_box|>", "<|end_of_box|>", loose=True)),
+    "react": (Block("Thought:", ""), Block("Action:", ""), Block("Action Input:", "")),
+}
+Grammar: TypeAlias = Literal[
+    "think_answer",
+    "think",
+    "answer",
+    "opened_think_answer",
+    "opened_think",
+    "think_boxed",
+    "think_glm_box",
+    "react",
+]
+
+
+def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
+    """What stands in each block, stripped; None if the text does not keep to the format.
+
+    Blocks follow each other with nothing but white space between and around them, each mark occurs once, and
+    no block is empty. A few substring searches: linear in the text.
+    """
+    marks = {mark for block in blocks for mark in (block.opening, block.closing) if mark not in ("", "}")}
+    if any(text.count(mark) != 1 for mark in marks):
+        return None
+    found: list[str] = []
+    rest = text.strip()
+    for block, following in zip(blocks, [*(b.opening for b in blocks[1:]), ""], strict=True):
+        start = rest.find(block.opening)
+        if start < 0 or (start > 0 and not block.loose):
+            return None
+        rest = rest[start + len(block.opening) :]
+        end = _end(rest, block, following)
+        if end < 0 or not rest[:end].strip():
+            return None
+        found.append(rest[:end].strip())
+        rest = "" if block.loose else rest[end + len(block.closing) :].lstrip()
+    return None if rest else found
+
+
+def _end(text: str, block: Block, following: str) -> int:
+    """Where the content of an opened block ends, -1 if nowhere."""
+    if block.closing == "}":
+        return balanced_end(text)
+    if block.closing:
+        return text.find(block.closing)
+    return text.find(following) if following else len(text)
+
+
+@reward()
+def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answer") -> float:
+    r"""The completion keeps to the format that the prompt asks for: 1, else 0.
+
+    White space around and between the blocks is free, a trailing newline too. Every block must hold
+    something, every mark must occur exactly once, and nothing may stand outside the blocks.
+
+    Args:
+        grammar: ``think_answer`` (``<think>..</think><answer>..</answer>``), ``think`` (then free text),
+            ``answer``, ``opened_think_answer`` and ``opened_think`` (the chat template wrote ``<think>``),
+            ``think_boxed`` (after the thinking, text with one ``\boxed{..}``), ``think_glm_box`` (the same
+            with ``<|begin_of_box|>``), ``react`` (Thought, Action, Action Input).
+
+    Gold:
+        None needed.
+
+    None:
+        Never.
+
+    Rises with:
+        Keeping to the format.
+
+    Gaming:
+        - Empty blocks: 0 (test_empty_blocks_score_nothing).
+        - Two answer blocks, or a block inside another: 0 (test_repeated_or_nested_blocks_score_nothing).
+        - 200,000 characters of opening tags: linear time, 0 (test_a_flood_of_tags_is_linear).
+
+    Frame:
+        None.
+
+    Source:
+        The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.
+    """
+    del columns
+    return float(contents(completion, GRAMMARS[grammar]) is not None)

@@ -1,0 +1,55 @@
+"""Reading gold answers from a row, and writing them as the completion that must score the maximum."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from swift_grpo_ext.rewards.answer import ANSWER, last_block
+from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
+
+
+def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
+    """The first of these columns that the row has; text is taken out of its ``<answer>`` block.
+
+    Raises:
+        Unscorable: The row has none of them, or it is empty.
+    """
+    for name in names:
+        value = columns.get(name)
+        if isinstance(value, str):
+            block = last_block(value, ANSWER)
+            value = (value if block is None else block).strip()
+        if value is not None and value != "" and value != []:
+            return value
+    raise Unscorable(f"no gold in column {' or '.join(names)}")
+
+
+def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
+    """The gold as text; numbers are written out.
+
+    Raises:
+        Unscorable: No gold, or one that is neither text nor a number.
+    """
+    value = gold_value(columns, names)
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    raise Unscorable(f"gold {value!r:.80} is not text")
+
+
+def as_text(value: Any) -> str:
+    """A gold value as a model would write it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def gold_completion(reward: Reward, columns: Columns, **parameters: Any) -> str:
+    """A completion in the answer grammar that carries the row's gold answer.
+
+    Raises:
+        Unscorable: The row has no usable gold for this reward.
+    """
+    if reward.gold_text is not None:
+        text = reward.gold_text(columns, **{**reward.row_parameters(columns), **parameters})
+    else:
+        text = as_text(gold_value(columns, reward.gold))
+    return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

@@ -1,0 +1,99 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.rewards.answer import (
+    MAX_ANSWER_CHARS,
+    after_thinking,
+    extract_answer,
+    last_boxed,
+    last_fenced,
+    short_answer,
+)
+
+PIECES = [
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+    "\\boxed{",
+    "}",
+    "{",
+    "```",
+    "json\n",
+    "A",
+    " ",
+    "\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer>42</answer>", "42"),
+        ("<think>17</think><answer> 42\n</answer>\n", "42"),
+        ("<think><answer>17</answer></think>42", "42"),
+        ("reasoning without an opening tag </think> 42", "42"),
+        ("<think>endless", None),
+        ("<think>a</think><think><answer>42</answer>", None),
+        ("<answer>1</answer> no, wait <answer>2</answer>", "2"),
+        ("<answer>1</answer> no, wait <answer>2", "1"),
+        ("<answer><answer>2</answer></answer>", "2"),
+        ("<answer>42", None),
+        ("42</answer>", "42</answer>"),
+        ("<answer></answer>", None),
+        ("", None),
+        ("42", "42"),
+        ("x" * (MAX_ANSWER_CHARS + 1), None),
+    ],
+)
+def test_the_last_closed_answer_after_the_thinking_counts(text, answer):
+    assert extract_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "boxed"),
+    [
+        (r"so \boxed{1} and \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{1", None),
+        (r"\boxed{}", ""),
+        ("nothing", None),
+    ],
+)
+def test_last_boxed_balances_braces(text, boxed):
+    assert last_boxed(text) == boxed
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ('Here:\n```json\n{"a": 1}\n```\n', '{"a": 1}\n'),
+        ("```\n1\n```\nthen\n```json\n2\n```", "2\n"),
+        ("```[1, 2]```", "[1, 2]"),
+        ("```json\n[1, 2", "```json\n[1, 2"),
+        ("plain", "plain"),
+    ],
+)
+def test_last_fenced_block(text, body):
+    assert last_fenced(text) == body
+
+
+def test_short_answers_lose_their_wrapping():
+    assert short_answer(r"<answer> **\boxed{\text{B}}** </answer>") == "B"
+    assert short_answer("<answer>４２</answer>") == "42"
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_an_answer_never_comes_from_the_thinking_part(text):
+    answer = extract_answer(text)
+    assert answer is None or (answer in after_thinking(text) and answer == answer.strip() != "")
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_floods_are_linear(piece):
+    flood = piece * (1_000_000 // len(piece))
+    started = time.perf_counter()
+    extract_answer(flood), last_boxed(flood), last_fenced(flood), short_answer(flood)
+    assert time.perf_counter() - started < 1.0
