@@ -1,0 +1,56 @@
+"""Tiny checkpoints and data, built once for the whole session and shared by its workers."""
+
+import os
+
+from swift_grpo_ext.testing import cpu_environment
+
+os.environ.update(cpu_environment())  # before anything imports torch
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import testing
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory) -> Path:
+    """One folder for all pytest workers of this session."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+def built_once(folder: Path, build: Callable[[Path], object]) -> Path:
+    """Let the first worker build a folder while the others wait for it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = Path(f"{folder}.done")
+        if not done.exists():
+            build(folder)
+            done.touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen(shared_folder) -> Path:
+    """A tiny Qwen2.5-VL with a small vocabulary: it needs our template."""
+    return built_once(shared_folder / "tiny_qwen", testing.tiny_qwen2_5_vl)
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen_stock(shared_folder) -> Path:
+    """A tiny Qwen2.5-VL with the published placeholder ids: the host's own template takes it too."""
+    return built_once(
+        shared_folder / "tiny_qwen_stock",
+        lambda folder: testing.tiny_qwen2_5_vl(folder, stock_vocabulary=True),
+    )
+
+
+@pytest.fixture(scope="session")
+def digits(shared_folder) -> testing.Digits:
+    """Sixteen handwritten digits."""
+    folder = built_once(shared_folder / "digits", lambda folder: testing.digits_dataset(folder, limit=32))
+    return testing.Digits(train=folder / "train.jsonl", test=folder / "test.jsonl")
