@@ -1,0 +1,114 @@
+"""One forward of a pack: from the inputs of the ordinary batch to log-probs in its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.interface import mask_mapping
+from swift_grpo_ext.group.logps import TokenQuery, scores_for_logits
+from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack
+
+# Inputs with a value for each token, gathered; those that only describe padding or packing, left out.
+TOKEN_INPUTS = ("input_ids", "position_ids", "token_type_ids", "mm_token_type_ids")
+ROW_INPUTS = (
+    "attention_mask",
+    "text_position_ids",
+    "labels",
+    "logits_to_keep",
+    "use_cache",
+    "cu_seq_lens_q",
+    "cu_seq_lens_k",
+    "max_length_q",
+    "max_length_k",
+    "second_per_grid_ts",
+)
+
+
+def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's inputs for a pack; leave ``logits_to_keep`` out for a model that does not know it.
+
+    Args:
+        inputs: Those of the ordinary batch. Position ids may have leading axes (mRoPE) or be missing.
+        pack: What `swift_grpo_ext.group.shared_prefix.build_pack` made of the batch.
+        media: Pixels (or features) and grids of the representatives' images, by the names of the inputs.
+
+    Raises:
+        CannotPackError: An input that this function does not know.
+    """
+    unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *media}
+    if unknown:
+        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
+    packed = {name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in inputs}
+    packed.setdefault("position_ids", _positions(inputs["attention_mask"], pack))
+    return {
+        **packed,
+        **media,
+        "attention_mask": mask_mapping(pack.layout),
+        "logits_to_keep": pack.predictor,
+        "use_cache": False,
+    }
+
+
+def _positions(attention_mask: Tensor, pack: Pack) -> Tensor:
+    """``(1, T)`` place of each token in its row, counted from the first that is not padding."""
+    return pack.gather(attention_mask.long().cumsum(-1) - 1)
+
+
+def pack_query(input_ids: Tensor, pack: Pack, **options: Any) -> TokenQuery:
+    """Query for the loss tokens of a pack; ``options`` as in `TokenQuery`."""
+    return TokenQuery(pack.targets(input_ids), **options)
+
+
+def packed_scores(
+    model: Callable[..., Any], head: nn.Module, inputs: Mapping[str, Any], pack: Pack, query: TokenQuery
+) -> Tensor:
+    """Run the model over a pack and put the scores of the loss tokens back into the batch's shape.
+
+    Args:
+        model: The model, or what wraps it (DDP, DeepSpeed).
+        head: Its output layer.
+        inputs: What `pack_inputs` made.
+        pack: The pack.
+        query: What `pack_query` made.
+
+    Returns:
+        ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 where there is no loss.
+    """
+
+    kept = "logits_to_keep" in inputs
+
+    def select(hidden: Tensor) -> Tensor:
+        return hidden[0] if kept else hidden[0, pack.predictor]
+
+    with scores_for_logits(head, query, select):
+        return pack.scatter(model(**inputs).logits)
+
+
+def row_scores(
+    model: Callable[..., Any],
+    head: nn.Module,
+    inputs: Mapping[str, Any],
+    completion_mask: Tensor,
+    **options: Any,
+) -> Tensor:
+    """Scores of the loss tokens through the ordinary batch; ``options`` as in `TokenQuery`.
+
+    Args:
+        model: The model, or what wraps it.
+        head: Its output layer.
+        inputs: Its inputs, unpacked.
+        completion_mask: ``(batch, keep)``, True where a token has a loss.
+
+    Returns:
+        ``(batch, keep, 2)`` as `packed_scores`.
+    """
+    keep = completion_mask.shape[1]
+    slot = completion_mask.bool().flatten().nonzero()[:, 0]
+    query = TokenQuery(inputs["input_ids"][:, -keep:].flatten()[slot], **options)
+    with scores_for_logits(head, query, lambda hidden: hidden[:, -keep - 1 : -1].flatten(0, 1)[slot]):
+        scores = model(**inputs).logits
+    rows = scores.new_zeros((completion_mask.numel(), 2)).index_copy(0, slot, scores)
+    return rows.unflatten(0, completion_mask.shape)

@@ -1,0 +1,93 @@
+"""Log-probs (and entropies) of given tokens without the ``(batch, completion, vocab)`` logits.
+
+The output layer runs over a few positions at a time, and again in the backward pass, so that at no moment
+more than one chunk of logits exists. It is reached by standing in for the layer's ``forward`` while the model
+runs: the layer is called at its own place, by its own name, so that whatever hangs on it (ZeRO-3's gathering,
+adapters, FSDP) goes on working, and "logits" come out as ``(N, 2)`` log-probs and entropies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+Head = Callable[[Tensor], Tensor]
+CHUNK_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class TokenQuery:
+    """What is asked of the output layer.
+
+    Attributes:
+        targets: ``(N,)`` token ids.
+        vocab_size: Width of the logits.
+        temperature: Divides the logits.
+        with_entropy: Also compute entropies (without gradient: the host only compares and logs them).
+        chunk_bytes: Most bytes of fp32 logits at a time.
+    """
+
+    targets: Tensor
+    vocab_size: int
+    temperature: float = 1.0
+    with_entropy: bool = False
+    chunk_bytes: int = CHUNK_BYTES
+
+
+def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
+    """Log-prob and entropy of each target: ``(N, 2)`` in fp32; the entropy is 0 unless asked for.
+
+    Args:
+        hidden: ``(N, hidden)``, the state that predicts each target.
+        head: Turns ``(n, hidden)`` into ``(n, vocab)`` logits.
+        query: Targets and options.
+    """
+    chunk = max(1, query.chunk_bytes // (4 * query.vocab_size))
+    parts = zip(hidden.split(chunk), query.targets.split(chunk), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([_score_chunk(*part, head, query) for part in parts])
+    return torch.cat([checkpoint(_score_chunk, *part, head, query, use_reentrant=False) for part in parts])
+
+
+def _score_chunk(hidden: Tensor, targets: Tensor, head: Head, query: TokenQuery) -> Tensor:
+    logits = head(hidden).float()
+    if query.temperature != 1.0:
+        logits = logits / query.temperature
+    normalizer = logits.logsumexp(-1)
+    logps = logits.gather(-1, targets[:, None])[:, 0] - normalizer
+    entropy = torch.zeros_like(normalizer)
+    if query.with_entropy:
+        with torch.no_grad():
+            entropy = normalizer - (logits.softmax(-1) * logits).sum(-1)
+    return torch.stack([logps, entropy.detach()], -1)
+
+
+@contextmanager
+def scores_for_logits(
+    head: nn.Module, query: TokenQuery, select: Callable[[Tensor], Tensor]
+) -> Iterator[None]:
+    """While this is open, ``head`` answers with `score` instead of logits.
+
+    Args:
+        head: The output layer; its ``forward`` is put back at the end.
+        query: Targets and options.
+        select: Picks the ``(N, hidden)`` states that predict the targets out of the layer's input.
+    """
+    logits_of, own = head.forward, vars(head).get("forward")
+
+    def forward(hidden: Tensor) -> Tensor:
+        return score(select(hidden), logits_of, query)
+
+    head.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del head.forward
+        else:
+            head.forward = own

@@ -1,0 +1,177 @@
+"""From the rows of a micro-batch to a pack: each shared prompt once, followed by its completions.
+
+A pack is one sequence of T tokens: for each group the prompt and then the completions of its rows. A
+completion attends to its prompt and to itself (`swift_grpo_ext.group.attention`), at the positions that its
+tokens have in the ordinary collated batch, so its log-probs are those of the row it came from. Padding is
+left out, and so is the last token of each row, from which nothing is predicted.
+
+The same idea for text: PrefixGrouper, arXiv 2506.05433.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from swift_grpo_ext.group.layout import PackLayout, Span
+
+
+class CannotPackError(ValueError):
+    """The micro-batch has a form that a pack cannot express; the stock path can."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Columns of one row: ``[start, split)`` is the prompt, ``[split, stop)`` the completion.
+
+    Attributes:
+        index: Place in the batch.
+        start: First column that is not padding.
+        split: Column of the first completion token, that is the first that has a loss.
+        stop: One past the last token that has a loss. Equal to ``split`` when there is none.
+    """
+
+    index: int
+    start: int
+    split: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Where every token of a pack comes from and where every log-prob goes.
+
+    Attributes:
+        layout: Spans of prompts and completions, for the attention functions.
+        representatives: Batch index of the row of each group whose prompt (and images) stand for all.
+        source: ``(T,)`` flat index into a ``(batch, seq)`` tensor for each token of the pack.
+        predictor: ``(N,)`` place in the pack of the hidden state that predicts each loss token.
+        target: ``(N,)`` flat index into ``(batch, seq)`` of each loss token.
+        slot: ``(N,)`` flat index into ``(batch, keep)`` of each loss token.
+        batch, seq, keep: Sizes of the ordinary batch; ``keep`` is the width of the completion region.
+    """
+
+    layout: PackLayout
+    representatives: tuple[int, ...]
+    source: Tensor
+    predictor: Tensor
+    target: Tensor
+    slot: Tensor
+    batch: int
+    seq: int
+    keep: int
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Take the pack's tokens out of a ``(..., batch, seq)`` tensor: ``(..., 1, T)``."""
+        if rows.shape[-2:] != (self.batch, self.seq):
+            raise CannotPackError(f"expected (..., {self.batch}, {self.seq}), got {tuple(rows.shape)}")
+        return rows.flatten(-2)[..., self.source].unsqueeze(-2)
+
+    def targets(self, input_ids: Tensor) -> Tensor:
+        """``(N,)`` ids of the loss tokens, from the ``(batch, seq)`` ids of the ordinary batch."""
+        return input_ids.flatten()[self.target]
+
+    def scatter(self, values: Tensor) -> Tensor:
+        """Put ``(N, ...)`` values of the loss tokens at their places in ``(batch, keep, ...)``; else 0."""
+        rows = values.new_zeros((self.batch * self.keep, *values.shape[1:]))
+        return rows.index_copy(0, self.slot, values).unflatten(0, (self.batch, self.keep))
+
+
+def read_rows(attention_mask: Tensor, completion_mask: Tensor) -> list[Row]:
+    """Find prompt and completion of each row of a collated batch, padded on either side.
+
+    Args:
+        attention_mask: ``(batch, seq)``, 1 where there is a token.
+        completion_mask: ``(batch, keep)`` over the last ``keep`` columns, True where a token has a loss.
+
+    Raises:
+        CannotPackError: Padding inside a row, or a completion without a prompt before it.
+    """
+    present, losses = attention_mask.bool().cpu(), completion_mask.bool().cpu()
+    seq, keep = present.shape[1], losses.shape[1]
+    length, start = present.sum(1), present.int().argmax(1)
+    last = seq - present.flip(1).int().argmax(1)
+    if bool((last - start != length).any()):
+        raise CannotPackError("a row has padding between its tokens")
+    split = seq - keep + losses.int().argmax(1)
+    stop = seq - losses.flip(1).int().argmax(1)
+    has_loss = losses.any(1)
+    split = torch.where(has_loss, split, last)
+    stop = torch.where(has_loss, stop, last)
+    if bool((split <= start).any()) or bool((stop > last).any()):
+        raise CannotPackError("a row has no prompt before its completion")
+    columns = zip(start.tolist(), split.tolist(), stop.tolist(), strict=True)
+    return [Row(index, *of_row) for index, of_row in enumerate(columns)]
+
+
+def find_groups(
+    input_ids: Tensor, rows: Sequence[Row], images: Sequence[Hashable] | None = None
+) -> list[list[Row]]:
+    """Put rows together whose prompts have equal tokens AND equal images, in order of appearance.
+
+    Rows without a loss token are left out: nothing is asked of them.
+
+    Args:
+        input_ids: ``(batch, seq)``.
+        rows: What `read_rows` found.
+        images: For each row something that is equal when, and only when, the images of two rows are.
+    """
+    ids = input_ids.cpu()
+    groups: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        if row.stop > row.split:
+            prompt = ids[row.index, row.start : row.split].numpy().tobytes()
+            groups.setdefault((prompt, images[row.index] if images else None), []).append(row)
+    return list(groups.values())
+
+
+def build_pack(
+    groups: Sequence[Sequence[Row]], attention_mask: Tensor, completion_mask: Tensor, backend: str
+) -> Pack:
+    """Lay the groups out one after another.
+
+    Args:
+        groups: What `find_groups` found.
+        attention_mask: ``(batch, seq)``; gives the sizes and the device of the index tensors.
+        completion_mask: ``(batch, keep)``, True where a token has a loss.
+        backend: Name of the attention function, see `swift_grpo_ext.group.attention`.
+
+    Raises:
+        CannotPackError: No row has a loss token.
+    """
+    if not groups:
+        raise CannotPackError("no row has a completion token with a loss")
+    (batch, seq), keep = attention_mask.shape, completion_mask.shape[1]
+    losses = completion_mask.bool().cpu()
+    spans, source, predictor, target, slot = [], [], [], [], []
+    length = 0
+    for group in groups:
+        first, start = group[0], length
+        source.append(torch.arange(first.start, first.split) + first.index * seq)
+        length += first.split - first.start
+        prompt_end = length
+        for row in group:
+            columns = losses[row.index].nonzero()[:, 0] + seq - keep
+            at = columns - row.split + length - 1
+            predictor.append(torch.where(columns == row.split, prompt_end - 1, at))
+            target.append(columns + row.index * seq)
+            slot.append(columns - (seq - keep) + row.index * keep)
+            source.append(torch.arange(row.split, row.stop - 1) + row.index * seq)
+            length += row.stop - 1 - row.split
+        tails = tuple(row.stop - 1 - row.split for row in group)
+        spans.append(Span(start, first.split - first.start, tails))
+    device = attention_mask.device
+    return Pack(
+        layout=PackLayout(tuple(spans), backend),
+        representatives=tuple(group[0].index for group in groups),
+        source=torch.cat(source).to(device),
+        predictor=torch.cat(predictor).to(device),
+        target=torch.cat(target).to(device),
+        slot=torch.cat(slot).to(device),
+        batch=batch,
+        seq=seq,
+        keep=keep,
+    )

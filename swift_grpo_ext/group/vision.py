@@ -1,0 +1,165 @@
+"""Images of a micro-batch: which row they belong to, which are the same, and their features, computed once.
+
+The collated batch holds the pixels of all rows one after another. Which belong to which row follows from the
+placeholder tokens: features stand in the sequence one for each placeholder, and every pixel row gives the
+same number of features (Qwen2.5-VL: a quarter for a patch; Ovis2: all those of a tile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.shared_prefix import CannotPackError
+
+Key = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pixels of one medium (images, or videos) of a micro-batch.
+
+    Attributes:
+        pixels: ``(rows of pixels, ...)``.
+        grid: ``(images, 3)`` frames, height and width in patches; None where each pixel row is an image.
+        rows: For each row of the batch the range of its images.
+        sizes: Pixel rows of each image.
+        keys: Fingerprint of each image; equal when, and only when, the images are.
+    """
+
+    pixels: Tensor
+    grid: Tensor | None
+    rows: tuple[range, ...]
+    sizes: tuple[int, ...]
+    keys: tuple[Key, ...]
+
+    def of_row(self, row: int) -> tuple[Key, ...]:
+        """Fingerprints of a row's images, in order."""
+        return tuple(self.keys[image] for image in self.rows[row])
+
+    def pick(self, images: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Pixels and grid of some of the images, in the given order."""
+        parts = self.pixels.split(self.sizes)
+        grid = None if self.grid is None else self.grid[list(images)]
+        return torch.cat([parts[image] for image in images]), grid
+
+
+def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None) -> Images:
+    """Find the images of each row of a batch.
+
+    Args:
+        placeholders: ``(batch,)`` placeholder tokens of each row.
+        pixels: ``(rows of pixels, ...)`` of all rows of the batch, in order.
+        grid: ``(images, 3)``, or None where each pixel row is an image.
+
+    Raises:
+        CannotPackError: Placeholders and images do not fit together.
+    """
+    sizes = [1] * len(pixels) if grid is None else grid.prod(-1).tolist()
+    tokens = placeholders.tolist()
+    if sum(sizes) != len(pixels) or not sum(tokens):
+        raise CannotPackError(f"{len(pixels)} pixel rows for {sum(sizes)} by the grid, {sum(tokens)} tokens")
+    ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
+    image_at = {end: image for image, end in enumerate(ends)}
+    rows, start, seen = [], 0, 0
+    for of_row in tokens:
+        seen += of_row
+        stop = image_at.get(seen * len(pixels) // sum(tokens))
+        if stop is None or seen * len(pixels) % sum(tokens):
+            raise CannotPackError("the placeholder tokens of a row end inside an image")
+        rows.append(range(start, stop))
+        start = stop
+    return Images(pixels, grid, tuple(rows), tuple(sizes), tuple(fingerprints(pixels, sizes, grid)))
+
+
+def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> list[Key]:
+    """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
+
+    Two multilinear hashes modulo 2**64 with random multipliers: integer arithmetic, so the order of summation
+    does not matter, and one pass over the pixels.
+    """
+    width = pixels[0].numel()
+    bits = pixels.reshape(len(pixels), width).view(_INTEGER_OF_BYTES[pixels.element_size()])
+    hashes = torch.stack([(bits * _multipliers(width, seed, pixels.device)).sum(1) for seed in (1, 2)], 1)
+    longest = max(sizes)
+    places = torch.stack([_multipliers(longest, seed, pixels.device) for seed in (3, 4)], 1)
+    totals = torch.stack([(part * places[: len(part)]).sum(0) for part in hashes.split(list(sizes))])
+    shapes = [[size] for size in sizes] if grid is None else grid.tolist()
+    return [(*total, *shape) for total, shape in zip(totals.tolist(), shapes, strict=True)]
+
+
+_INTEGER_OF_BYTES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _multipliers(count: int, seed: int, device: torch.device) -> Tensor:
+    """Random odd 64-bit numbers, the same on every device."""
+    numbers = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(-(2**63), 2**63 - 1, (count,), generator=numbers, dtype=torch.int64)
+    return (drawn | 1).to(device)
+
+
+def trains(modules: Sequence[nn.Module]) -> str:
+    """Name of the first parameter in ``modules`` that trains; empty if all are frozen."""
+    for module in modules:
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                return name
+    return ""
+
+
+@dataclass
+class FeatureCache:
+    """Features of the images of one generation batch.
+
+    Attributes:
+        limit: Most bytes to keep.
+        features: By fingerprint, in the tower's own dtype, without gradient.
+        calls: Times that the tower ran.
+        images: Images that it encoded.
+    """
+
+    limit: int
+    features: dict[Key, Tensor] = field(default_factory=dict)
+    calls: int = 0
+    images: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the features that are kept."""
+        return sum(kept.numel() * kept.element_size() for kept in self.features.values())
+
+    def missing(self, images: Images) -> list[int]:
+        """The first image of each fingerprint that has no features yet."""
+        first: dict[Key, int] = {}
+        for image, key in enumerate(images.keys):
+            first.setdefault(key, image)
+        return [image for key, image in first.items() if key not in self.features]
+
+    def encode(self, images: Images, wanted: Sequence[int], tower: Callable[..., Tensor]) -> None:
+        """Run the tower once over the ``wanted`` images and keep their features.
+
+        Args:
+            images: The micro-batch's images.
+            wanted: What `missing` answered.
+            tower: Turns pixels and grid into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
+        """
+        pixels, grid = images.pick(wanted)
+        with torch.no_grad():
+            features = tower(pixels, grid)
+        self.calls += 1
+        self.images += len(wanted)
+        sizes = [images.sizes[image] for image in wanted]
+        each = [size * len(features) // sum(sizes) for size in sizes]
+        for image, part in zip(wanted, features.split(each), strict=True):
+            self.features[images.keys[image]] = part.clone()
+
+    def take(self, images: Images, wanted: Sequence[int]) -> Tensor:
+        """Features of the ``wanted`` images, one after another."""
+        return torch.cat([self.features[images.keys[image]] for image in wanted])
+
+    def clear(self) -> None:
+        """Let go of all features."""
+        self.features.clear()

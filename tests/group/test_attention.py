@@ -1,0 +1,130 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+
+from swift_grpo_ext.group import attention_gpu
+from swift_grpo_ext.group.attention import BACKENDS
+from swift_grpo_ext.group.layout import PackLayout, Span, visible
+
+SPANS = st.lists(
+    st.tuples(st.integers(1, 9), st.lists(st.integers(0, 6), min_size=1, max_size=4)), min_size=1, max_size=3
+)
+HEADS, KV_HEADS, DIM = 4, 2, 8
+
+
+def layout_of(sizes, backend):
+    spans, at = [], 0
+    for prompt, tails in sizes:
+        spans.append(Span(at, prompt, tuple(tails)))
+        at = spans[-1].stop
+    return PackLayout(tuple(spans), backend)
+
+
+def tensors(length, kv_heads=KV_HEADS, dtype=torch.float64):
+    torch.manual_seed(length)
+    shapes = [(1, heads, length, DIM) for heads in (HEADS, kv_heads, kv_heads)]
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def row_by_row(query, key, value, layout):
+    """Each completion behind its own copy of the prompt: what the stock path computes."""
+    times = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
+    out = torch.zeros_like(query)
+    for span in layout.spans:
+        prompt = list(range(span.start, span.start + span.prompt))
+        at = span.start + span.prompt
+        for tail in (0, *span.tails):
+            index = torch.tensor(prompt + list(range(at, at + tail)))
+            rows = [tensor[:, :, index] for tensor in (query, key, value)]
+            own = torch.tensor(prompt if not tail else list(range(at, at + tail)))
+            if len(own):
+                result = scaled_dot_product_attention(*rows, is_causal=True)[:, :, -len(own) :]
+                out = out.index_copy(2, own, result)
+            at += tail
+    return out
+
+
+def reference_varlen(q, k, v, starts_q, starts_k, longest_q, longest_k, scale):
+    """What the flash kernel computes: causal per sequence, aligned to the last key."""
+    assert (longest_q, longest_k) == (int(starts_q.diff().max()), int(starts_k.diff().max()))
+    times = q.shape[1] // k.shape[1]
+    parts = []
+    for a, b, c, d in zip(starts_q[:-1], starts_q[1:], starts_k[:-1], starts_k[1:], strict=True):
+        one, two, three = q[a:b], k[c:d].repeat_interleave(times, 1), v[c:d].repeat_interleave(times, 1)
+        mask = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a))
+        rows = [part.transpose(0, 1)[None] for part in (one, two, three)]
+        parts.append(scaled_dot_product_attention(*rows, attn_mask=mask, scale=scale)[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.fixture(autouse=True)
+def _varlen_on_cpu(monkeypatch):
+    monkeypatch.setattr(attention_gpu, "varlen_kernel", lambda: reference_varlen)
+
+
+def output_and_gradients(attend, inputs):
+    if not inputs[0].requires_grad:
+        return [attend(*inputs)]
+    out = attend(*inputs)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@given(sizes=SPANS, kv_heads=st.sampled_from([1, 2, 4]))
+@settings(max_examples=15, deadline=None)
+def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
+    layout = layout_of(sizes, backend)
+    # RepeatRows sums in fp32, so varlen is compared at fp32's precision.
+    tolerance = 1e-5 if backend == "varlen" else 1e-10
+    inputs = tensors(layout.length, kv_heads)
+    if backend == "flex":  # has no backward on a CPU
+        inputs = [tensor.detach() for tensor in inputs]
+    expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout), inputs)
+    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None), inputs)
+    for one, two in zip(expected, ours, strict=True):
+        torch.testing.assert_close(two, one, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_the_scale_is_passed_on(backend):
+    layout = layout_of([(5, [3, 4])], backend)
+    query, key, value = (tensor.detach() for tensor in tensors(layout.length))
+    half = BACKENDS[backend](query, key, value, layout, DIM**-0.5 / 2)
+    torch.testing.assert_close(
+        half, BACKENDS[backend](query / 2, key, value, layout, None), atol=1e-6, rtol=1e-6
+    )
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(1, 400), st.lists(st.integers(0, 300), min_size=1, max_size=3)),
+        min_size=1,
+        max_size=3,
+    )
+)
+@settings(max_examples=15, deadline=None)
+def test_the_block_grid_is_that_of_the_mask(sizes):
+    layout = layout_of(sizes, "flex")
+    some, full = attention_gpu.block_grid(layout)
+    block = attention_gpu.BLOCK
+    mask = visible(layout)
+    padded = torch.zeros(len(some) * block, len(some) * block, dtype=torch.bool)
+    padded[: len(mask), : len(mask)] = mask
+    tiles = padded.unflatten(0, (-1, block)).unflatten(2, (-1, block))
+    assert torch.equal(some, tiles.any(3).any(1))
+    assert not (full & ~tiles.all(3).all(1)).any()  # never called full unless it is
+
+
+def test_the_gradient_of_a_shared_prompt_is_summed_in_fp32():
+    rows = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
+    repeated = attention_gpu.RepeatRows.apply(rows, torch.zeros(257, dtype=torch.long))
+    repeated.sum().backward()
+    assert rows.grad.item() == 256  # 257 rounded to bf16; added one by one in bf16 it would stop at 256 too
+    weights = torch.full((512, 1), 1.0, dtype=torch.bfloat16)
+    rows.grad = None
+    (attention_gpu.RepeatRows.apply(rows, torch.zeros(512, dtype=torch.long)) * weights).sum().backward()
+    assert rows.grad.item() == 512

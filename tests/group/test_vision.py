@@ -1,0 +1,91 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.vision import FeatureCache, assign, fingerprints, trains
+
+GRIDS = st.lists(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3)), max_size=3),
+    min_size=1,
+    max_size=4,
+)
+
+
+def patches(grids, merge=4):
+    """Pixels, grid and placeholder counts as of Qwen2.5-VL; heights and widths count merged patches."""
+    grid = torch.tensor([[t, 2 * h, 2 * w] for row in grids for t, h, w in row])
+    torch.manual_seed(0)
+    pixels = torch.randn(int(grid.prod(-1).sum()), 6)
+    tokens = torch.tensor([sum(t * 4 * h * w for t, h, w in row) // merge for row in grids])
+    return tokens, pixels, grid
+
+
+@given(GRIDS.filter(any))
+@settings(max_examples=100, deadline=None)
+def test_each_row_gets_its_own_images(grids):
+    images = assign(*patches(grids))
+    assert [len(row) for row in images.rows] == [len(row) for row in grids]
+    assert [image for row in images.rows for image in row] == list(range(len(images.sizes)))
+
+
+def test_tiles_are_images_where_there_is_no_grid():
+    pixels = torch.arange(5.0).reshape(5, 1, 1, 1).expand(5, 3, 2, 2)
+    images = assign(torch.tensor([2 * 16, 0, 3 * 16]), pixels, None)
+    assert images.rows == (range(0, 2), range(2, 2), range(2, 5))
+    assert images.of_row(1) == ()
+
+
+def test_placeholders_that_end_inside_an_image_cannot_be_packed():
+    tokens, pixels, grid = patches([[(1, 2, 2)], [(1, 2, 2)]])
+    with pytest.raises(CannotPackError, match="inside an image"):
+        assign(tokens + torch.tensor([1, -1]), pixels, grid)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_fingerprints_tell_images_apart(dtype):
+    torch.manual_seed(0)
+    one = torch.randn(8, 6).to(dtype)
+    swapped = one[[1, 0, 2, 3, 4, 5, 6, 7]]
+    nudged = one.clone()
+    nudged.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()])[3, 2] ^= 1  # one bit
+    pixels = torch.cat([one, swapped, nudged, one])
+    keys = fingerprints(pixels, [8] * 4, None)
+    assert keys[0] == keys[3]
+    assert len(set(keys)) == 3
+    grids = torch.tensor([[1, 2, 4], [1, 4, 2]])
+    assert len(set(fingerprints(torch.cat([one, one]), [8, 8], grids))) == 2
+
+
+def test_the_tower_sees_each_image_once():
+    tokens, pixels, grid = patches([[(1, 1, 1), (1, 1, 2)], [(1, 2, 1)]])
+    images = assign(tokens.repeat(2), pixels.repeat(2, 1), grid.repeat(2, 1))
+    cache = FeatureCache(limit=2**20)
+    missing = cache.missing(images)
+    assert missing == [0, 1, 2]
+    cache.encode(images, missing, lambda rows, shapes: rows.reshape(-1, 4, 6).mean(1))
+    assert (cache.calls, cache.images, cache.missing(images)) == (1, 3, [])
+    expected = pixels.reshape(-1, 4, 6).mean(1)
+    assert torch.equal(cache.take(images, range(6)), expected.repeat(2, 1))
+    assert cache.bytes == expected.numel() * 4
+    cache.clear()
+    assert cache.bytes == 0
+
+
+def test_tiles_keep_their_shape_in_the_cache():
+    pixels = torch.randn(3, 3, 2, 2)
+    images = assign(torch.tensor([3 * 4]), pixels, None)
+    cache = FeatureCache(limit=2**20)
+    cache.encode(
+        images, cache.missing(images), lambda tiles, _: tiles.mean((1, 2, 3))[:, None, None].expand(-1, 4, 5)
+    )
+    assert cache.take(images, [2, 0]).shape == (2, 4, 5)
+
+
+def test_a_trainable_parameter_is_named():
+    tower = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).requires_grad_(False)
+    assert trains([tower]) == ""
+    tower[1].bias.requires_grad_(True)
+    assert trains([tower]) == "1.bias"
