@@ -79,8 +79,8 @@ class GroupAdvantages:
 
     @property
     def group_std(self) -> Tensor:
-        """For each row the deviation of its group's rewards, ``(n,)`` double; 0 in a group left out."""
-        return self.segments.std(self.rewards.double())
+        """Deviation of the rewards in each row's group, ``(n,)`` double on the CPU; 0 in a dropped group."""
+        return self.segments.std(self.rewards.cpu().double())
 
 
 def group_advantages(

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
 
 
-def checked_scores(output: Any, completions: int, name: str) -> list[float]:
+@dataclass(frozen=True)
+class Scores:
+    """Scores of one reward function, one for each completion.
+
+    Attributes:
+        values: NaN for "not scored".
+        overflows: How many were infinite, or integers too large for a float. They count as not scored: one
+            of them in a group makes every advantage in it NaN, and the host drops such updates silently.
+    """
+
+    values: list[float]
+    overflows: int
+
+
+def checked_scores(output: Any, completions: int, name: str) -> Scores:
     """The scores of one reward function, NaN for "not scored".
 
     The host broadcasts a list of length 1 to all completions, so a reward that returns the mean of its batch
@@ -19,9 +34,6 @@ def checked_scores(output: Any, completions: int, name: str) -> list[float]:
         output: What the function returned.
         completions: How many completions it was given.
         name: The function's name, for the message.
-
-    Returns:
-        One float for each completion; None, NaN, infinities and integers too large for a float become NaN.
 
     Raises:
         RewardError: Not a sequence, another length, or an element that is no number.
@@ -37,20 +49,21 @@ def checked_scores(output: Any, completions: int, name: str) -> list[float]:
             f"reward {name!r} returned {len(scores)} scores for {completions} completions",
             mend="return one number or None for each completion, in their order",
         )
-    return [_number(score, row, name) for row, score in enumerate(scores)]
+    numbers = [_number(score, row, name) for row, score in enumerate(scores)]
+    values = [number if math.isfinite(number) else math.nan for number in numbers]
+    return Scores(values, overflows=sum(map(math.isinf, numbers)))
 
 
 def _number(score: Any, row: int, name: str) -> float:
     if score is None:
         return math.nan
     try:
-        number = float(score)
+        return float(score)
     except OverflowError:
-        return math.nan
+        return math.inf
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
         raise RewardError(
             f"reward {name!r} returned {str(score)[:60]!r} ({type(score).__name__})",
             where=f"completion {row} of the batch",
             mend="return a number, or None for a completion that cannot be scored",
         ) from None
-    return number if math.isfinite(number) else math.nan

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,9 +77,19 @@ class WeightedMean:
         return self.total / self.weight if self.weight else math.nan
 
 
-def finite(values: Iterable[float | Tensor]) -> list[float | Tensor]:
-    """The values that are neither NaN nor infinite, in order."""
-    return [value for value in values if math.isfinite(float(value))]
+def with_mean_for_nonfinite(values: Sequence[Any]) -> list[Any]:
+    """The values with the mean of the finite ones in the place of the others: the mean is that of the finite.
+
+    The length stays, because the host stacks some metrics side by side. Empty if none is finite.
+
+    Args:
+        values: Floats or scalar tensors.
+    """
+    good = [value for value in values if math.isfinite(float(value))]
+    if not good:
+        return []
+    mean = sum(good) / len(good)
+    return [value if math.isfinite(float(value)) else mean for value in values]
 
 
 def _first_rows(index: Tensor) -> Tensor:
@@ -89,4 +100,5 @@ def _first_rows(index: Tensor) -> Tensor:
 
 
 def _std(values: Tensor) -> Tensor:
-    return values.std() if values.numel() > 1 else values.new_zeros(()) + values.sum() * 0
+    """Sample deviation; 0 of one value, NaN of none."""
+    return values.std() if values.numel() > 1 else values.sum() * 0 / values.numel()

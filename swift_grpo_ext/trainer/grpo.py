@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
+from swift_grpo_ext.trainer.baselines import GroupBaselines
+from swift_grpo_ext.trainer.logged import HonestLog
 
-class GRPOTrainer(HostGRPOTrainer):
-    """The host's GRPO trainer. So far it changes nothing."""
+
+class GRPOTrainer(GroupBaselines, HonestLog, HostGRPOTrainer):
+    """The host's GRPO trainer with our mixins, each about one thing."""

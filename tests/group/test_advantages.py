@@ -131,7 +131,9 @@ def test_the_unscored_one_of_four(missing, value, mode):
 
 
 def test_one_scored_member_is_not_enough():
-    result = run(torch.tensor([[1.0], [math.nan], [math.nan]]), torch.ones(1), torch.zeros(3), ("grpo", "group"))
+    result = run(
+        torch.tensor([[1.0], [math.nan], [math.nan]]), torch.ones(1), torch.zeros(3), ("grpo", "group")
+    )
     assert result.scored.tolist() == [True, False, False]
     assert not result.kept.any()
 

@@ -1,0 +1,61 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.group.scores import checked_scores
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        [1, 0.5, None],
+        (True, np.float32(0.5), math.nan),
+        torch.tensor([1.0, 0.5, math.nan]),
+        np.array([1.0, 0.5, np.nan]),
+        (score for score in [1, torch.tensor(0.5), None]),
+    ],
+)
+def test_any_sequence_of_numbers_and_none(output):
+    scores = checked_scores(output, 3, "r")
+    assert scores.values[:2] == [1.0, 0.5]
+    assert math.isnan(scores.values[2])
+    assert scores.overflows == 0
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 10**400])
+def test_infinite_scores_are_not_scored_and_counted(value):
+    scores = checked_scores([value, 1], 2, "r")
+    assert math.isnan(scores.values[0])
+    assert scores.overflows == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ([0.5], r"'mean' returned 1 scores for 4 completions"),
+        ([1, 2, 3, 4, 5], r"'mean' returned 5 scores for 4 completions"),
+        (0.5, r"'mean' returned float -> return a list"),
+        (None, r"'mean' returned NoneType"),
+        ("0001", r"'mean' returned str"),
+        ({0: 1, 1: 1, 2: 1, 3: 1}, r"'mean' returned dict"),
+        ([1, 1, "one", 1], r"'mean' returned 'one' \(str\) \[completion 2 of the batch\]"),
+        ([1, [1, 2], 1, 1], r"'mean' returned '\[1, 2\]' \(list\) \[completion 1"),
+        (torch.ones(4, 2), r"'mean' returned .* \(Tensor\) \[completion 0"),
+    ],
+)
+def test_refused_with_the_name_and_the_place(output, message):
+    with pytest.raises(RewardError, match=message):
+        checked_scores(output, 4, "mean")
+
+
+@given(st.lists(st.none() | st.floats() | st.integers() | st.booleans()))
+def test_never_a_number_that_is_not_finite(output):
+    scores = checked_scores(output, len(output), "r")
+    assert len(scores.values) == len(output)
+    assert not any(map(math.isinf, scores.values))
+    assert all(math.isnan(score) for raw, score in zip(output, scores.values, strict=True) if raw is None)
