@@ -51,14 +51,13 @@ class HonestLog:
         mode = "train" if self.model.training else "eval"
         metrics = self._metrics[mode]
         token_kl = self._token_kl.pop(mode, None)
-        if token_kl is not None and token_kl.weight:
-            metrics["kl"] = [token_kl.value]
+        if token_kl is not None:
+            metrics["kl"] = [token_kl.value] if token_kl.weight else []
         for name, values in list(metrics.items()):
             bad = sum(not math.isfinite(float(value)) for value in values)
-            if not bad:
-                continue
-            self._name_once(name, bad, len(values))
-            metrics[name] = with_mean_for_nonfinite(values)
+            if bad:
+                self._name_once(name, bad, len(values))
+                metrics[name] = with_mean_for_nonfinite(values)
             if not metrics[name]:
                 del metrics[name]
         super().log(logs, start_time)  # type: ignore[misc]
