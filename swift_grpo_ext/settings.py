@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -31,6 +31,21 @@ class Settings(BaseSettings):
         default=(), description="Patches of the part compat to leave out, by id: A3-zero3-trace ..."
     )
     strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
+    image_store_mib: int = Field(
+        default=1024,
+        ge=0,
+        description="Most MiB of decoded and prepared images kept per process, so that a group shares them.",
+    )
+    special_tokens_in_text: Literal["plain", "control"] = Field(
+        default="plain",
+        description="What <|im_end|> and the like are when a user's message contains them: plain text, or "
+        "control tokens as in the stock templates. Image placeholders are plain text either way.",
+    )
+    bad_row: Literal["skip", "raise"] = Field(
+        default="skip",
+        description="A row whose image or tags are broken is replaced by another and counted, or refuses "
+        "the run: before it starts, after a look at every row.",
+    )
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
     @field_validator("disable", "disable_patches", mode="before")

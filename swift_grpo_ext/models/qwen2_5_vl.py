@@ -1,23 +1,33 @@
-"""Qwen2.5-VL: the host's template with placeholder ids read from the model's config."""
+"""Qwen2.5-VL: the host's model and template, with ids from the config and each image prepared once."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from swift.template import TEMPLATE_MAPPING, register_template
+import torch
+from PIL import Image
+from swift.model import MODEL_MAPPING
+from swift.model.models.qwen import Qwen2_5VLLoader as HostLoader
+from swift.template import TEMPLATE_MAPPING, StdTemplateInputs, register_template
 from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
 
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.models.image_pipeline import Options, Size
+from swift_grpo_ext.models.template import VisionTemplate
+
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
+_PIXEL_LIMITS = ("min_pixels", "max_pixels", "resized_height", "resized_width")
 
 
-class Qwen2_5VLTemplate(HostTemplate):
+class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
     """Template of `Qwen2_5_VLForConditionalGeneration`.
 
     The host hard-codes the ids of the published vocabulary (151655, 151656). Here they come from the
     config, so a checkpoint with another vocabulary (a trimmed, extended or tiny one) trains as well.
     """
 
-    def init_processor(self, processor: object) -> None:
+    def init_processor(self, processor: Any) -> None:
         """Bind the template to a processor and take the placeholder ids from its model's config.
 
         Args:
@@ -25,13 +35,77 @@ class Qwen2_5VLTemplate(HostTemplate):
         """
         super().init_processor(processor)
         if processor is not None:
-            config = self.model_info.config
-            self.image_token_id = config.image_token_id
-            self.video_token_id = config.video_token_id
+            self.image_token_id = self.facts.image_token_id
+            self.video_token_id = self.facts.video_token_id
+
+    def resize_options(self, chat_template_kwargs: Options) -> dict[str, Any]:
+        """The host's ``--max_pixels``, and the limits of the row as ``qwen_vl_utils`` calls them."""
+        limits = {name: chat_template_kwargs[name] for name in _PIXEL_LIMITS if name in chat_template_kwargs}
+        return {**limits, "rescale": self.max_pixels}
+
+    def resize_image(self, image: Image.Image, options: Options) -> Image.Image:
+        """Resize to multiples of 28 pixels within the limits, by ``qwen_vl_utils``."""
+        from qwen_vl_utils import fetch_image
+
+        image = super().resize_image(image, {"max_pixels": options["rescale"]})
+        limits = {name: value for name, value in options.items() if name in _PIXEL_LIMITS}
+        return fetch_image({"image": image, **limits})
+
+    def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
+        """Patches of the image, by its processor: one placeholder for every ``merge_size**2`` patches."""
+        processor = self.processor.image_processor
+        made = processor(images=[image], return_tensors="pt", do_resize=False)
+        tensors = {name: made[name] for name in ("pixel_values", "image_grid_thw")}
+        features = int(tensors["image_grid_thw"].prod()) // processor.merge_size**2
+        return tensors, image.size, [self.facts.image_token_id] * features
+
+    def replace_tag(self, media_type: Any, index: int, inputs: StdTemplateInputs) -> list[Any]:
+        """What stands for an image in the prompt before its tokens are known; videos are the host's."""
+        if media_type != "image" or self.mode == "lmdeploy":
+            return super().replace_tag(media_type, index, inputs)
+        if self.mode == "vllm":
+            inputs.mm_processor_kwargs["do_resize"] = False
+        self._resize(index, inputs)
+        return ["<|vision_start|><|image_pad|><|vision_end|>"]
+
+    def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:
+        if inputs.videos:
+            return HostTemplate._encode(self, inputs)
+        encoded = VisionTemplate._encode(self, inputs)
+        if inputs.images and self.requires_mm_token_type_ids:
+            ids = encoded["input_ids"]
+            encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids)
+        return encoded
+
+    def _post_encode(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        if self.is_training:
+            self._check_features(inputs)
+        return super()._post_encode(model, inputs)
+
+    def _check_features(self, inputs: dict[str, Any]) -> None:
+        """Raise unless every image and video token gets one feature; the host fills what fits."""
+        merged = self.processor.image_processor.merge_size**2
+        for medium, token_id in zip(("image", "video"), self.facts.placeholder_token_ids, strict=True):
+            grid = inputs.get(f"{medium}_grid_thw")
+            features = 0 if grid is None else int(grid.prod(-1).sum()) // merged
+            tokens = int((inputs["input_ids"] == token_id).sum())
+            if tokens != features:
+                raise RefusedError(
+                    f"{tokens} {medium} tokens for {features} {medium} features in a batch",
+                    mend="report the row: its tokens and its images were made from different inputs",
+                )
+
+
+class Qwen2_5VLLoader(HostLoader):
+    """The host's loader; the class is transformers' own, so no code of a checkpoint is run."""
+
+    default_trust_remote_code = False
 
 
 def register() -> list[str]:
-    """Put the template in the place of the host's, under every template type that uses it."""
+    """Put model and templates in the place of the host's, under every template type that uses them."""
+    meta = MODEL_MAPPING["qwen2_5_vl"]
+    meta.loader = Qwen2_5VLLoader
     for name in TEMPLATE_TYPES:
         register_template(
             dataclasses.replace(TEMPLATE_MAPPING[name], template_cls=Qwen2_5VLTemplate), exist_ok=True

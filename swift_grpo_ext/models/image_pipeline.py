@@ -1,0 +1,154 @@
+"""An image's way from a dataset row to the tensors of the model, each station once per content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from swift.template.vision_utils import load_file
+from swift.utils import get_logger
+
+from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.models import images
+from swift_grpo_ext.models.image_store import OnceStore
+
+logger = get_logger()
+Options = Mapping[str, Any]
+Size = tuple[int, int]
+_KEY = "swift_grpo_ext_key"
+_ORIGINAL = "swift_grpo_ext_original"
+_THREADS = 8
+_BAD_SIZE = (ValueError, AssertionError, OSError, ZeroDivisionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class PreparedImage:
+    """One image as the model takes it.
+
+    Attributes:
+        original: Width and height of the file, in pixels.
+        resized: Width and height of what the vision tower sees, in pixels.
+        tensors: Named inputs of the model, ``pixel_values`` and what belongs to it; the first dimension runs
+            over patches, tiles or images, so those of several images can be concatenated.
+        token_ids: Tokens that stand for the image: a placeholder for every feature, with any indicators.
+    """
+
+    original: Size
+    resized: Size
+    tensors: Mapping[str, torch.Tensor]
+    token_ids: list[int]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+@dataclass(frozen=True)
+class ImagePipeline:
+    """Loads, resizes and prepares images; whatever was done to a content before comes from the store.
+
+    Attributes:
+        store: Holds decoded, resized and prepared images.
+        resize_image: An image in the size in which it goes to the processor, or to vLLM.
+        prepare_image: Tensors, size seen by the tower and token ids of a resized image.
+    """
+
+    store: OnceStore
+    resize_image: Callable[[Image.Image, Options], Image.Image]
+    prepare_image: Callable[[Image.Image], tuple[dict[str, torch.Tensor], Size, list[int]]]
+
+    def load(self, source: Any) -> Image.Image:
+        """Decoded pixels in RGB.
+
+        Args:
+            source: Path, URL, base64, bytes, Pillow image, or a dict with ``bytes`` or ``path``.
+
+        Raises:
+            DatasetRowError: It cannot be loaded or decoded; names it.
+        """
+        key = images.source_key(source)
+        return self.store.get(("decoded", key), lambda: _decode(source, key), _pixel_bytes)
+
+    def resize(self, image: Image.Image, options: Options) -> Image.Image:
+        """A loaded image in its final size.
+
+        Raises:
+            DatasetRowError: The size cannot be brought into the limits.
+        """
+        key = f"{_key_of(image)}|{sorted(options.items())}"
+        original = getattr(image, _ORIGINAL, image.size)
+
+        def make() -> Image.Image:
+            try:
+                return _named(self.resize_image(image, options), key, original)
+            except _BAD_SIZE as error:
+                size = f"{original[0]}x{original[1]} pixels"
+                raise DatasetRowError(f"image cannot be resized: {error}", where=size) from None
+
+        return self.store.get(("resized", key), make, _pixel_bytes)
+
+    def prepare(self, image: Image.Image) -> PreparedImage:
+        """Tensors and tokens of a resized image."""
+        original = getattr(image, _ORIGINAL, image.size)
+
+        def make() -> PreparedImage:
+            # The host encodes in inference mode, whose tensors autograd cannot save.
+            with torch.inference_mode(False), torch.no_grad():
+                tensors, seen, token_ids = self.prepare_image(image)
+            return PreparedImage(original, seen, tensors, token_ids)
+
+        return self.store.get(("prepared", _key_of(image)), make, lambda prepared: prepared.nbytes)
+
+    def prepare_all(self, sources: Iterable[Any], options: Options) -> list[PreparedImage]:
+        """The images of a row as the model takes them.
+
+        Raises:
+            DatasetRowError: As `load` and `resize`.
+        """
+        return [self.prepare(self.resize(self.load(source), options)) for source in sources]
+
+    def load_ahead(self, sources: Iterable[Any]) -> None:
+        """Decode images in threads. One that fails is left for `load` to name."""
+
+        def load(source: Any) -> None:
+            try:
+                self.load(source)
+            except DatasetRowError:
+                return
+
+        distinct = {images.source_key(source): source for source in sources}
+        if len(distinct) > 1:
+            with ThreadPoolExecutor(min(_THREADS, len(distinct))) as threads:
+                list(threads.map(load, distinct.values()))
+
+
+def _decode(source: Any, key: str) -> Image.Image:
+    where = images.describe(source)
+    if isinstance(source, Image.Image):
+        decoded = images.to_rgb(source, where)
+    else:
+        decoded, frames = images.decode(images.read_source(source, load_file), where)
+        if frames > 1:
+            logger.warning_once(f"swift-grpo-ext: {where} has {frames} frames; the first is used")
+    return _named(decoded, key, decoded.size)
+
+
+def _key_of(image: Image.Image) -> str:
+    return getattr(image, _KEY, None) or images.pixel_key(image)
+
+
+def _named(image: Image.Image, key: str, original: Size) -> Image.Image:
+    """The image, carrying its name and the size of its file; a copy if it carries another name."""
+    named = image.copy() if hasattr(image, _KEY) else image
+    setattr(named, _KEY, key)
+    setattr(named, _ORIGINAL, original)
+    return named
+
+
+def _pixel_bytes(image: Image.Image) -> int:
+    return image.width * image.height * len(image.getbands())

@@ -1,0 +1,123 @@
+"""Work on images done once: a thread-safe memo, bounded in bytes, with counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from swift_grpo_ext.errors import DatasetRowError
+
+T = TypeVar("T")
+_KEEP_FAILURE = 60.0  # seconds
+
+
+@dataclass
+class StoreCounts:
+    """What a store did so far.
+
+    Attributes:
+        made: Results computed.
+        reused: Results taken from the store, or from another thread that was computing them.
+        evicted: Results dropped to stay under the bound.
+        held_bytes: Bytes held now.
+    """
+
+    made: int = 0
+    reused: int = 0
+    evicted: int = 0
+    held_bytes: int = 0
+
+
+class OnceStore:
+    """Least-recently-used memo of expensive results.
+
+    Threads that ask for the same key at the same time wait for the first one instead of computing it again:
+    the host encodes the completions of a group in parallel. A row that failed keeps failing for a minute,
+    since the host tries every row three times, and a URL without network takes its time to fail.
+
+    Args:
+        limit: Most bytes held. A result that is larger alone is returned and not held.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.counts = StoreCounts()
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._making: dict[Hashable, Future[Any]] = {}
+        self._failed: dict[Hashable, tuple[DatasetRowError, float]] = {}
+
+    def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        """The result for a key, computed if it is not held.
+
+        Args:
+            key: Names content and every option that the result depends on.
+            make: Computes the result. Its exception goes to every waiting thread.
+            size_of: Bytes of a result.
+        """
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                self.counts.reused += 1
+                return self._held[key][0]
+            error, until = self._failed.pop(key, (None, 0.0))
+            if error is not None and time.monotonic() < until:
+                self._failed[key] = (error, until)
+                raise error
+            running = self._making.get(key)
+            if running is None:
+                mine = self._making[key] = Future()
+            else:
+                self.counts.reused += 1
+        if running is not None:
+            return running.result()
+        return self._make(key, make, size_of, mine)
+
+    def clear(self) -> None:
+        """Drop everything that is held; the counts go on."""
+        with self._lock:
+            self._held.clear()
+            self.counts.held_bytes = 0
+
+    def _make(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int], mine: Future[T]) -> T:
+        try:
+            result = make()
+        except BaseException as error:
+            with self._lock:
+                del self._making[key]
+                if isinstance(error, DatasetRowError):
+                    self._failed[key] = (error, time.monotonic() + _KEEP_FAILURE)
+            mine.set_exception(error)
+            raise
+        with self._lock:
+            del self._making[key]
+            self.counts.made += 1
+            self._hold(key, result, size_of(result))
+        mine.set_result(result)
+        return result
+
+    def _hold(self, key: Hashable, result: Any, size: int) -> None:
+        if size > self.limit:
+            return
+        self._held[key] = (result, size)
+        self.counts.held_bytes += size
+        while self.counts.held_bytes > self.limit:
+            _, (_, freed) = self._held.popitem(last=False)
+            self.counts.held_bytes -= freed
+            self.counts.evicted += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process starts empty: the host pickles templates into workers."""
+        return {"limit": self.limit}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["limit"])  # type: ignore[misc]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OnceStore:
+        """Copies of a template share one store."""
+        return self

@@ -1,0 +1,195 @@
+"""From whatever a dataset row calls an image to RGB pixels: all of it, or an error that names the file.
+
+Needs Pillow only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+from PIL import Image
+
+from swift_grpo_ext.errors import DatasetRowError
+
+# What Pillow raises for files that are no image, cut off, damaged or larger than its limit.
+UNREADABLE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    IndexError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+_SHOWN = 120
+_LONGEST_PATH = 2000  # characters; the host takes longer text for base64
+_SHORTEST_BASE64 = 64  # characters; no image file is smaller
+
+
+def read_source(source: Any, fetch: Callable[[str], BytesIO]) -> bytes:
+    """Bytes of an image file.
+
+    Args:
+        source: Path, URL, base64 text, ``data:`` URI, bytes, or a dict with ``bytes`` or ``path``.
+        fetch: Downloads a URL into a buffer, with the host's retries and time limit.
+
+    Raises:
+        DatasetRowError: There is no such file, no network, no base64, or nothing in it.
+    """
+    if isinstance(source, dict):
+        source = source.get("bytes") or source.get("path")
+    where = describe(source)
+    if not isinstance(source, (str, bytes)) or not source:
+        raise DatasetRowError("image is empty", where=where, mend="give a path, a URL, base64 or bytes")
+    try:
+        data = source if isinstance(source, bytes) else _read_text(source.strip(), fetch)
+    except FileNotFoundError:
+        raise DatasetRowError(
+            "image file not found", where=where, mend="check the path, or set ROOT_IMAGE_DIR"
+        ) from None
+    except (OSError, binascii.Error) as error:
+        raise DatasetRowError(f"image cannot be loaded: {_one_line(error)}", where=where) from None
+    if not data:
+        raise DatasetRowError("image file is empty (0 bytes)", where=where)
+    return data
+
+
+def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
+    """Pixels of an encoded image in RGB, and its number of frames: of an animation, the first one counts.
+
+    Raises:
+        DatasetRowError: The bytes are no image, cut off or damaged, or their values have no known range.
+    """
+    try:
+        with Image.open(BytesIO(data)) as image:
+            image.load()
+            return to_rgb(image, where), int(getattr(image, "n_frames", 1))
+    except UNREADABLE as error:
+        raise DatasetRowError(f"image cannot be decoded: {_one_line(error)}", where=where) from None
+
+
+def to_rgb(image: Image.Image, where: str = "") -> Image.Image:
+    """Convert to RGB without losing the picture.
+
+    Pillow's own ``convert("RGB")`` drops the alpha channel, so that what a transparent background hides
+    (often black) comes to light, and clips 16-bit values to white. Here transparency is composed over white,
+    as ``qwen_vl_utils`` does, and 16 bits are scaled to 8.
+
+    Raises:
+        DatasetRowError: Floating point or 32-bit pixels: their range is not known.
+    """
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I;16") or image.mode == "I":
+        return _from_16_bit(image, where)
+    if image.mode == "F":
+        raise DatasetRowError("pixels are 32-bit floats of unknown range", where=where, mend="save as 8 bit")
+    if "A" in image.mode or "a" in image.mode or "transparency" in image.info:
+        layered = image.convert("RGBA")
+        background = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(background, layered).convert("RGB")
+    return image.convert("RGB")
+
+
+def content_key(data: bytes) -> str:
+    """Name of a content: equal bytes, equal name."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def pixel_key(image: Image.Image) -> str:
+    """Name of decoded pixels."""
+    head = f"{image.mode}{image.size}".encode()
+    return content_key(head + image.tobytes())
+
+
+def source_key(source: Any) -> str:
+    """Name of a source without reading it: for files, path, size and time of the last change."""
+    if isinstance(source, Image.Image):
+        return pixel_key(source)
+    if isinstance(source, dict):
+        source = source.get("bytes") or source.get("path") or ""
+    if isinstance(source, bytes):
+        return content_key(source)
+    text = str(source).strip()
+    return _file_key(text) or content_key(text.encode())
+
+
+def describe(source: Any) -> str:
+    """How an error message calls a source: the path or URL, or what it is."""
+    if isinstance(source, dict):
+        source = source.get("path") or source.get("bytes")
+    if isinstance(source, Image.Image):
+        return f"{source.mode} image of {source.width}x{source.height} pixels"
+    if isinstance(source, bytes):
+        return f"{len(source)} bytes in the row"
+    text = str(source)
+    looks_encoded = text.startswith("data:") or (len(text) > 256 and not text.startswith("http"))
+    return f"{len(text)} characters of base64 in the row" if looks_encoded else text[:_SHOWN]
+
+
+def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
+    low, high = image.getextrema()
+    if low < 0 or high > 65535:
+        raise DatasetRowError(f"pixel values {low} to {high} are no 16-bit grey", where=where)
+    if image.mode == "I" and high <= 255:
+        return image.convert("L").convert("RGB")
+    return image.convert("I").point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
+
+
+@lru_cache(maxsize=65536)
+def _key_of(path: str, size: int, changed: int) -> str:
+    return content_key(f"{path}\0{size}\0{changed}".encode())
+
+
+def _file_key(text: str) -> str:
+    try:
+        path = find_file(text)
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return ""
+    return _key_of(path, found.st_size, found.st_mtime_ns)
+
+
+def find_file(text: str) -> str:
+    """Absolute path of an image file, looked up as the host does: as it is, then under ``ROOT_IMAGE_DIR``.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    if len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:")):
+        for root in ("", os.environ.get("ROOT_IMAGE_DIR", "")):
+            path = os.path.abspath(os.path.join(root, os.path.expanduser(text)))
+            if os.path.isfile(path):
+                return path
+    raise FileNotFoundError(text[:_SHOWN])
+
+
+def _read_text(text: str, fetch: Callable[[str], BytesIO]) -> bytes:
+    if text.startswith(("http://", "https://")):
+        return fetch(text).getvalue()
+    if text.startswith("data:"):
+        return base64.b64decode("".join(text.partition(",")[2].split()), validate=True)
+    try:
+        with open(find_file(text), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        if len(text) < _SHORTEST_BASE64:
+            raise
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except binascii.Error:
+        raise FileNotFoundError(text[:_SHOWN]) from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]

@@ -1,0 +1,128 @@
+"""Ovis2 as transformers ships it (`Ovis2ForConditionalGeneration`): model, architecture, template.
+
+The host knows only the remote-code class of the original checkpoints, whose image tokens expand inside the
+forward. Here they expand when a row is encoded, so that ids, labels and log-probs have one frame.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from PIL import Image
+from swift.model import Model, ModelGroup, ModelLoader, ModelMeta, MultiModelKeys, register_model
+from swift.model.model_arch import register_model_arch
+from swift.template import StdTemplateInputs, register_template
+from swift.template.templates.qwen import QwenTemplateMeta
+from swift.utils import get_env_args
+
+from swift_grpo_ext.models.facts import OVIS2
+from swift_grpo_ext.models.image_pipeline import Size
+from swift_grpo_ext.models.ovis2_vision import embed_images, image_tokens
+from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.models.video import frames_of, videos_as_images
+
+NAME = OVIS2.host_model_type
+SIZES = ("1B", "2B", "4B", "8B", "16B", "34B")
+_FRAMES = 12  # the default of the original's video example
+
+
+class Ovis2Loader(ModelLoader):
+    """Loads transformers' own class; no code of a checkpoint is run."""
+
+    default_trust_remote_code = False
+
+    def get_model(self, model_dir: str, *args: Any, **kwargs: Any) -> Any:
+        """Load the weights into `Ovis2ForConditionalGeneration`."""
+        from transformers import Ovis2ForConditionalGeneration
+
+        self.auto_model_cls = self.auto_model_cls or Ovis2ForConditionalGeneration
+        return super().get_model(model_dir, *args, **kwargs)
+
+
+class Ovis2Template(VisionTemplate):
+    """Template of `Ovis2ForConditionalGeneration`.
+
+    An image becomes its tiles by the checkpoint's own processor, and in the prompt the tokens that the
+    processor would write. One line break follows each image, as in the model's chat template; one that the
+    row brings along counts. A video is its frames, one image each, ``NFRAMES`` of them (default 12).
+    """
+
+    def init_env_args(self) -> None:
+        """Read ``NFRAMES``, the host's variable for the frames of an Ovis video."""
+        super().init_env_args()
+        self.nframes = get_env_args("nframes", int, _FRAMES)
+
+    def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
+        """Tiles of the image (first a thumbnail, if there are several) and the tokens for them."""
+        processor = self.processor
+        made = processor.image_processor(images=[image], return_tensors="pt")
+        rows, columns = (int(number) for number in made["grids"][0])
+        tiles = made["pixel_values"]
+        height, width = tiles.shape[-2:]
+        tokens = image_tokens(rows, columns, processor.image_seq_length, self.facts)
+        return {"pixel_values": tiles}, (columns * width, rows * height), tokens
+
+    def arrange_media(self, inputs: StdTemplateInputs) -> None:
+        """Make images of the videos, and let exactly one line break follow each image."""
+        messages = [message for message in inputs.messages if isinstance(message.get("content"), str)]
+        contents = [inputs.system, *(message["content"] for message in messages)]
+        if inputs.videos:
+            frames = [frames_of(video, self.nframes) for video in inputs.videos]
+            contents, inputs.images = videos_as_images(contents, inputs.images, frames)
+            inputs.videos = []
+        inputs.system, *broken = (content and _break_after_images(content) for content in contents)
+        for message, content in zip(messages, broken, strict=True):
+            message["content"] = content
+
+    def replace_tag(self, media_type: Any, index: int, inputs: StdTemplateInputs) -> list[Any]:
+        """What stands for an image in the prompt before its tokens are known."""
+        if media_type != "image":
+            return super().replace_tag(media_type, index, inputs)
+        self._resize(index, inputs)
+        return [[self.facts.image_token_id]]
+
+    def _post_encode(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Embed text and images here, so that a batch without images runs the tower too (on a blank tile).
+
+        Else ranks with and without images would run different modules, and ZeRO-3 would hang.
+        """
+        if not self.is_training:
+            return inputs
+        base = self.get_base_model(model)
+        embedded = embed_images(base, inputs["input_ids"], inputs.get("pixel_values"), self.facts)
+        return {"inputs_embeds": embedded}
+
+
+def _break_after_images(content: str) -> str:
+    return content.replace("<image>", "<image>\n").replace("<image>\n\n", "<image>\n")
+
+
+def register() -> list[str]:
+    """Register model, architecture and template under one name, and say so."""
+    models = [Model(f"thisisiron/Ovis2-{size}-hf", f"thisisiron/Ovis2-{size}-hf") for size in SIZES]
+    register_model_arch(
+        MultiModelKeys(
+            NAME,
+            language_model=list(OVIS2.language_model),
+            aligner=list(OVIS2.aligner),
+            vision_tower=list(OVIS2.vision_tower),
+        ),
+        exist_ok=True,
+    )
+    register_model(
+        ModelMeta(
+            NAME,
+            [ModelGroup(models)],
+            Ovis2Loader,
+            template=NAME,
+            model_arch=NAME,
+            architectures=[OVIS2.architecture],
+            is_multimodal=True,
+            requires=["transformers>=4.57"],
+            tags=["vision", "video"],
+        ),
+        exist_ok=True,
+    )
+    register_template(QwenTemplateMeta(NAME, template_cls=Ovis2Template), exist_ok=True)
+    return [NAME]

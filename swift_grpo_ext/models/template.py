@@ -1,0 +1,185 @@
+"""What the templates of both families share: checked rows, images prepared once, guarded generation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from PIL import Image
+from swift.template import StdTemplateInputs, Template, TemplateInputs
+from swift.template.vision_utils import rescale_image
+
+from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.models import text
+from swift_grpo_ext.models.facts import VisionFacts, facts_for
+from swift_grpo_ext.models.image_pipeline import ImagePipeline, Options, PreparedImage, Size
+from swift_grpo_ext.models.image_store import OnceStore
+from swift_grpo_ext.settings import current_settings
+
+_TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
+
+
+class VisionTemplate(Template):
+    """Base of the package's templates: a subclass says how one image is resized and prepared.
+
+    Attributes:
+        facts: The family's descriptor with the ids of this checkpoint.
+        images: Loads, resizes and prepares images, each content once.
+    """
+
+    support_padding_free = True
+    facts: VisionFacts
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.placeholder_tokens: list[int] = []  # the host's is one list for all templates of a process
+        store = OnceStore(current_settings().image_store_mib * 2**20)
+        self.images = ImagePipeline(store, self.resize_image, self.prepare_image)
+        super().__init__(*args, **kwargs)
+
+    def init_processor(self, processor: Any) -> None:
+        """Bind the template to a processor; every token id comes from its model's config."""
+        super().init_processor(processor)
+        if processor is None:
+            return
+        facts = facts_for(self.config)
+        assert facts is not None, f"no facts of {self.config.model_type}"
+        self.facts = facts
+        self.placeholder_tokens = list(facts.forbidden_token_ids)
+        self._set_protected_text()
+
+    def resize_image(self, image: Image.Image, options: Options) -> Image.Image:
+        """The image in the size in which it is handed to the processor, or to vLLM."""
+        max_pixels = options.get("max_pixels")
+        return image if max_pixels is None else rescale_image(image, max_pixels)
+
+    def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
+        """Tensors, size seen by the tower (width, height) and token ids of one resized image."""
+        raise NotImplementedError
+
+    def resize_options(self, chat_template_kwargs: Options) -> dict[str, Any]:
+        """Options that the size of a row's images depends on; they are part of the images' name."""
+        return {"max_pixels": chat_template_kwargs.get("max_pixels") or self.max_pixels}
+
+    def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Encode a row.
+
+        Args:
+            inputs: A row or a request. As `TemplateInputs` without media it is a conversation that the host
+                wants to log: its media tags are text then.
+            *args: As the host's.
+            **kwargs: As the host's.
+
+        Raises:
+            DatasetRowError: An image or the tags of the row are broken; says which.
+        """
+        if isinstance(inputs, TemplateInputs) and not inputs.chosen.is_multimodal:
+            setattr(inputs.chosen, _TAGS_ARE_TEXT, True)
+        return super().encode(inputs, *args, **kwargs)
+
+    def _preprocess_inputs(self, inputs: StdTemplateInputs) -> None:
+        self._replace_image_tags(inputs)
+        given = {medium: len(getattr(inputs, f"{medium}s")) for medium in text.MEDIA}
+        tags_are_text = getattr(inputs, _TAGS_ARE_TEXT, False)
+        answers_hold_tags = not tags_are_text and text.check_tags(inputs.system, inputs.messages, given)
+        for message in inputs.messages:
+            plain_tags = tags_are_text or (message["role"] == "assistant" and not answers_hold_tags)
+            message["content"] = self._kept_as_text(message, text.TAGS if plain_tags else ())
+        if inputs.is_multimodal:
+            self._add_default_tags(inputs)
+            self.arrange_media(inputs)
+        super()._preprocess_inputs(inputs)
+
+    def arrange_media(self, inputs: StdTemplateInputs) -> None:
+        """Change how media stand in the text, once there is one tag for each of them. Default: nothing."""
+
+    @staticmethod
+    def _replace_image_tags(inputs: StdTemplateInputs) -> None:
+        """Read the host's old ``<img>path</img>`` form only where every path is a file; else it is text."""
+        paths = text.image_paths(inputs.messages)
+        if paths and all(map(os.path.isfile, paths)):
+            Template._replace_image_tags(inputs)
+
+    def _kept_as_text(self, message: Mapping[str, Any], tags: tuple[str, ...]) -> Any:
+        content = message.get("content")
+        if not isinstance(content, str):
+            return content
+        asked = message["role"] in ("user", "tool")
+        return text.keep_as_text(content, (*tags, *(self._special_text if asked else self._placeholder_text)))
+
+    def _set_protected_text(self) -> None:
+        added = self.tokenizer.added_tokens_decoder
+        self._placeholder_text = [str(added[i]) for i in self.facts.forbidden_token_ids if i in added]
+        special = [str(token) for token in added.values() if token.special and len(str(token)) > 1]
+        plain = current_settings().special_tokens_in_text == "plain"
+        self._special_text = special if plain else self._placeholder_text
+
+    def _tokenize(self, context: str, **kwargs: Any) -> list[int]:
+        pieces = text.split_at_marker(context)
+        tokenized = [Template._tokenize(self, piece, **kwargs) for piece in pieces]
+        return tokenized[0] if len(tokenized) == 1 else [token for part in tokenized for token in part]
+
+    def _get_max_pixels(self, inputs: StdTemplateInputs | None = None) -> None:
+        """The host must not rescale while loading: `resize_image` does it, once per content."""
+
+    def _load_image(self, image: Any, load_images: bool) -> Image.Image:  # type: ignore[override]
+        return self.images.load(image)
+
+    def _resize(self, index: int, inputs: StdTemplateInputs) -> None:
+        options = self.resize_options(inputs.chat_template_kwargs)
+        inputs.images[index] = self.images.resize(inputs.images[index], options)
+
+    def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:
+        encoded = Template._encode(self, inputs)
+        prepared = [self.images.prepare(image) for image in inputs.images]
+        self._expand(encoded, prepared, inputs)
+        for name in prepared[0].tensors if prepared else ():
+            encoded[name] = torch.cat([image.tensors[name] for image in prepared])
+        return encoded
+
+    def _expand(
+        self, encoded: dict[str, Any], prepared: list[PreparedImage], inputs: StdTemplateInputs
+    ) -> list[bool]:
+        """Put the tokens of each image in the place of its one placeholder; which tokens came in so."""
+        ids = encoded["input_ids"]
+        places = [place for place, token in enumerate(ids) if token == self.facts.image_token_id]
+        if len(places) != len(prepared):
+            problem = f"{len(places)} placeholder tokens for {len(prepared)} images"
+            raise DatasetRowError(problem, where=text.label(inputs.messages))
+        ids, labels, scale, expanded = self._extend_tokens(
+            ids,
+            encoded["labels"],
+            encoded.get("loss_scale"),
+            places,
+            lambda number: prepared[number].token_ids,
+            mm_mask=[False] * len(ids),
+        )
+        encoded.update(input_ids=ids, labels=labels, loss_scale=scale)
+        return expanded
+
+    def _truncate(
+        self, input_ids: list[int], labels: list[int] | None, encoded: Any, truncation_strategy: Any
+    ) -> Any:
+        of_images = sum(token in self.placeholder_tokens for token in input_ids)
+        if of_images >= self.max_length:
+            raise DatasetRowError(
+                f"{of_images} image tokens leave no room for text in {self.max_length} tokens",
+                mend=f"--max_length {of_images + len(input_ids)} or a smaller MAX_PIXELS",
+            )
+        return super()._truncate(input_ids, labels, encoded, truncation_strategy)
+
+    def prepare_generate_kwargs(
+        self, generate_kwargs: dict[str, Any], *, model: Any = None
+    ) -> dict[str, Any]:
+        """Forbid placeholders and indicators in what transformers generates (DEFECTS C3)."""
+        generate_kwargs = super().prepare_generate_kwargs(generate_kwargs, model=model)
+        config = generate_kwargs["generation_config"]
+        config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *self.facts.forbidden_token_ids})
+        return generate_kwargs
+
+    def prepare_engine_kwargs(self) -> dict[str, Any]:
+        """Refuse an engine that cannot serve the family, before it loads anything."""
+        if self.mode == "vllm":
+            self.facts.require("vllm")
+        return super().prepare_engine_kwargs()

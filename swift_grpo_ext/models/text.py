@@ -1,0 +1,94 @@
+"""Text of a row that must stay text: special tokens and media tags that somebody merely wrote.
+
+A tokenizer turns ``<|im_end|>`` inside a question into the control token, and the host turns ``<image>``
+inside an answer into an image. A marker after the first character keeps such a piece of text from being
+recognised; `split_at_marker` takes the marker out again when the text is tokenized.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from swift_grpo_ext.errors import DatasetRowError
+
+MARKER = "\ufdd0\ufdd1"  # two Unicode noncharacters: not for text exchange, so no dataset has them
+MEDIA = ("image", "video", "audio")
+TAGS = tuple(f"<{medium}>" for medium in MEDIA)
+Message = Mapping[str, Any]
+_OLD_FORM = re.compile(r"<img>([^<]+)</img>")
+_SHOWN = 60
+
+
+def keep_as_text(text: str, pieces: Iterable[str]) -> str:
+    """Mark every occurrence of the given pieces, so that they are tokenized as plain text.
+
+    Args:
+        text: What somebody wrote.
+        pieces: Special tokens or tags, each of two or more characters.
+    """
+    pattern = _any_of(tuple(sorted(set(pieces), key=len, reverse=True)))
+    text = text.replace(MARKER, "")
+    return pattern.sub(lambda match: match[0][0] + MARKER + match[0][1:], text) if pattern else text
+
+
+def split_at_marker(text: str) -> list[str]:
+    """Pieces of a text that are tokenized one by one, so that none of them forms a special token."""
+    return text.split(MARKER)
+
+
+def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[str, int]) -> bool:
+    """Hold media tags against media, and say whether tags in the assistant's turns stand for media.
+
+    A model may write ``<image>`` into its answer, so there a tag is text unless the number of media says
+    otherwise. No tag at all is fine: the host then puts the media before the first message.
+
+    Args:
+        system: System prompt.
+        messages: The other messages of the row.
+        given: Number of media in the row, by medium.
+
+    Raises:
+        DatasetRowError: More tags than media, or fewer but some.
+    """
+    asked = [message for message in messages if message["role"] != "assistant"]
+    answers_hold_tags = False
+    for medium in MEDIA:
+        tag, number = f"<{medium}>", given.get(medium, 0)
+        in_prompt = _occurrences(tag, asked) + (system or "").count(tag)
+        in_answers = _occurrences(tag, messages) - _occurrences(tag, asked)
+        if in_prompt == number or (number and in_prompt + in_answers in (0, number)):
+            answers_hold_tags |= in_prompt != number and in_answers > 0
+        elif not (number and in_prompt == 0):
+            raise DatasetRowError(
+                f"{in_prompt} {tag} tags for {number} {medium}s",
+                where=label(messages),
+                mend=f"one {tag} for each {medium} of the row, or none at all",
+            )
+    return answers_hold_tags
+
+
+def label(messages: Sequence[Message]) -> str:
+    """How an error names a row: the beginning of its first question."""
+    for message in messages:
+        if message["role"] == "user" and isinstance(message.get("content"), str):
+            return f"the row that asks {message['content'][:_SHOWN].replace(MARKER, '')!r}"
+    return "a row without a question"
+
+
+def image_paths(messages: Iterable[Message]) -> list[str]:
+    """Paths in the host's old ``<img>path</img>`` form."""
+    contents = (message.get("content") for message in messages)
+    return [path for content in contents if isinstance(content, str) for path in _OLD_FORM.findall(content)]
+
+
+def _occurrences(tag: str, messages: Iterable[Message]) -> int:
+    contents = (message.get("content") for message in messages)
+    return sum(content.count(tag) for content in contents if isinstance(content, str))
+
+
+@lru_cache(maxsize=8)
+def _any_of(pieces: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(re.escape, pieces))) if pieces else None
