@@ -50,6 +50,12 @@ def tiny_qwen_stock(shared_folder) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_ovis(shared_folder) -> Path:
+    """A tiny Ovis2 of transformers' own class."""
+    return built_once(shared_folder / "tiny_ovis", testing.tiny_ovis2)
+
+
+@pytest.fixture(scope="session")
 def digits(shared_folder) -> testing.Digits:
     """Sixteen handwritten digits."""
     folder = built_once(shared_folder / "digits", lambda folder: testing.digits_dataset(folder, limit=32))

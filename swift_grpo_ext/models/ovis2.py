@@ -31,6 +31,7 @@ class Ovis2Loader(ModelLoader):
     """Loads transformers' own class; no code of a checkpoint is run."""
 
     default_trust_remote_code = False
+    auto_model_cls: Any
 
     def get_model(self, model_dir: str, *args: Any, **kwargs: Any) -> Any:
         """Load the weights into `Ovis2ForConditionalGeneration`."""

@@ -123,7 +123,7 @@ class VisionTemplate(Template):
     def _get_max_pixels(self, inputs: StdTemplateInputs | None = None) -> None:
         """The host must not rescale while loading: `resize_image` does it, once per content."""
 
-    def _load_image(self, image: Any, load_images: bool) -> Image.Image:  # type: ignore[override]
+    def _load_image(self, image: Any, load_images: bool) -> Image.Image:
         return self.images.load(image)
 
     def _resize(self, index: int, inputs: StdTemplateInputs) -> None:

@@ -10,7 +10,6 @@ from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError
 
-
 _TAG = re.compile("<(image|video)>")
 
 
