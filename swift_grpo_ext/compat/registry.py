@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -19,7 +20,7 @@ from swift_grpo_ext.settings import current_settings
 REPORT = "compat.json"
 
 # One module each, with a `PATCH`. They import nothing heavy at the top.
-MODULES: tuple[str, ...] = ("zero3_trace",)
+MODULES: tuple[str, ...] = ("zero3_trace", "none_labels", "native_config", "placeholder_guard")
 
 
 @dataclass
@@ -104,10 +105,11 @@ def revert(patch_id: str) -> None:
 
 
 def import_what_is_awaited() -> None:
-    """Import what patches wait for, so that each has its final state."""
+    """Import what patches wait for, so that each has its final state. What is not installed is waited for on."""
     for outcome in outcomes():
         if outcome.state is State.WAITING:
-            import_module(outcome.patch.waits_for)
+            with suppress(ModuleNotFoundError):
+                import_module(outcome.patch.waits_for)
 
 
 def outcomes() -> list[Outcome]:

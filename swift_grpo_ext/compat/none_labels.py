@@ -1,0 +1,112 @@
+"""A1, A2: templates whose image merge needs labels get them, and no length limit cuts what RL reads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.errors import RefusedError
+
+TARGET = "swift.template.base:Template.pre_forward_hook"
+_IGNORED = -100
+
+
+def probe() -> bool:
+    """True if a template is asked to embed a batch without labels."""
+    from types import SimpleNamespace
+
+    import torch
+    from swift.template.base import Template
+
+    seen: list[bool] = []
+
+    class Recorder(Template):
+        def __init__(self) -> None:
+            self.max_length, self.mode = None, "train"
+
+        def _post_encode(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+            seen.append("labels" in inputs)
+            return inputs
+
+    model = SimpleNamespace(device="cpu", forward=lambda input_ids: None)
+    Recorder().pre_forward_hook(model, (), {"input_ids": torch.zeros(1, 2, dtype=torch.long)})
+    return seen == [False]
+
+
+def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Where labels are missing, as in GRPO, lend the template ignored ones and take them back.
+
+    The model never sees them: it would compute a loss. Meanwhile the template has no ``max_length``: some
+    cut the embeddings there, and with them the end of the completion.
+
+    The replacement raises RefusedError if the embeddings do not line up with the tokens all the same.
+    """
+
+    @functools.wraps(pre_forward_hook)
+    def hook(self: Any, model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        input_ids = kwargs.get("input_ids")
+        if input_ids is None or kwargs.get("labels") is not None:
+            return pre_forward_hook(self, model, args, kwargs)
+        lent = {**kwargs, "labels": input_ids.new_full(input_ids.shape, _IGNORED)}
+        limit, self.max_length = self.max_length, None
+        try:
+            args, made = pre_forward_hook(self, model, args, lent)
+        finally:
+            self.max_length = limit
+        made.pop("labels", None)
+        if self.is_training and (problem := misalignment(kwargs, made)):
+            name = self.template_meta.template_type
+            raise RefusedError(
+                f"template {name}: {problem}, so log-probs would be read from the wrong positions",
+                mend="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2",
+            )
+        return args, made
+
+    return hook
+
+
+def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Why positions counted from the end differ between tokens and embeddings; empty if they agree.
+
+    Templates that expand image tokens inside the forward are fine as long as every row of the batch grows by
+    the same number. Which rows have grown shows in the attention mask that they return.
+
+    Args:
+        before: Inputs with ``input_ids`` ``(batch, seq)``.
+        after: What the template made of them, with ``inputs_embeds`` or ``input_ids``.
+    """
+    embedded = after.get("inputs_embeds", after.get("input_ids"))
+    batch, tokens = before["input_ids"].shape
+    if embedded is None or embedded.shape[1] == tokens:
+        return ""
+    grown = f"{tokens} tokens became {embedded.shape[1]} embeddings"
+    if embedded.shape[1] < tokens:
+        return grown
+    mask = after.get("attention_mask")
+    if batch == 1:
+        return ""
+    if mask is None or mask.shape != embedded.shape[:2]:
+        return grown
+    real = before.get("attention_mask")
+    per_row = mask.sum(1)
+    counted = [per_row - tokens] if real is None else [per_row - tokens, per_row - real.sum(1)]
+    if any(bool((growth == growth[0]).all()) for growth in counted):
+        return ""
+    return f"{grown}, not by the same number in every row"
+
+
+PATCH = Patch(
+    id="A1-none-labels",
+    breaks="GRPO of templates whose image merge needs labels stops with 'NoneType' object is not iterable; "
+    "with --max_length some cut the completion silently",
+    target=TARGET,
+    fingerprint="self, model, args, kwargs",
+    affected={"ms-swift": ">=4.5,<4.7"},
+    probe=probe,
+    fix=fix,
+    upstream="https://github.com/modelscope/ms-swift/pull/3808",
+    remove_when="the host hands labels, or a merge that does without them, to every template",
+    after="swift.template.base",
+)

@@ -1,0 +1,42 @@
+"""C3: vLLM must not sample image placeholders or indicators; re-encoded, they crash or change a prompt."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.models.facts import facts_for
+
+TARGET = "swift.infer_engine.vllm_engine:VllmEngine._prepare_generation_config"
+
+
+def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the family's forbidden tokens to what vLLM may not say, in colocate mode and in servers alike."""
+
+    @functools.wraps(prepare)
+    def _prepare_generation_config(self: Any, request_config: Any) -> Any:
+        params = prepare(self, request_config)
+        facts = facts_for(self.config)
+        if facts is not None:
+            tokens = self.tokenizer.convert_ids_to_tokens(list(facts.forbidden_token_ids))
+            # vLLM gives bad words a logit of -inf; a bias would be clamped to -100.
+            params.bad_words = list(dict.fromkeys([*(params.bad_words or ()), *tokens]))
+        return params
+
+    return _prepare_generation_config
+
+
+PATCH = Patch(
+    id="C3-placeholder-guard",
+    breaks="a placeholder that vLLM samples crashes the next forward, or silently becomes part of an image",
+    target=TARGET,
+    fingerprint="self, request_config",
+    affected={"ms-swift": ">=4.5,<4.7"},
+    probe=lambda: True,
+    fix=fix,
+    upstream="https://github.com/modelscope/ms-swift/issues",
+    remove_when="the host forbids placeholder tokens in its sampling parameters",
+    after="swift.infer_engine.vllm_engine",
+)
