@@ -29,13 +29,13 @@ def is_native(folder: str | Path) -> bool:
     except (OSError, ValueError):
         return False
     named = config.get("architectures") if isinstance(config, dict) else None
-    return bool(named) and named[0] in {facts.architecture for facts in FAMILIES.values()}
+    return bool(set(named or ()) & {facts.architecture for facts in FAMILIES.values()})
 
 
 def fix(auto_config: Any) -> Callable[..., Any]:
     """A config class that trusts no code for native classes, whatever it is asked for."""
 
-    class NativeAutoConfig(auto_config):  # type: ignore[misc]
+    class NativeAutoConfig(auto_config):
         @classmethod
         def from_pretrained(cls, folder: Any, **kwargs: Any) -> Any:
             if is_native(folder):

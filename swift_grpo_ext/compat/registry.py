@@ -105,7 +105,7 @@ def revert(patch_id: str) -> None:
 
 
 def import_what_is_awaited() -> None:
-    """Import what patches wait for, so that each has its final state. What is not installed is waited for on."""
+    """Import what patches wait for, so that each has its final state; what is not installed stays awaited."""
     for outcome in outcomes():
         if outcome.state is State.WAITING:
             with suppress(ModuleNotFoundError):
