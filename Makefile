@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+MODEL  ?= qwen2_5_vl
 
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help install test lint types unit test-slow format clean
+.PHONY: help install quickstart test lint types unit test-slow format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -20,6 +21,9 @@ $(READY): pyproject.toml constraints/tested.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"
 	touch $@
+
+quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2 for the other family)
+	$(BIN)/python -m examples.quickstart --model $(MODEL) --output output/quickstart
 
 test: lint types unit  ## the gate: lint, types, unit and end-to-end tests on the CPU
 
