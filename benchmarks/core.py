@@ -22,7 +22,7 @@ import torch
 from bench_measure import Peak, interleaved, machine, median, peak_memory, timed
 from bench_operations import Case, bound, operations
 from bench_shapes import SHAPES, Shape
-from core_update import FeatureCache, build_batch, build_model, interface, our_update, stock_update
+from core_update import FeatureCache, build_batch, build_model, our_update, stock_update
 from torch import Tensor
 
 
@@ -142,7 +142,6 @@ def main() -> None:
             (size, int(image), int(tail))
             for size, image, tail in (c.split(":") for c in asked.cases.split(","))
         ]
-    interface.install("sdpa")
     rows: list[dict[str, Any]] = []
     model, built = None, ""
     print(f"{machine(device)}\n{HEADER}", flush=True)

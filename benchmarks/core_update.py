@@ -25,6 +25,7 @@ def _without_the_host() -> None:
 
 _without_the_host()
 
+from swift_grpo_ext.group import interface  # noqa: E402
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores  # noqa: E402
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows  # noqa: E402
 from swift_grpo_ext.group.vision import FeatureCache, assign  # noqa: E402
@@ -80,6 +81,7 @@ def build_model(shape: Shape, device: torch.device, dtype: torch.dtype, checkpoi
         vision_end_token_id=4,
         tie_word_embeddings=shape.tie_word_embeddings,
     )
+    interface.install("sdpa")
     torch.manual_seed(0)
     with device:
         model = Qwen2_5_VLForConditionalGeneration._from_config(
