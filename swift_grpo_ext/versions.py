@@ -29,6 +29,8 @@ REQUIRED: dict[str, tuple[str, str]] = {
     "qwen-vl-utils": (">=0.0.14", "image resizing of the Qwen templates"),
     "msgspec": (">=0.18", "imported by ms-swift's GRPO code, which does not declare it"),
     "math-verify": (">=0.8", "math rewards"),
+    "rapidfuzz": (">=3.9", "edit distances of the text rewards"),
+    "scipy": (">=1.11", "matching of boxes and points"),
 }
 OPTIONAL: dict[str, tuple[str, str]] = {
     "deepspeed": (">=0.18.9", "ZeRO; from 0.19.2 on without the defects that compat heals or refuses"),

@@ -12,9 +12,31 @@ PREFIX = "ext_"
 
 # Name without its prefix (also the function's name) to the module of its family.
 FAMILIES: dict[str, str] = {
+    "iou": "grounding",
+    "giou": "grounding",
+    "detection_f1": "detection",
+    "detection_map": "detection",
+    "point_in_box": "pointing",
+    "click": "click",
+    "segmentation_points": "segmentation",
+    "temporal_iou": "temporal",
+    "count": "counting",
+    "count_shaped": "counting",
     "choice": "choice",
     "yes_no": "choice",
+    "numeric": "numeric",
+    "math": "math",
+    "ocr": "ocr",
+    "wer": "ocr",
+    "anls": "ocr",
+    "table": "table",
+    "json_schema": "structured",
+    "text_f1": "text",
+    "rouge": "text",
     "format": "format",
+    "overlong": "length",
+    "cosine": "length",
+    "repetition": "repetitive",
 }
 
 NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)

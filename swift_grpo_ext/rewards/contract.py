@@ -48,7 +48,7 @@ class Reward:
         cost: Where it may run.
         function: The pure function itself; it raises `Unscorable` where the reward is None.
         gold_text: Writes the row's gold as the model should have answered it.
-        host_defaults: Parameters whose default is an argument of the host, as parameter to argument name.
+        host_defaults: Parameters whose default is the first of these arguments of the host that is set.
         inputs: Columns filled with the score of another reward unless the row has them.
     """
 
@@ -60,7 +60,7 @@ class Reward:
     cost: Cost
     function: Callable[..., Any] = field(repr=False)
     gold_text: Callable[..., str] | None = field(default=None, repr=False)
-    host_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
+    host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
@@ -168,7 +168,7 @@ def reward(
     reads: tuple[str, ...] = (),
     cost: Cost = "inline",
     gold_text: Callable[..., str] | None = None,
-    host_defaults: Mapping[str, str] | None = None,
+    host_defaults: Mapping[str, tuple[str, ...]] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], Reward]:
     """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.

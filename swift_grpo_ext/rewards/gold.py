@@ -39,7 +39,7 @@ def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
 
 def as_text(value: Any) -> str:
     """A gold value as a model would write it: text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def gold_completion(reward: Reward, columns: Columns, **parameters: Any) -> str:

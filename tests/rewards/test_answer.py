@@ -94,6 +94,6 @@ def test_an_answer_never_comes_from_the_thinking_part(text):
 @pytest.mark.parametrize("piece", PIECES)
 def test_floods_are_linear(piece):
     flood = piece * (1_000_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     extract_answer(flood), last_boxed(flood), last_fenced(flood), short_answer(flood)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0

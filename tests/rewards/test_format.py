@@ -95,9 +95,9 @@ def test_repeated_or_nested_blocks_score_nothing(text):
 )
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_a_flood_of_tags_is_linear(flood, grammar):
-    started = time.perf_counter()
+    started = time.process_time()
     score = format(flood * (200_000 // len(flood)), {}, grammar=grammar)
-    assert time.perf_counter() - started < 0.25
+    assert time.process_time() - started < 0.25
     assert score == 0.0 or (flood, grammar) in {("{", "")}
 
 

@@ -1,0 +1,197 @@
+"""Object detection: sets of labelled boxes."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.contract import Columns, reward
+from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame
+from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou
+from swift_grpo_ext.rewards.grounding import GOLD, gold_boxes, gold_boxes_text
+from swift_grpo_ext.rewards.regions import parse_regions
+
+Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+Scored: TypeAlias = tuple[Box, float]
+"""A box with the model's confidence in it, 0..1."""
+
+COCO_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
+RECALL_POINTS = tuple(step / 100 for step in range(101))
+
+
+def _by_label(
+    completion: str, columns: Columns, frame: Frame, gold_frame: Frame | None, image_index: int
+) -> tuple[dict[str, list[Scored]], dict[str, list[Box]]]:
+    """Predicted and gold boxes by label; all under one label if the gold has none."""
+    gold: dict[str, list[Box]] = defaultdict(list)
+    for box, region in gold_boxes(columns, frame, gold_frame, image_index):
+        gold[_same(region.label)].append(box)
+    unlabelled = set(gold) == {""}
+    predicted: dict[str, list[Scored]] = defaultdict(list)
+    for region in parse_regions(extract_answer(completion) or "", "box"):
+        if region.box is not None:
+            confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
+            confidence = 0.0 if math.isnan(confidence) else confidence
+            predicted["" if unlabelled else _same(region.label)].append((region.box, confidence))
+    return predicted, gold
+
+
+def _same(label: str) -> str:
+    return " ".join(label.casefold().split())
+
+
+def hits(predicted: Sequence[Box], gold: Sequence[Box], threshold: float) -> int:
+    """The most one-to-one pairs of predicted and gold boxes whose IoU reaches the threshold."""
+    reached = [[box_iou(one, other) >= threshold for other in gold] for one in predicted]
+    return sum(reached[row][column] for row, column in best_assignment(reached))
+
+
+@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=gold_boxes_text)
+def detection_f1(
+    completion: str,
+    columns: Columns,
+    *,
+    iou_threshold: Threshold = 0.5,
+    frame: Frame = "pixel_resized",
+    gold_frame: Frame | None = None,
+    image_index: int = 0,
+) -> float:
+    """F1 of the detected objects at one IoU threshold, 0..1.
+
+    A predicted box is a hit if it can be paired with a gold box of the same label at the threshold, one to
+    one; the pairing is the one with the most hits. Labels are compared without regard to case; if the gold
+    has no labels, those of the answer do not matter.
+
+    Args:
+        iou_threshold: IoU that a hit must reach.
+        frame: Coordinate frame that the model answers in.
+        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
+        image_index: Which of the row's images the boxes lie in.
+
+    Gold:
+        ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
+        or bare boxes; or ms-swift's ``objects`` with ``ref`` as labels.
+
+    None:
+        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+
+    Rises with:
+        Precision and recall of the hits.
+
+    Gaming:
+        - Many boxes, or the same box again: each one beyond a hit lowers precision
+          (test_spam_of_boxes_lowers_the_score).
+        - Unknown labels: false positives (test_unknown_labels_are_false_positives).
+
+    Frame:
+        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
+
+    Source:
+        F1 over a maximum bipartite matching.
+    """
+    predicted, gold = _by_label(completion, columns, frame, gold_frame, image_index)
+    found = sum(
+        hits([box for box, _ in predicted[label]], boxes, iou_threshold) for label, boxes in gold.items()
+    )
+    return 2 * found / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
+
+
+def average_precision(predicted: Sequence[Scored], gold: Sequence[Box], threshold: float) -> float:
+    """Average precision of one label at one IoU threshold, as COCO defines it for one image.
+
+    Boxes of equal confidence enter together, so their order does not matter and none of them gains from it.
+
+    Args:
+        predicted: Boxes with confidence.
+        gold: At least one box.
+        threshold: IoU that a hit must reach.
+
+    Returns:
+        Mean over 101 recall points of the best precision at that recall or beyond.
+    """
+    free = set(range(len(gold)))
+    found = 0
+    curve: list[tuple[float, float]] = []  # (recall, precision) after each group of equal confidence
+    overlaps = [(confidence, [box_iou(box, other) for other in gold]) for box, confidence in predicted]
+    overlaps.sort(key=lambda entry: (-entry[0], -max(entry[1])))
+    for rank, (confidence, row) in enumerate(overlaps, start=1):
+        best = max(free, key=row.__getitem__, default=None)
+        if best is not None and row[best] >= min(threshold, 1 - 1e-10):
+            free.remove(best)
+            found += 1
+        if rank == len(overlaps) or overlaps[rank][0] != confidence:
+            curve.append((found / len(gold), found / rank))
+    best_beyond = 0.0
+    total = 0.0
+    points = list(RECALL_POINTS)
+    for recall, precision in reversed(curve):
+        while points and points[-1] > recall:
+            total += best_beyond
+            points.pop()
+        best_beyond = max(best_beyond, precision)
+    return (total + best_beyond * len(points)) / len(RECALL_POINTS)
+
+
+def mean_average_precision(predicted: dict[str, list[Scored]], gold: dict[str, list[Box]]) -> float:
+    """Mean over the labels of gold and answer, and over IoU thresholds .50 to .95, of average precision.
+
+    COCO averages over the labels of the gold alone; here an unknown label counts as a label with precision 0.
+    """
+    labels = {*gold, *predicted}
+    total = sum(
+        average_precision(predicted.get(label, []), gold[label], threshold)
+        for label in gold
+        for threshold in COCO_THRESHOLDS
+    )
+    return total / (len(labels) * len(COCO_THRESHOLDS))
+
+
+@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=gold_boxes_text)
+def detection_map(
+    completion: str,
+    columns: Columns,
+    *,
+    frame: Frame = "pixel_resized",
+    gold_frame: Frame | None = None,
+    image_index: int = 0,
+) -> float:
+    """Mean average precision (COCO, IoU .50 to .95) of one image, times a price for surplus boxes, 0..1.
+
+    The model may give each object a ``score``; it is clamped to 0..1, and a missing one is 1. The price is
+    gold boxes over predicted boxes where there are more predicted ones: average precision alone lets a model
+    add any number of boxes of low confidence for free.
+
+    Args:
+        frame: Coordinate frame that the model answers in.
+        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
+        image_index: Which of the row's images the boxes lie in.
+
+    Gold:
+        As for `ext_detection_f1`.
+
+    None:
+        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+
+    Rises with:
+        Hits at stricter thresholds, hits ranked above misses, fewer surplus boxes.
+
+    Gaming:
+        - Surplus boxes at low confidence: priced (test_spam_of_boxes_lowers_the_score).
+        - A lucky order of boxes of equal confidence: order does not matter (test_order_does_not_matter).
+        - Confidence above 1: clamped (test_confidence_above_one_gains_nothing).
+        - Unknown labels: each is a label with precision 0 (test_unknown_labels_are_false_positives).
+
+    Frame:
+        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
+
+    Source:
+        COCO detection evaluation (pycocotools); the price is this package's.
+    """
+    predicted, gold = _by_label(completion, columns, frame, gold_frame, image_index)
+    given, wanted = sum(map(len, predicted.values())), sum(map(len, gold.values()))
+    return mean_average_precision(predicted, gold) * min(1.0, wanted / max(given, 1))

@@ -1,0 +1,105 @@
+"""The four coordinate frames that vision models write in, and the way from one to another.
+
+``pixel_resized``: pixels of the image as the processor resized it (Qwen2.5-VL). ``pixel_original``: pixels of
+the image in the dataset. ``norm1``: fractions of width and height. ``norm1000``: thousandths of them
+(Qwen2-VL, Qwen3-VL, InternVL, Ovis). A frame is declared by the user, never guessed from the numbers.
+
+Sizes come from the column ``image_sizes``: per row one ``{"original": [w, h], "resized": [w, h]}`` in pixels
+for each image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from swift_grpo_ext.rewards.contract import Columns, Unscorable
+
+Frame: TypeAlias = Literal["pixel_resized", "pixel_original", "norm1", "norm1000"]
+FRAMES: tuple[Frame, ...] = get_args(Frame)
+SIZES_COLUMN = "image_sizes"
+
+_KEY_OF_PIXELS = {"pixel_resized": "resized", "pixel_original": "original"}
+_UNITS = {"norm1": (1.0, 1.0), "norm1000": (1000.0, 1000.0)}
+
+
+def extent(frame: Frame, columns: Columns, image_index: int = 0) -> tuple[float, float]:
+    """Width and height of the whole image, in units of the frame.
+
+    Args:
+        frame: The frame.
+        columns: The row; pixel frames need its ``image_sizes``.
+        image_index: Which of the row's images.
+
+    Raises:
+        Unscorable: A pixel frame, and the row does not tell the image's size.
+    """
+    if frame in _UNITS:
+        return _UNITS[frame]
+    try:
+        width, height = columns[SIZES_COLUMN][image_index][_KEY_OF_PIXELS[frame]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise Unscorable(f"{frame} needs column {SIZES_COLUMN} for image {image_index}") from None
+    if not (_is_size(width) and _is_size(height)):
+        raise Unscorable(f"{SIZES_COLUMN} holds no size: {width!r:.20} x {height!r:.20}")
+    return float(width), float(height)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 < value < 1e7
+
+
+def convert(
+    values: Sequence[float], source: Frame, target: Frame, columns: Columns, image_index: int = 0
+) -> tuple[float, ...]:
+    """Move a point ``(x, y)`` or a box ``(x1, y1, x2, y2)`` from one frame into another.
+
+    Raises:
+        Unscorable: The way leads through pixels, and the row does not tell the image's size.
+    """
+    if source == target:
+        return tuple(values)
+    from_extent = extent(source, columns, image_index)
+    to_extent = extent(target, columns, image_index)
+    return tuple(value * to_extent[axis % 2] / from_extent[axis % 2] for axis, value in enumerate(values))
+
+
+def image_aspect(columns: Columns, image_index: int = 0) -> float:
+    """Width over height of the image.
+
+    Raises:
+        Unscorable: The row does not tell the image's size.
+    """
+    for frame in ("pixel_original", "pixel_resized"):
+        try:
+            width, height = extent(frame, columns, image_index)
+        except Unscorable as fault:
+            reason = str(fault)
+        else:
+            return width / height
+    raise Unscorable(reason)
+
+
+def frames_that_hold(coordinates: Iterable[Sequence[float]], columns: Columns) -> tuple[Frame, ...]:
+    """The frames in which these points or boxes would lie inside the image. A hint for a message, no more.
+
+    Coordinates of at most 1 fit every frame by their range; as pixels they would be one corner of the image,
+    so then only ``norm1`` is named.
+    """
+    points = [
+        (values[axis], values[axis + 1]) for values in coordinates for axis in range(0, len(values) - 1, 2)
+    ]
+    if not points:
+        return ()
+    right, bottom = max(x for x, _ in points), max(y for _, y in points)
+    if max(right, bottom) <= 1:
+        return ("norm1",)
+    fitting: list[Frame] = []
+    for frame in FRAMES:
+        try:
+            width, height = extent(frame, columns)
+        except Unscorable:
+            continue
+        if right <= width and bottom <= height:
+            fitting.append(frame)
+    return tuple(fitting)

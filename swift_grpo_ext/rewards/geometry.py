@@ -1,0 +1,100 @@
+"""Boxes and points in continuous coordinates: a box from 3 to 4 is one unit wide.
+
+Boxes are ``(left, top, right, bottom)`` with ordered corners. Nothing here adds a pixel, so normalised boxes
+and boxes of one pixel come out right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+Box: TypeAlias = tuple[float, float, float, float]
+Point: TypeAlias = tuple[float, float]
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+def area(box: Box) -> float:
+    """Area of a box, 0 for a line or a point."""
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def intersection(a: Box, b: Box) -> float:
+    """Area that two boxes share."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    return width * height if width > 0 and height > 0 else 0.0
+
+
+def box_iou(a: Box, b: Box) -> float:
+    """Intersection over union, 0..1; 0 if both boxes have no area."""
+    shared = intersection(a, b)
+    union = area(a) + area(b) - shared
+    return min(1.0, shared / union) if union > 0 else 0.0
+
+
+def box_giou(a: Box, b: Box) -> float:
+    """Generalised IoU, -1..1: IoU minus the share of the hull that neither box fills (arXiv 1902.09630)."""
+    hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
+    if hull <= 0:
+        return -1.0
+    union = area(a) + area(b) - intersection(a, b)
+    return max(-1.0, box_iou(a, b) - (hull - union) / hull)
+
+
+def strictly_inside(point: Point, box: Box) -> bool:
+    """The point lies inside the box, not on its edge."""
+    return box[0] < point[0] < box[2] and box[1] < point[1] < box[3]
+
+
+def centre(box: Box) -> Point:
+    """Middle of a box."""
+    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+
+
+def relative_distance(a: Point, b: Point, aspect: float) -> float:
+    """Distance of two points in fractions of the image (norm1), relative to the image's diagonal.
+
+    Args:
+        a: A point in norm1.
+        b: Another.
+        aspect: Width over height of the image.
+    """
+    return math.hypot((a[0] - b[0]) * aspect, a[1] - b[1]) / math.hypot(aspect, 1.0)
+
+
+def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """One-to-one pairs of rows and columns with the greatest total gain (Hungarian method).
+
+    Args:
+        gains: Matrix of shape (rows, columns), every gain finite.
+
+    Returns:
+        min(rows, columns) pairs (row, column).
+    """
+    if not gains or not gains[0]:
+        return []
+    if len(gains) == 1:
+        return [(0, max(range(len(gains[0])), key=gains[0].__getitem__))]
+    if len(gains[0]) == 1:
+        return [(max(range(len(gains)), key=lambda row: gains[row][0]), 0)]
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(gains, maximize=True)
+    return list(zip(rows.tolist(), columns.tolist(), strict=True))
+
+
+def matched_mean(
+    predicted: Sequence[_A], gold: Sequence[_B], gain: Callable[[_A, _B], float], unmatched: float = 0.0
+) -> float:
+    """Mean gain of the best one-to-one matching, over the longer of both lists.
+
+    Everything without a partner counts as `unmatched`, so neither leaving out nor adding items pays.
+    """
+    gains = [[gain(one, other) for other in gold] for one in predicted]
+    pairs = best_assignment(gains)
+    longer = max(len(predicted), len(gold))
+    total = math.fsum(gains[row][column] for row, column in pairs)
+    return (total + unmatched * (longer - len(pairs))) / longer

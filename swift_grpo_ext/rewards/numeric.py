@@ -1,0 +1,88 @@
+"""Numbers read off charts, tables and instruments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from swift_grpo_ext.rewards.answer import normalise_short, short_answer
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.gold import gold_string
+from swift_grpo_ext.rewards.numbers import Quantity, quantities
+
+GOLD = ("solution", "answer")
+
+
+def _gold_quantity(columns: Columns) -> Quantity:
+    gold = gold_string(columns, GOLD)
+    found = quantities(normalise_short(gold))
+    if len(found) != 1:
+        raise Unscorable(f"gold {gold!r:.80} is not one number")
+    return found[0]
+
+
+def _gold_number_text(columns: Columns, **_: Any) -> str:
+    _gold_quantity(columns)
+    return gold_string(columns, GOLD)
+
+
+@reward(gold=GOLD, gold_text=_gold_number_text)
+def numeric(
+    completion: str,
+    columns: Columns,
+    *,
+    relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.05,
+    absolute_tolerance: Annotated[float, Field(ge=0)] = 0.0,
+) -> float:
+    r"""A number within tolerance: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
+
+    The last number of the answer counts. Thousands separators, decimal commas, fractions, powers of ten,
+    scale words (million, 万), currency signs and percent signs are read; units of length, mass, time, volume
+    and angle are converted. If only one of gold and answer has a percent sign, both readings of the bare
+    number are allowed (12 or 0.12 for 12 %); if only one has a unit, the bare number
+    is taken to be in it.
+
+    Args:
+        relative_tolerance: Allowed error relative to the gold. 0 for exact.
+        absolute_tolerance: Allowed error, if that is more: in the gold's unit, in the dimension's base unit
+            (metre, kilogram, second, litre, degree) if both have one.
+
+    Gold:
+        ``solution`` (or ``answer``): one number, or text with exactly one number in it.
+
+    None:
+        No gold, or not exactly one number in it.
+
+    Rises with:
+        Being within tolerance.
+
+    Gaming:
+        - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
+        - ``9**9**9`` and the like: nothing is evaluated (test_nothing_is_evaluated).
+        - Another unit of the same dimension is converted, one of another dimension is wrong
+          (test_units_are_converted).
+
+    Frame:
+        None.
+
+    Source:
+        Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
+    """
+    gold = _gold_quantity(columns)
+    answer = short_answer(completion)
+    found = quantities(answer) if answer else []
+    return float(bool(found) and _close(found[-1], gold, relative_tolerance, absolute_tolerance))
+
+
+def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
+    if predicted.dimension and gold.dimension:
+        if predicted.dimension != gold.dimension:
+            return False
+        readings, wanted = [predicted.value], gold.value
+    else:
+        readings, wanted = [predicted.written], gold.written
+    if predicted.percent != gold.percent:
+        readings.append(predicted.written * (100 if predicted.percent else 0.01))
+    allowed = max(absolute, relative * abs(wanted), 1e-9 * abs(wanted))
+    return any(abs(reading - wanted) <= allowed for reading in readings)

@@ -1,0 +1,161 @@
+"""Reading text in images: character and word error, and ANLS."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from swift_grpo_ext.rewards.answer import MAX_ANSWER_CHARS, extract_answer, last_fenced
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.gold import gold_string, gold_value
+
+GOLD = ("solution", "text", "answer")
+GOLD_LIST = ("solution", "answers", "answer")
+
+
+def normalise_text(text: str, ignore_case: bool) -> str:
+    """Canonical Unicode (NFC), every run of white space one space, outer white space gone."""
+    plain = " ".join(unicodedata.normalize("NFC", text).split())
+    return plain.casefold() if ignore_case else plain
+
+
+def _read(completion: str, ignore_case: bool) -> str:
+    """What the model read; markers of a fenced block are no part of it."""
+    answer = extract_answer(completion)
+    return normalise_text(last_fenced(answer), ignore_case) if answer else ""
+
+
+def _gold_text(columns: Columns, ignore_case: bool = False) -> str:
+    text = normalise_text(gold_string(columns, GOLD), ignore_case)
+    if not text or len(text) > MAX_ANSWER_CHARS:
+        raise Unscorable(f"gold of {len(text)} characters, need 1 to {MAX_ANSWER_CHARS}")
+    return text
+
+
+def _gold_ocr_text(columns: Columns, **_: Any) -> str:
+    return gold_string(columns, GOLD)
+
+
+def edit_similarity(predicted: str, gold: str) -> float:
+    """1 minus the Levenshtein distance over the length of the longer text, 0..1; 1 for two empty texts."""
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.normalized_similarity(predicted, gold)
+
+
+@reward(gold=GOLD, gold_text=_gold_ocr_text)
+def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
+    """Character accuracy of text read from an image: 1 minus the normalised edit distance, 0..1.
+
+    Runs of white space count as one space, and Unicode is brought to its canonical form, on both sides.
+
+    Args:
+        ignore_case: Do not tell upper from lower case.
+
+    Gold:
+        ``solution`` (or ``text``, ``answer``): the text.
+
+    None:
+        No gold, an empty one, or one longer than 32,768 characters.
+
+    Rises with:
+        Fewer edits from the answer to the gold.
+
+    Gaming:
+        - A long answer that holds the text somewhere: each surplus character is an edit
+          (test_surplus_text_lowers_the_score).
+        - Text in the thinking part: not read (test_text_in_the_thinking_part_is_not_read).
+
+    Frame:
+        None.
+
+    Source:
+        Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
+    """
+    gold = _gold_text(columns, ignore_case)
+    return edit_similarity(_read(completion, ignore_case), gold)
+
+
+@reward(gold=GOLD, gold_text=_gold_ocr_text)
+def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
+    """Word accuracy of text read from an image: 1 minus the word error rate, 0..1.
+
+    The word error rate is the edit distance in words over the number of gold words, cut off at 1. Words are
+    what white space separates; use `ext_ocr` for scripts without spaces.
+
+    Args:
+        ignore_case: Do not tell upper from lower case.
+
+    Gold:
+        ``solution`` (or ``text``, ``answer``): the text.
+
+    None:
+        No gold, an empty one, or one longer than 32,768 characters.
+
+    Rises with:
+        Fewer word edits from the answer to the gold.
+
+    Gaming:
+        - A long answer that holds the text somewhere: each surplus word is an edit
+          (test_surplus_text_lowers_the_score).
+
+    Frame:
+        None.
+
+    Source:
+        Word error rate.
+    """
+    from rapidfuzz.distance import Levenshtein
+
+    gold = _gold_text(columns, ignore_case).split(" ")
+    predicted = _read(completion, ignore_case).split()
+    return max(0.0, 1.0 - Levenshtein.distance(predicted, gold) / len(gold))
+
+
+def _gold_answers(columns: Columns) -> list[str]:
+    gold = gold_value(columns, GOLD_LIST)
+    texts = [normalise_text(str(text), True) for text in (gold if isinstance(gold, list) else [gold])]
+    answers = [text for text in texts if 0 < len(text) <= MAX_ANSWER_CHARS]
+    if not answers:
+        raise Unscorable(f"gold {gold!r:.80} holds no answer")
+    return answers
+
+
+def _gold_first_answer(columns: Columns, **_: Any) -> str:
+    return _gold_answers(columns)[0]
+
+
+@reward(gold=GOLD_LIST, gold_text=_gold_first_answer)
+def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5) -> float:
+    """Normalised Levenshtein similarity to the nearest of several right answers, 0 below a threshold.
+
+    Case does not matter.
+
+    Args:
+        threshold: Normalised distances from here on count 0. DocVQA's is .5.
+
+    Gold:
+        ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.
+
+    None:
+        No gold, or only empty answers.
+
+    Rises with:
+        Similarity to the nearest right answer, above the threshold.
+
+    Gaming:
+        - A long answer that holds the right one: each surplus character is an edit
+          (test_surplus_text_lowers_the_score).
+
+    Frame:
+        None.
+
+    Source:
+        ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL < threshold.
+    """
+    gold = _gold_answers(columns)
+    predicted = _read(completion, True)
+    best = max(edit_similarity(predicted, text) for text in gold)
+    return best if 1.0 - best < threshold else 0.0

@@ -1,0 +1,225 @@
+"""Reading boxes and points out of model answers and gold columns.
+
+Answers may be JSON (``[{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}]``, in a fence or bare, with single
+quotes too), bare lists (``[x1, y1, x2, y2]``, ``[[x, y], [x, y]]``), or written-out tuples
+(``(x1, y1), (x2, y2)``, ``<|box_start|>(x1,y1),(x2,y2)<|box_end|>``). Corners may come in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from swift_grpo_ext.rewards.answer import last_fenced
+from swift_grpo_ext.rewards.contract import Columns, Unscorable
+from swift_grpo_ext.rewards.frames import Frame
+from swift_grpo_ext.rewards.geometry import Box, Point, area
+from swift_grpo_ext.rewards.gold import gold_value
+
+MAX_REGIONS = 300
+"""An answer with more objects counts as none."""
+MAX_COORDINATE = 1e7
+
+Kind: TypeAlias = Literal["box", "point", "both"]
+
+_BOX_KEYS = ("bbox_2d", "bbox", "box", "box_2d")
+_POINT_KEYS = ("point_2d", "point", "coordinate", "coordinates", "center", "click_point")
+_LABEL_KEYS = ("label", "category", "class", "name", "ref")
+_CONFIDENCE_KEYS = ("score", "confidence", "conf")
+_MAX_DEPTH = 6
+
+_NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
+_COMMA = r"\s{0,8}[,\s]\s{0,8}"
+_PAIR = rf"[\[(]\s{{0,8}}({_NUMBER}){_COMMA}({_NUMBER})\s{{0,8}}[\])]"
+_FOUR = rf"({_NUMBER}){_COMMA}({_NUMBER}){_COMMA}({_NUMBER}){_COMMA}({_NUMBER})"
+_BRACKETED = {
+    "box": re.compile(rf"[\[(]\s{{0,8}}{_FOUR}\s{{0,8}}[\])]|{_PAIR}\s{{0,8}},?\s{{0,8}}{_PAIR}"),
+    "point": re.compile(_PAIR),
+}
+_BARE = {"box": re.compile(_FOUR + r"\Z"), "point": re.compile(rf"({_NUMBER}){_COMMA}({_NUMBER})\Z")}
+_OPENING = re.compile(r"[\[{]")
+
+
+@dataclass(frozen=True)
+class Region:
+    """One object of an answer. Coordinates that are no finite numbers become a box or point at the origin.
+
+    Attributes:
+        box: (left, top, right, bottom) with ordered corners, or None.
+        point: (x, y), or None.
+        label: As written, "" if none.
+        confidence: As written if it is a number, else None.
+    """
+
+    box: Box | None = None
+    point: Point | None = None
+    label: str = ""
+    confidence: float | None = None
+
+
+def json_values(text: str) -> list[Any] | None:
+    """All JSON lists and objects in a text, in order; None if a bracket opens something that is not JSON.
+
+    Stops at the first fault, so the text is read once. Single quotes are taken for double ones if the text
+    has no double ones.
+    """
+    if "'" in text and '"' not in text:
+        text = text.replace("'", '"')
+    values = []
+    opening = _OPENING.search(text)
+    while opening:
+        try:
+            value, end = _DECODER.raw_decode(text, opening.start())
+        except (ValueError, RecursionError):
+            return None
+        values.append(value)
+        opening = _OPENING.search(text, end)
+    return values
+
+
+_DECODER = json.JSONDecoder()
+
+
+def parse_regions(text: str, kind: Kind) -> list[Region]:
+    """The objects of an answer; empty if there are none, or more than `MAX_REGIONS`.
+
+    Args:
+        text: The answer.
+        kind: What a bare list means: with ``box``, four numbers or two pairs are a box; with ``point``, each
+            pair is a point; with ``both``, four numbers are a box and a pair is a point.
+    """
+    body = last_fenced(text).strip()
+    values = json_values(body) or []
+    found = regions_in(values[0] if len(values) == 1 else values, kind)
+    found = found or _from_tuples(unicodedata.normalize("NFKC", body), kind)
+    return found if len(found) <= MAX_REGIONS else []
+
+
+def regions_in(value: Any, kind: Kind) -> list[Region]:
+    """The objects in a decoded JSON value."""
+    return list(_walk(value, kind, "", 0))
+
+
+def _from_tuples(text: str, kind: Kind) -> list[Region]:
+    matches: list[re.Match[str]] = []
+    for shape in ("box", "point") if kind == "both" else (kind,):
+        bare = _BARE[shape].match(text)
+        matches = matches or ([bare] if bare else list(_BRACKETED[shape].finditer(text)))
+    groups = ([float(number) for number in match.groups() if number is not None] for match in matches)
+    return [_region_of_numbers(numbers) for numbers in groups]
+
+
+def _walk(value: Any, kind: Kind, label: str, depth: int) -> Iterator[Region]:
+    """Regions in a decoded JSON value, depth first."""
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(value, Mapping):
+        region = _region_of_mapping(value, label)
+        if region is not None:
+            yield region
+            return
+        for key, inner in value.items():
+            yield from _walk(inner, kind, str(key), depth + 1)
+    elif isinstance(value, (list, tuple)):
+        numbers = _corner_numbers(value, kind)
+        if numbers is not None:
+            yield _region_of_numbers(numbers, label)
+            return
+        for inner in value:
+            yield from _walk(inner, kind, label, depth + 1)
+
+
+def _corner_numbers(value: Any, kind: Kind) -> list[Any] | None:
+    """The numbers of a list that is itself a box or a point."""
+    if len(value) == 2 and kind == "box" and all(_is_numbers(pair, 2) for pair in value):
+        return [*value[0], *value[1]]
+    lengths = {"box": (4,), "point": (2,), "both": (2, 4)}[kind]
+    return list(value) if len(value) in lengths and _is_numbers(value, len(value)) else None
+
+
+def _is_numbers(value: Any, length: int) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == length
+        and all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in value)
+    )
+
+
+def _region_of_mapping(value: Mapping[str, Any], label: str) -> Region | None:
+    box = _first(value, _BOX_KEYS)
+    point = _first(value, _POINT_KEYS)
+    if point is None and "x" in value and "y" in value:
+        point = [value["x"], value["y"]]
+    if isinstance(box, (list, tuple)) and len(box) == 2 and all(_is_numbers(pair, 2) for pair in box):
+        box = [*box[0], *box[1]]
+    has_box, has_point = _is_numbers(box, 4), _is_numbers(point, 2)
+    if not has_box and not has_point:
+        return None
+    own_label = _first(value, _LABEL_KEYS)
+    confidence = _first(value, _CONFIDENCE_KEYS)
+    return Region(
+        box=_ordered(box) if has_box else None,
+        point=_finite(point) if has_point else None,  # type: ignore[arg-type]
+        label=own_label if isinstance(own_label, str) else label,
+        confidence=float(confidence) if _is_numbers([confidence], 1) and abs(confidence) < 1e9 else None,
+    )
+
+
+def _first(value: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((value[key] for key in keys if key in value), None)
+
+
+def _region_of_numbers(numbers: list[Any], label: str = "") -> Region:
+    if len(numbers) == 4:
+        return Region(box=_ordered(numbers), label=label)
+    return Region(point=_finite(numbers), label=label)  # type: ignore[arg-type]
+
+
+def _finite(numbers: Any) -> tuple[float, ...]:
+    """The numbers as floats; all zero if one of them is not finite or absurdly large."""
+    if all(-MAX_COORDINATE <= number <= MAX_COORDINATE for number in numbers):
+        return tuple(float(number) for number in numbers)
+    return (0.0,) * len(numbers)
+
+
+def _ordered(numbers: Any) -> Box:
+    x1, y1, x2, y2 = _finite(numbers)
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+def gold_regions(
+    columns: Columns, names: tuple[str, ...], kind: Kind, frame: Frame
+) -> tuple[list[Region], Frame]:
+    """The gold objects of a row and the frame that they are in.
+
+    Args:
+        columns: The row.
+        names: Columns that may hold the gold. ``objects`` is ms-swift's own grounding column
+            (``{"ref": [...], "bbox": [...], "bbox_type": "real" or "norm1"}``) and knows its frame.
+        kind: As in `parse_regions`.
+        frame: Frame of the gold in every other column.
+
+    Raises:
+        Unscorable: No gold, a gold without any object, or a gold box without area.
+    """
+    gold = gold_value(columns, names)
+    if isinstance(gold, Mapping) and "bbox" in gold and _is_list_of_lists(gold["bbox"]):
+        frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
+        labels = gold.get("ref") or []
+        known = labels if len(labels) == len(gold["bbox"]) else [""] * len(gold["bbox"])
+        gold = [{"bbox": box, "label": label} for box, label in zip(gold["bbox"], known, strict=True)]
+    regions = parse_regions(gold, kind) if isinstance(gold, str) else regions_in(gold, kind)
+    if not regions or len(regions) > MAX_REGIONS:
+        raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
+    for region in regions:
+        if region.box is not None and area(region.box) <= 0:
+            raise Unscorable(f"gold box {list(region.box)} has no area")
+    return regions, frame
+
+
+def _is_list_of_lists(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in value)

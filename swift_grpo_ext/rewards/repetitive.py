@@ -1,0 +1,62 @@
+"""Repetition in the completion."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from swift_grpo_ext.rewards.contract import Columns, reward
+from swift_grpo_ext.rewards.tokens import tokenise
+
+MAX_TOKENS = 50_000
+"""Longer completions are judged by their end, where loops are."""
+
+
+@reward(
+    low=-1.0,
+    high=0.0,
+    host_defaults={"ngram": ("repetition_n_grams",), "max_penalty": ("repetition_max_penalty",)},
+)
+def repetition(
+    completion: str,
+    columns: Columns,
+    *,
+    ngram: Annotated[int, Field(ge=1, le=100)] = 3,
+    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+) -> float:
+    """Penalty for repeating oneself, from `max_penalty` to 0: the share of n-grams that occurred before.
+
+    N-grams are of words; in scripts without spaces, of characters.
+
+    Args:
+        ngram: Length of the n-grams; by default ``--repetition_n_grams``.
+        max_penalty: Score of endless repetition; by default ``--repetition_max_penalty``.
+
+    Gold:
+        None needed.
+
+    None:
+        Never.
+
+    Rises with:
+        Fewer repeated n-grams.
+
+    Gaming:
+        - Repeating without spaces in Chinese: counted by character (test_chinese_repeats).
+        - A short completion has nothing to repeat and scores 0, the best: use it with a reward for the task
+          (test_short_text_has_nothing_to_repeat).
+
+    Frame:
+        None.
+
+    Source:
+        The repetition penalty of Yeo et al. (arXiv 2502.03373).
+    """
+    del columns
+    tokens = tokenise(completion[-8 * MAX_TOKENS :])[-MAX_TOKENS:]
+    total = len(tokens) - ngram + 1
+    if total < 1:
+        return 0.0
+    distinct = len({tuple(tokens[start : start + ngram]) for start in range(total)})
+    return max_penalty * (1 - distinct / total) or 0.0

@@ -1,0 +1,117 @@
+"""Boxes and points that prompt a segmentation model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent
+from swift_grpo_ext.rewards.geometry import Box, Point, box_iou, matched_mean, strictly_inside
+from swift_grpo_ext.rewards.grounding import GOLD
+from swift_grpo_ext.rewards.regions import Region, gold_regions, parse_regions
+
+# The paper's 10 and 30 pixels on images of 840 x 840, as fractions of the side.
+MAX_BOX_L1 = 10 / 840
+MAX_POINT_L1 = 30 / 840
+
+
+def _to_unit(region: Region, frame: Frame, columns: Columns, image_index: int) -> Region:
+    """The region in fractions of the image."""
+    box = region.box and convert(region.box, frame, "norm1", columns, image_index)
+    point = region.point and convert(region.point, frame, "norm1", columns, image_index)
+    return Region(box, point, region.label, region.confidence)  # type: ignore[arg-type]
+
+
+def _pair_score(predicted: Region, gold: Region) -> float:
+    """Share of the three criteria that a predicted object meets against a gold one."""
+    box, wanted = predicted.box, gold.box
+    if box is None or wanted is None:
+        return 0.0
+    met = (box_iou(box, wanted) > 0.5) + (_mean_l1(box, wanted) < MAX_BOX_L1)
+    if predicted.point is not None and gold.point is not None:
+        near = _mean_l1(predicted.point, gold.point) < MAX_POINT_L1
+        met += near and strictly_inside(predicted.point, box)
+    return met / 3
+
+
+def _mean_l1(one: Box | Point, other: Box | Point) -> float:
+    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) / len(one)
+
+
+def _gold_objects(columns: Columns, frame: Frame, image_index: int) -> list[Region]:
+    regions, source = gold_regions(columns, GOLD, "both", frame)
+    for region in regions:
+        if region.box is None or region.point is None:
+            raise Unscorable("each gold object needs bbox_2d and point_2d")
+    return [_to_unit(region, source, columns, image_index) for region in regions]
+
+
+def _gold_objects_text(
+    columns: Columns,
+    *,
+    frame: Frame = "pixel_resized",
+    gold_frame: Frame | None = None,
+    image_index: int = 0,
+) -> str:
+    written: list[dict[str, Any]] = []
+    for region in _gold_objects(columns, gold_frame or frame, image_index):
+        assert region.box is not None
+        assert region.point is not None
+        written.append(
+            {
+                "bbox_2d": list(convert(region.box, "norm1", frame, columns, image_index)),
+                "point_2d": list(convert(region.point, "norm1", frame, columns, image_index)),
+            }
+        )
+    return json.dumps(written)
+
+
+@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=_gold_objects_text)
+def segmentation_points(
+    completion: str,
+    columns: Columns,
+    *,
+    frame: Frame = "pixel_resized",
+    gold_frame: Frame | None = None,
+    image_index: int = 0,
+) -> float:
+    """Boxes and points for prompting a segmentation model (Seg-Zero, VisionReasoner), 0..1.
+
+    Each pair of a predicted and a gold object earns a third for each of: IoU above .5; mean L1 distance of
+    the boxes below 10/840 of the image; point within 30/840 of the gold point and strictly inside the
+    predicted box. Pairs are matched one to one for the greatest total, over the number of predicted or gold
+    objects, whichever is greater.
+
+    Args:
+        frame: Coordinate frame that the model answers in.
+        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
+        image_index: Which of the row's images the objects lie in.
+
+    Gold:
+        ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.
+
+    None:
+        No gold objects, one without box or point, or pixel frames without ``image_sizes``.
+
+    Rises with:
+        The number of criteria met.
+
+    Gaming:
+        - Many objects: each one beyond a pair lowers the mean (test_spam_of_objects_lowers_the_score); more
+          than 300 are no answer (test_more_objects_than_the_cap_are_no_answer).
+
+    Frame:
+        Declared by `frame` and `gold_frame`; both are taken to fractions of the image, so that the distances
+        do not depend on its size.
+
+    Source:
+        Seg-Zero (arXiv 2503.06520) and VisionReasoner (arXiv 2505.12081), whose thresholds are in pixels of
+        an 840 x 840 image.
+    """
+    gold = _gold_objects(columns, gold_frame or frame, image_index)
+    extent(frame, columns, image_index)  # unscorable for every completion alike
+    answer = parse_regions(extract_answer(completion) or "", "both")
+    predicted = [_to_unit(region, frame, columns, image_index) for region in answer]
+    return matched_mean(predicted, gold, _pair_score) if predicted else 0.0

@@ -1,0 +1,110 @@
+"""Finding moments in a video."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.gold import as_text, gold_value
+
+GOLD = ("solution", "timestamp", "timestamps", "answer")
+MAX_SECONDS = 1e7
+
+Span: TypeAlias = tuple[float, float]
+
+_TIME = re.compile(r"(?<![A-Za-z0-9_.])(?:(\d{1,3}):)?(?:(\d{1,4}):)?(\d{1,9}(?:\.\d{1,9})?)")
+_BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
+
+
+def parse_spans(text: str) -> list[Span]:
+    """The spans of a text: its times in order, two by two; empty if one has no partner.
+
+    Args:
+        text: Seconds (``12.5 to 30s``, ``[[1, 2], [3, 4]]``) or clock times (``00:12 - 01:05.5``).
+
+    Returns:
+        (start, end) in seconds; an inverted or empty span is left out.
+    """
+    plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
+    times = [_seconds(*match.groups()) for match in _TIME.finditer(plain)]
+    if len(times) % 2:
+        return []
+    pairs = zip(times[::2], times[1::2], strict=True)
+    return [(start, end) for start, end in pairs if start < end <= MAX_SECONDS]
+
+
+def _seconds(first: str | None, second: str | None, last: str) -> float:
+    hours, minutes = (first, second) if second else (None, first)
+    return 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(last)
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """The same times as disjoint spans in order."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def span_iou(predicted: Iterable[Span], gold: Iterable[Span]) -> float:
+    """Length of the shared time over length of the time in either, 0..1; 0 if both are empty."""
+    ours, theirs = union(predicted), union(gold)
+    both = _length(ours) + _length(theirs)
+    either = _length(union([*ours, *theirs]))
+    return min(1.0, max(0.0, (both - either) / either)) if either > 0 else 0.0
+
+
+def _length(spans: list[Span]) -> float:
+    return sum(end - start for start, end in spans)
+
+
+def _gold_spans(columns: Columns) -> list[Span]:
+    gold = gold_value(columns, GOLD)
+    spans = parse_spans(as_text(gold))
+    if not spans:
+        raise Unscorable(f"gold {gold!r:.80} holds no span from an earlier to a later time")
+    return spans
+
+
+def _gold_spans_text(columns: Columns, **_: Any) -> str:
+    return json.dumps(_gold_spans(columns))
+
+
+@reward(gold=GOLD, gold_text=_gold_spans_text)
+def temporal_iou(completion: str, columns: Columns) -> float:
+    """Intersection over union of the predicted with the gold moments of a video, 0..1.
+
+    Several spans are taken as the union of their times, so overlapping ones count once.
+
+    Gold:
+        ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
+        seconds or as text with seconds or clock times.
+
+    None:
+        No gold, or a gold without any span from an earlier to a later time.
+
+    Rises with:
+        The shared time, relative to the time in either.
+
+    Gaming:
+        - One span over the whole video: its IoU is the gold's share of it (test_the_whole_video).
+        - The same span again: counts once (test_overlapping_spans_count_once).
+        - A span that ends before it starts: left out (test_inverted_spans_are_left_out).
+
+    Frame:
+        Seconds from the start of the video.
+
+    Source:
+        Temporal IoU of moment retrieval, on unions of intervals.
+    """
+    gold = _gold_spans(columns)
+    answer = extract_answer(completion)
+    return span_iou(parse_spans(answer), gold) if answer else 0.0

@@ -1,0 +1,95 @@
+"""Free text against a reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.gold import gold_value
+from swift_grpo_ext.rewards.tokens import token_f1, tokenise
+
+GOLD = ("solution", "answers", "answer")
+
+
+def _references(columns: Columns) -> list[str]:
+    gold = gold_value(columns, GOLD)
+    references = [str(text) for text in (gold if isinstance(gold, list) else [gold])]
+    if not all(tokenise(text) for text in references):
+        raise Unscorable(f"gold {gold!r:.80} holds no words")
+    return references
+
+
+def _first_reference(columns: Columns, **_: Any) -> str:
+    return _references(columns)[0]
+
+
+@reward(gold=GOLD, gold_text=_first_reference)
+def text_f1(completion: str, columns: Columns) -> float:
+    """F1 of the answer's tokens against those of the reference, 0..1, order does not matter.
+
+    Tokens are words without punctuation and case; in scripts without spaces every character is one. With
+    several references the best counts.
+
+    Gold:
+        ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
+
+    None:
+        No gold, or a reference without any word.
+
+    Rises with:
+        Shared tokens; falls with surplus ones.
+
+    Gaming:
+        - A list of likely words: surplus tokens lower precision (test_surplus_text_lowers_the_score).
+        - The right word many times: each occurrence counts once per occurrence in the reference
+          (test_repeated_words_do_not_pay).
+
+    Frame:
+        None.
+
+    Source:
+        Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
+    """
+    references = _references(columns)
+    answer = extract_answer(completion)
+    return max(token_f1(answer, text) for text in references) if answer else 0.0
+
+
+def rouge_l(predicted: list[str], reference: list[str]) -> float:
+    """F1 of the longest common subsequence of two token lists, 0..1."""
+    from rapidfuzz.distance import LCSseq
+
+    if not predicted or not reference:
+        return 0.0
+    return 2 * LCSseq.similarity(predicted, reference) / (len(predicted) + len(reference))
+
+
+@reward(gold=GOLD, gold_text=_first_reference)
+def rouge(completion: str, columns: Columns) -> float:
+    """ROUGE-L of the answer against the reference, 0..1: F1 of the longest common subsequence of tokens.
+
+    Tokens as for `ext_text_f1`. With several references the best counts.
+
+    Gold:
+        ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
+
+    None:
+        No gold, or a reference without any word.
+
+    Rises with:
+        Shared tokens in the same order; falls with surplus ones.
+
+    Gaming:
+        - Copying words in any order: only a common subsequence counts (test_order_matters_for_rouge).
+        - A long answer: surplus tokens lower precision (test_surplus_text_lowers_the_score).
+
+    Frame:
+        None.
+
+    Source:
+        Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.
+    """
+    references = [tokenise(text) for text in _references(columns)]
+    predicted = tokenise(extract_answer(completion) or "")
+    return max(rouge_l(predicted, reference) for reference in references)

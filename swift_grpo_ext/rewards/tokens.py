@@ -1,0 +1,28 @@
+"""Tokens of a text in any script: words where words are spaced, characters where they are not."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+
+# Scripts written without spaces: Han, kana, and the scripts of mainland South-East Asia.
+UNSPACED = (
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+)
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+
+
+def tokenise(text: str) -> list[str]:
+    """Tokens without punctuation, width- and case-folded; one per character of an unspaced script."""
+    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def token_f1(predicted: str, gold: str) -> float:
+    """F1 of two bags of tokens, 0..1; texts without any token are compared as they are."""
+    ours, theirs = Counter(tokenise(predicted)), Counter(tokenise(gold))
+    if not ours or not theirs:
+        return float(predicted.strip() == gold.strip())
+    shared = (ours & theirs).total()
+    return 2 * shared / (ours.total() + theirs.total())

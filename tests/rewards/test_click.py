@@ -1,0 +1,115 @@
+import json
+import math
+
+import pytest
+
+from swift_grpo_ext.rewards.click import Action, click, parse_action
+from swift_grpo_ext.rewards.regions import Region
+
+SIZES = [{"original": [1920, 1080], "resized": [1932, 1092]}]
+POINT = {
+    "solution": {"action": "click", "coordinate": [960, 540]},
+    "frame": "pixel_original",
+    "image_sizes": SIZES,
+}
+BOX = {"solution": {"action": "click", "bbox": [100, 100, 200, 150]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ('{"action": "click", "coordinate": [10, 20]}', Action("click", Region(point=(10, 20)))),
+        ('{"action_type": "Left Click", "point": [10, 20]}', Action("click", Region(point=(10, 20)))),
+        ("[{'action': 'tap', 'x': 10, 'y': 20}]", Action("click", Region(point=(10, 20)))),
+        (
+            '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [10, 20]}}',
+            Action("click", Region(point=(10, 20))),
+        ),
+        ("click(10, 20)", Action("click", Region(point=(10, 20)))),
+        ("pyautogui.click(x=10, y=20)", Action("click", Region(point=(10, 20)))),
+        ("pyautogui.doubleClick(x=1.5, y=20)", Action("double_click", Region(point=(1.5, 20)))),
+        ("(10, 20)", Action("click", Region(point=(10, 20)))),
+        ("[10, 20, 30, 40]", Action("click", Region(box=(10, 20, 30, 40)))),
+        ('{"action": "type", "text": "hi there"}', Action("type", None, "hi there")),
+        ("type('hi there')", Action("type", None, "hi there")),
+        ('pyautogui.write("a (b)")', Action("type", None, "a (b)")),
+        ('{"action": "key", "keys": ["ctrl", "c"]}', Action("key", None, "ctrl c")),
+        ('{"action": "swipe", "direction": "down"}', Action("scroll", None, "down")),
+        ('{"action": "wait"}', Action("wait")),
+        ("wait()", Action("wait")),
+        ("no action at all", None),
+        ("", None),
+    ],
+)
+def test_ways_to_write_an_action(text, action):
+    assert parse_action(text) == action
+
+
+def scored(text, row):
+    return click(f"<answer>{text}</answer>", row)
+
+
+def test_distance_is_relative_to_the_diagonal():
+    diagonal = math.hypot(1920, 1080)
+    for share in (0, 0.01, 0.025, 0.05, 0.2):
+        expected = max(0.0, 1 - share / 0.05)
+        for angle in (0.0, 1.0, 2.5):
+            x, y = 960 + share * diagonal * math.cos(angle), 540 + share * diagonal * math.sin(angle)
+            assert scored(f"click({x:.9f}, {y:.9f})", POINT) == pytest.approx(expected, abs=1e-6)
+    assert click(
+        f"<answer>click(960, {540 + 0.05 * diagonal:.6f})</answer>", POINT, radius=0.1
+    ) == pytest.approx(0.5)
+
+
+def test_the_score_does_not_depend_on_the_frame():
+    row = {**POINT, "gold_frame": "pixel_original"}
+    assert scored("click(500, 510)", {**row, "frame": "norm1000"}) == pytest.approx(
+        scored("click(960, 550.8)", row)
+    )
+    assert scored("click(966, 546)", {**row, "frame": "pixel_resized"}) == pytest.approx(1.0)
+
+
+def test_a_box_needs_no_size_and_its_edge_is_outside():
+    assert scored("click(150, 120)", BOX) == 1.0
+    assert scored("click(100, 120)", BOX) == 0.0
+    assert scored("click(960, 540)", {**POINT, "image_sizes": None}) is None
+
+
+def test_kind_and_text():
+    typed = {"solution": {"action": "type", "text": "hello big world"}}
+    assert scored('{"action": "type", "text": "hello big world"}', typed) == 1.0
+    assert scored('{"action": "type", "text": "hello world"}', typed) == pytest.approx(0.8)
+    assert scored('{"action": "click", "text": "hello big world"}', typed) == 0.0
+    assert (
+        scored(
+            '{"action": "scroll", "direction": "up"}',
+            {"solution": '{"action": "scroll", "direction": "down"}'},
+        )
+        == 0.0
+    )
+    assert scored('{"action": "left_click", "coordinate": [150, 120]}', BOX) == 1.0
+    assert scored('{"action": "right_click", "coordinate": [150, 120]}', BOX) == 0.0
+    assert scored('{"action": "click"}', BOX) == 0.0
+
+
+def test_the_last_action_counts():
+    assert scored("click(150, 120) click(0, 0)", BOX) == 0.0
+    assert scored("click(0, 0) click(150, 120)", BOX) == 1.0
+    both = [{"action": "click", "coordinate": [150, 120]}, {"action": "click", "coordinate": [0, 0]}]
+    assert scored(json.dumps(both), BOX) == 0.0
+
+
+def test_several_places_in_one_action_are_none():
+    assert scored('{"action": "click", "coordinate": [[150, 120], [0, 0]]}', BOX) == 0.0
+    assert scored("[[150, 120], [0, 0]]", BOX) == 0.0
+
+
+def test_nothing_is_evaluated(tmp_path):
+    witness = tmp_path / "witness"
+    for text in (
+        f"__import__('os').system('touch {witness}')",
+        f'{{"action": "exec", "text": "open({str(witness)!r}, \'w\')"}}',
+        "9**9**9",
+    ):
+        assert scored(text, BOX) == 0.0
+    assert not witness.exists()

@@ -1,0 +1,180 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.rewards.counting import count, count_shaped
+from swift_grpo_ext.rewards.numbers import counts, quantities
+from swift_grpo_ext.rewards.numeric import numeric
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("42", [42]),
+        ("-3.5", [-3.5]),
+        ("−3.5", [-3.5]),
+        (".5", [0.5]),
+        ("5.", [5]),
+        ("1,234", [1234]),
+        ("1,234,567.89", [1234567.89]),
+        ("12,34,567", [1234567]),
+        ("3,14", [3.14]),
+        ("$1,200", [1200]),
+        ("$ 5", [5]),
+        ("-$5", [-5]),
+        ("€5 million", [5e6]),
+        ("5M", [5e6]),
+        ("5 k", [5000]),
+        ("2.5bn", [2.5e9]),
+        ("3万", [30000]),
+        ("3万元", [30000]),
+        ("1.5亿人", [1.5e8]),
+        ("12%", [0.12]),
+        ("12 \\%", [0.12]),
+        ("3‰", [0.003]),
+        ("1e5", [1e5]),
+        ("2.5E-3", [0.0025]),
+        ("1.2 × 10^5", [120000]),
+        ("1.2 \\times 10^{-2}", [0.012]),
+        ("3/4", [0.75]),
+        ("\\frac{3}{4}", [0.75]),
+        ("1/0", []),
+        ("1e999", []),
+        ("between 5 and 10", [5, 10]),
+        ("5-10", [5, 10]),
+        ("１２", [12]),
+        ("about 7 apples.", [7]),
+        ("共5个", [5]),
+        ("x5", []),
+        ("v1.2.3", []),
+        ("none", []),
+    ],
+)
+def test_ways_to_write_numbers(text, values):
+    assert [found.value for found in quantities(text)] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "dimension"),
+    [("5 km", 5000, "length"), ("5 m", 5, "length"), ("30 minutes", 1800, "time"), ("2 hrs", 7200, "time")]
+    + [
+        ("500g", 0.5, "mass"),
+        ("45°", 45, "angle"),
+        ("90 degrees", 90, "angle"),
+        ("3 ml", 0.003, "volume"),
+        ("5 apples", 5, ""),
+    ]
+    + [("2 million km", 2e9, "length"), ("12 inches", 0.3048, "length")],
+)
+def test_units_are_converted(text, value, dimension):
+    (found,) = quantities(text)
+    assert (found.value, found.dimension) == (pytest.approx(value), dimension)
+
+
+@given(st.floats(-1e12, 1e12).filter(lambda value: value == 0 or abs(value) > 1e-6))
+def test_what_python_writes_is_read(value):
+    for text in (f"{value:.6f}", f"{value:,.6f}", f"{value:.9e}", str(round(value))):
+        assert [found.value for found in quantities(text)] == pytest.approx([float(text.replace(",", ""))])
+
+
+def scored(answer, gold, **parameters):
+    return numeric(f"<think>1</think><answer>{answer}</answer>", {"solution": gold}, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "score"),
+    [
+        ("104.9", 100, 1),
+        ("95", 100, 1),
+        ("105.1", 100, 0),
+        ("-100", 100, 0),
+        ("0", 0, 1),
+        ("0.001", 0, 0),
+        ("12%", "12%", 1),
+        ("12", "12%", 1),
+        ("0.12", "12%", 1),
+        ("12%", 0.12, 1),
+        ("12%", 12, 1),
+        ("120%", 12, 0),
+        ("5 km", "5000 m", 1),
+        ("5", "5 km", 1),
+        ("5000", "5 km", 0),
+        ("5 km", 5, 1),
+        ("5 kg", "5 km", 0),
+        ("The value is 3.2 million.", "3,200,000", 1),
+        (r"\boxed{42}", "42", 1),
+        ("nothing", "42", 0),
+        ("42 or 43 or 100", "42", 0),
+    ],
+)
+def test_relaxed_accuracy(answer, gold, score):
+    assert scored(answer, gold) == score
+
+
+def test_tolerances():
+    assert scored("101", 100, relative_tolerance=0) == 0.0
+    assert scored("100.0", 100, relative_tolerance=0) == 1.0
+    assert scored("101", 100, relative_tolerance=0, absolute_tolerance=1) == 1.0
+
+
+def test_a_list_of_numbers_is_its_last():
+    every = " ".join(map(str, range(100)))
+    assert scored(every, 42) == 0.0
+    assert count(f"<answer>{every}</answer>", {"solution": 42}) == 0.0
+    assert count_shaped(f"<answer>{every}</answer>", {"solution": 42}) == 0.0
+    assert count(f"<answer>{every}</answer>", {"solution": 99}) == 1.0
+
+
+def test_nothing_is_evaluated():
+    for text in ("9**9**9", "__import__('os')", "2*21", "1e99999999", "9" * 10_000):
+        assert scored(text, 42) == 0.0
+
+
+@pytest.mark.parametrize("gold", ["", "many", "1 to 5", True])
+def test_gold_that_is_not_one_number(gold):
+    assert numeric.outcome("5", {"solution": gold}).score is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3", [3]),
+        ("There are three dogs.", [3]),
+        ("Twelve", [12]),
+        ("none", [0]),
+        ("3.5", []),
+        ("-3", []),
+        ("1,234", [1234]),
+    ]
+    + [
+        ("三只猫", [3]),
+        ("十二", [12]),
+        ("二十三个", [23]),
+        ("两", [2]),
+        ("3 cats, 4 dogs", [3, 4]),
+        ("5.", [5]),
+        ("x3", []),
+        ("３", [3]),
+    ],
+)
+def test_ways_to_write_counts(text, found):
+    assert counts(text) == found
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_shaped_count_is_the_formula(predicted, gold):
+    answer = f"<answer>{predicted}</answer>"
+    expected = 1 - min(1, abs(predicted - gold) / max(gold, 1))
+    assert count_shaped(answer, {"solution": gold}) == pytest.approx(expected)
+    assert count(answer, {"solution": gold}) == float(predicted == gold)
+
+
+def test_a_constant_count_earns_less_than_counting():
+    golds = range(1, 11)
+    constant = [count_shaped("<answer>5</answer>", {"solution": gold}) for gold in golds]
+    assert sum(constant) < 0.7 * len(golds)
+
+
+@pytest.mark.parametrize("gold", ["many", "3 or 4", -1, 2.5, "", None])
+def test_gold_that_is_no_count(gold):
+    assert count.outcome("5", {"solution": gold}).score is None

@@ -1,0 +1,130 @@
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.rewards.contract import Unscorable
+from swift_grpo_ext.rewards.schema import check_schema, is_valid
+from swift_grpo_ext.rewards.structured import field_f1, json_schema, leaves
+
+GOLD = {"total": 12.5, "items": [{"name": "tea", "n": 2}, {"name": "milk", "n": 1}]}
+SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number", "minimum": 0}}}
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "a", "ab", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+small = st.integers(0, 3)
+schemas = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(
+                ["object", "array", "string", "number", "integer", "boolean", "null", ["string", "null"]]
+            ),
+            "enum": st.lists(values, min_size=1, max_size=3),
+            "const": values,
+            "minimum": small,
+            "maximum": small,
+            "exclusiveMinimum": small,
+            "exclusiveMaximum": small,
+            "minLength": small,
+            "maxLength": small,
+            "minItems": small,
+            "maxItems": small,
+            "minProperties": small,
+            "maxProperties": small,
+            "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+        },
+    ),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
+            "additionalProperties": inner,
+            "items": inner,
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+            "allOf": st.lists(inner, min_size=1, max_size=2),
+        },
+    ),
+    max_leaves=5,
+)
+
+
+@given(values, schemas)
+def test_validity_is_jsonschemas(value, schema):
+    check_schema(schema)
+    assert is_valid(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    "schema", [{"pattern": "(a+)+$"}, {"$ref": "#"}, {"items": {"oneOf": []}}, {"type": "decimal"}, 7]
+)
+def test_what_is_not_supported_is_refused_by_name(schema):
+    with pytest.raises(Unscorable):
+        check_schema(schema)
+    assert json_schema.outcome("{}", {"schema": schema}).score is None
+
+
+def scored(answer, row):
+    return json_schema(f"<answer>{answer}</answer>", row)
+
+
+def test_fields():
+    assert scored(json.dumps(GOLD), {"solution": GOLD}) == 1.0
+    assert scored(f"```json\n{json.dumps(GOLD)}\n```", {"solution": json.dumps(GOLD)}) == 1.0
+    swapped = {**GOLD, "items": GOLD["items"][::-1]}
+    assert scored(json.dumps(swapped), {"solution": GOLD}) == 1.0
+    assert scored(json.dumps({"total": 12.5}), {"solution": GOLD}) == pytest.approx(2 / 6)
+    assert scored("{}", {"solution": GOLD}) == 0.0
+    assert scored('{"total": "12.5"}', {"solution": {"total": 12.5}}) == 0.0
+    assert scored('{"total": 12.50, "n": 1.0}', {"solution": {"total": 12.5, "n": 1}}) == 1.0
+    assert scored('{"n": true}', {"solution": {"n": 1}}) == 0.0
+
+
+def test_surplus_fields_lower_the_score():
+    scores = [
+        scored(json.dumps({**GOLD, **{f"x{i}": i for i in range(n)}}), {"solution": GOLD}) for n in range(5)
+    ]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] == 1.0 > scores[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"total": NaN}',
+        '{"total": Infinity}',
+        "[" * 50_000,
+        '{"total": 1',
+        "{'total': 1}",
+        "total: 1",
+        "{}{}",
+    ],
+)
+def test_nan_is_not_json(text):
+    assert scored(text, {"solution": {"total": 1}}) == 0.0
+
+
+def test_schema():
+    assert scored('{"total": 1}', {"schema": SCHEMA}) == 1.0
+    assert scored('{"total": -1}', {"schema": json.dumps(SCHEMA)}) == 0.0
+    assert scored('{"total": 1, "x": 2}', {"schema": SCHEMA, "solution": {"total": 1}}) == pytest.approx(
+        2 / 3
+    )
+    assert (
+        json_schema.outcome("{}", {"schema": SCHEMA, "solution": {"sum": 1}}).reason
+        == "gold fails the schema"
+    )
+
+
+@given(values, values)
+def test_field_f1_is_symmetric_and_bounded(one, other):
+    assert field_f1(one, one) == 1.0
+    assert field_f1(one, other) == pytest.approx(field_f1(other, one))
+    assert 0 <= field_f1(one, other) <= 1
+    assert list(leaves(one))

@@ -1,0 +1,74 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.rewards.temporal import parse_spans, span_iou, temporal_iou, union
+
+moment = st.integers(0, 40)
+spans = st.lists(st.tuples(moment, moment).filter(lambda span: span[0] < span[1]), max_size=6)
+
+
+@given(spans, spans)
+def test_iou_is_that_of_a_grid(ours, theirs):
+    a = {second for start, end in ours for second in range(start, end)}
+    b = {second for start, end in theirs for second in range(start, end)}
+    expected = len(a & b) / len(a | b) if a | b else 0.0
+    assert span_iou(ours, theirs) == pytest.approx(expected)
+    assert span_iou(theirs, ours) == pytest.approx(expected)
+
+
+@given(spans)
+def test_unions_are_disjoint_and_in_order(found):
+    merged = union(found)
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(merged))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("12.5 to 30", [(12.5, 30)]),
+        ("[12.5, 30.0]", [(12.5, 30)]),
+        ("from 12.5s to 30 seconds", [(12.5, 30)]),
+        ("12.5-30", [(12.5, 30)]),
+        ("12.5 – 30", [(12.5, 30)]),
+        ("从12秒到30秒", [(12, 30)]),
+        ("00:12 - 01:05.5", [(12, 65.5)]),
+        ("01:00:00 to 01:00:30", [(3600, 3630)]),
+        ("[[1, 2], [3, 4]]", [(1, 2), (3, 4)]),
+        ('{"start": 1, "end": 2.5}', [(1, 2.5)]),
+        ("30 to 12", []),
+        ("5 to 5", []),
+        ("1, 2, 3", []),
+        ("[1, 2] and [9, 3]", [(1, 2)]),
+        ("nothing", []),
+        ("1 to 99999999999", []),
+    ],
+)
+def test_ways_to_write_spans(text, found):
+    assert parse_spans(text) == found
+
+
+def scored(text, gold=(10, 20)):
+    return temporal_iou(f"<think>10 to 20</think><answer>{text}</answer>", {"solution": list(gold)})
+
+
+def test_inverted_spans_are_left_out():
+    assert scored("20 to 10") == 0.0
+    assert scored("[[20, 10], [10, 20]]") == 1.0
+    assert temporal_iou.outcome("1 to 2", {"solution": [20, 10]}).score is None
+
+
+def test_overlapping_spans_count_once():
+    assert scored("[[10, 20], [10, 20], [12, 18]]") == 1.0
+    assert scored("[[10, 15], [12, 20]]") == 1.0
+
+
+def test_the_whole_video():
+    assert scored("0 to 1000") == pytest.approx(0.01)
+
+
+def test_no_answer_has_an_empty_union():
+    assert scored("I do not know") == 0.0
+    assert span_iou([], []) == 0.0
