@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,12 @@ from bench_operations import Case
 from bench_shapes import PATCH_VALUES, Shape
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: nothing is installed
 
-
-def _without_the_host() -> None:
-    """Make ``swift_grpo_ext.group`` importable without what the rest of the package needs."""
-    package = types.ModuleType("swift_grpo_ext")
-    package.__path__ = [str(ROOT / "swift_grpo_ext")]
-    sys.modules["swift_grpo_ext"] = package
-
-
-_without_the_host()
-
-from swift_grpo_ext.group import interface  # noqa: E402
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores  # noqa: E402
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows  # noqa: E402
-from swift_grpo_ext.group.vision import FeatureCache, assign  # noqa: E402
+from swift_grpo_ext.group import interface
+from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.vision import FeatureCache, assign
 
 IMAGE_TOKEN, VISION_START = 5, 3
 LEARNING_SIGNAL = 0.05  # spread of the made-up reference: KL and its gradient are then not zero

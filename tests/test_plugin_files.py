@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext import PARTS
 from swift_grpo_ext.errors import UnknownPartError
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.registration import PARTS
 
 FILES = [plugin_file(part) for part in ("all", *PARTS)]
 

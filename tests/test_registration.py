@@ -4,8 +4,9 @@ import textwrap
 
 import pytest
 
-from swift_grpo_ext import PARTS, registration, versions
+from swift_grpo_ext import registration, versions
 from swift_grpo_ext.errors import EnvironmentMismatchError, UnknownPartError
+from swift_grpo_ext.registration import PARTS
 from swift_grpo_ext.settings import current_settings
 
 
