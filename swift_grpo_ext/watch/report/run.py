@@ -1,0 +1,168 @@
+"""One GRPO run of the host as data: its logged steps, its sampled completions, its arguments."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.watch.logs import newest_version, read_completions, read_logging
+
+# Columns of completions.jsonl that are no reward.
+_OTHER_COLUMNS = {"step", "prompt", "completion", "advantages", "solution", "images", "num_turns", "entropy"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion with what it earned.
+
+    Attributes:
+        text: The completion.
+        rewards: Value by reward function; None is "not scored".
+        advantage: Its advantage, None if the host wrote none.
+    """
+
+    text: str
+    rewards: dict[str, float | None]
+    advantage: float | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The completions of one prompt at one step.
+
+    Attributes:
+        step: Optimizer step at which they were logged.
+        prompt: The prompt as the model reads it, special tokens included.
+        solution: The gold answer, "" if the dataset has none.
+        images: Paths of the prompt's images, as far as the run logged them.
+        samples: The completions.
+    """
+
+    step: int
+    prompt: str
+    solution: str
+    images: tuple[str, ...]
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One logged figure over the run: ``values[i]`` at optimizer step ``steps[i]``."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    def finite(self) -> Series:
+        """The part of the series that is neither NaN nor infinite."""
+        kept = [(step, value) for step, value in self if math.isfinite(value)]
+        return Series(tuple(step for step, _ in kept), tuple(value for _, value in kept))
+
+    def __iter__(self) -> Any:
+        return iter(zip(self.steps, self.values, strict=True))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it lies in its output folder, finished or not.
+
+    Attributes:
+        folder: The run's version folder.
+        records: Logged training steps in order; ``record["step"]`` is the optimizer step.
+        groups: Logged groups in order; empty if the run did not log completions.
+        arguments: The host's arguments (args.json); empty if the file is missing.
+    """
+
+    folder: Path
+    records: tuple[dict[str, Any], ...]
+    groups: tuple[Group, ...]
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def series(self, name: str) -> Series:
+        """The logged figure of that name; empty if it was never logged."""
+        found = [(r["step"], float(r[name])) for r in self.records if isinstance(r.get(name), (int, float))]
+        return Series(tuple(step for step, _ in found), tuple(value for _, value in found))
+
+    def reward_names(self) -> list[str]:
+        """Names of the reward functions, as the host logs them."""
+        names = {name.split("/")[1]: None for record in self.records for name in record if _is_reward(name)}
+        return list(names)
+
+
+def read_run(output_dir: str | Path) -> Run:
+    """Read the newest GRPO run in a folder of the host.
+
+    Raises:
+        OutputFolderError: No run, no logged training step, or a damaged file.
+    """
+    folder = newest_version(output_dir)
+    records = tuple(_training_steps(read_logging(folder)))
+    if not records:
+        raise OutputFolderError(
+            "no GRPO step has been logged", where=str(folder), mend="wait for the first step of the run"
+        )
+    arguments = _read_arguments(folder)
+    size = int(arguments.get("num_generations") or 8)
+    rows = read_completions(folder) if (folder / "completions.jsonl").is_file() else []
+    return Run(folder, records, tuple(_groups(rows, size)), arguments)
+
+
+def _training_steps(records: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    for record in records:
+        if "reward" in record:
+            step = str(record.get("global_step/max_steps", "0")).split("/")[0]
+            yield {**record, "step": int(step)}
+
+
+def _is_reward(name: str) -> bool:
+    return name.startswith("rewards/") and name.endswith("/mean")
+
+
+def _read_arguments(folder: Path) -> dict[str, Any]:
+    path = folder / "args.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
+    """The host writes the completions of a prompt one after the other, ``size`` of them."""
+    start = 0
+    while start < len(rows):
+        first = rows[start]
+        end = start + 1
+        while end < min(start + size, len(rows)) and _same_prompt(rows[end], first):
+            end += 1
+        yield Group(
+            step=int(first.get("step") or 0),
+            prompt=str(first.get("prompt", "")),
+            solution=_text(first.get("solution")),
+            images=tuple(image for image in first.get("images") or () if isinstance(image, str)),
+            samples=tuple(_sample(row) for row in rows[start:end]),
+        )
+        start = end
+
+
+def _same_prompt(row: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(row.get(key) == other.get(key) for key in ("step", "prompt", "solution", "images"))
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    rewards = {
+        name: value
+        for name, value in row.items()
+        if name not in _OTHER_COLUMNS and (value is None or isinstance(value, (int, float)))
+    }
+    advantage = row.get("advantages")
+    return Sample(_text(row.get("completion")), rewards, None if advantage is None else float(advantage))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,138 @@
+"""Is it learning? One sentence, a few figures, and the reasons."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from swift_grpo_ext.watch.report.run import Run, Series
+
+Level = Literal["good", "warn", "bad"]
+MIN_STEPS = 10
+# A rise of the mean reward counts when it exceeds so many standard errors.
+CLEAR = 3.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number on top of the report: label, value, and a note in small print."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the logged figures say.
+
+    Attributes:
+        level: ``good``, ``warn`` or ``bad``.
+        headline: One sentence.
+        reasons: What it rests on, one sentence each.
+    """
+
+    level: Level
+    headline: str
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Mean of the first and of the last fifth of a series, and the standard error of their difference."""
+
+    first: float
+    last: float
+    error: float
+
+    @property
+    def clear(self) -> bool:
+        """The difference is more than noise."""
+        return abs(self.last - self.first) > CLEAR * self.error
+
+
+def trend(series: Series) -> Trend | None:
+    """Compare the two ends of a series; None if it is too short to say."""
+    values = series.finite().values
+    if len(values) < MIN_STEPS:
+        return None
+    size = max(2, len(values) // 5)
+    ends = (values[:size], values[-size:])
+    first, last = (statistics.fmean(end) for end in ends)
+    error = math.sqrt(sum(statistics.variance(end) / size for end in ends))
+    return Trend(first, last, error)
+
+
+def judge(run: Run) -> Verdict:
+    """The verdict on a run, from its logged figures alone.
+
+    Neither a loss near 0 (so by construction on-policy) nor a KL of 0 says anything; a gradient and a rising
+    reward do.
+    """
+    reasons = tuple(_signal_problems(run))
+    gradient = run.series("grad_norm")
+    if gradient and not any(value > 0 for value in gradient.finite().values):
+        return Verdict("bad", "Nothing is learned: no step had a gradient.", reasons)
+    reward = trend(run.series("reward"))
+    if reward is None:
+        headline = f"Too early to tell: fewer than {MIN_STEPS} steps are logged."
+        return Verdict("warn", headline, reasons)
+    words = f"from {reward.first:.3g} to {reward.last:.3g}"
+    grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)
+    if not reward.clear:
+        return Verdict("warn", f"No clear change: the reward went {words}.", grounds)
+    if reward.last < reward.first:
+        return Verdict("bad", f"It gets worse: the reward fell {words}.", grounds)
+    return Verdict("good", f"It learns: the reward rose {words}.", grounds)
+
+
+def figures(run: Run) -> list[Figure]:
+    """The numbers on top of the report."""
+    found = [Figure("steps", _steps(run), _samples(run))]
+    for label, name, note in (
+        ("reward", "reward", "first → last fifth"),
+        ("reward std in a group", "reward_std", "first → last fifth"),
+        ("groups without signal", "frac_reward_zero_std", "all rewards equal"),
+        ("gradient norm", "grad_norm", "first → last fifth"),
+        ("KL to the reference", "kl", "first → last fifth"),
+        ("tokens a completion", "completions/mean_length", "first → last fifth"),
+    ):
+        ends = trend(run.series(name))
+        if ends is not None:
+            found.append(Figure(label, f"{ends.first:.3g} → {ends.last:.3g}", note))
+    seconds = run.series("step_time").finite().values
+    if seconds:
+        found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
+    return found
+
+
+def _signal_problems(run: Run) -> Iterable[str]:
+    broken = [name for name in ("loss", "grad_norm", "reward") if _any_not_finite(run.series(name))]
+    if broken:
+        yield f"Not finite in at least one step: {', '.join(broken)}."
+    silent = run.series("frac_reward_zero_std").finite().values
+    if silent and statistics.fmean(silent) > 0.8:
+        share = statistics.fmean(silent)
+        yield f"In {share:.0%} of the groups every completion earned the same: they teach nothing."
+    clipped = run.series("completions/clipped_ratio").finite().values
+    if clipped and statistics.fmean(clipped) > 0.5:
+        share = statistics.fmean(clipped)
+        yield f"{share:.0%} of the completions were cut at the length limit before they ended."
+
+
+def _any_not_finite(series: Series) -> bool:
+    return not all(map(math.isfinite, series.values))
+
+
+def _steps(run: Run) -> str:
+    planned = str(run.records[-1].get("global_step/max_steps", "")).partition("/")[2]
+    last = str(run.records[-1]["step"])
+    return last if planned in ("", last) else f"{last} of {planned}"
+
+
+def _samples(run: Run) -> str:
+    completions = sum(len(group.samples) for group in run.groups)
+    return f"{completions:,} completions logged" if completions else "completions were not logged"
