@@ -6,7 +6,8 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.trainer.baselines import GroupBaselines
 from swift_grpo_ext.trainer.logged import HonestLog
+from swift_grpo_ext.trainer.logged_images import LoggedImages
 
 
-class GRPOTrainer(GroupBaselines, HonestLog, HostGRPOTrainer):
+class GRPOTrainer(GroupBaselines, HonestLog, LoggedImages, HostGRPOTrainer):
     """The host's GRPO trainer with our mixins, each about one thing."""
