@@ -35,6 +35,19 @@ def env() -> None:
         raise typer.Exit(2)
 
 
+@app.command()
+def report(
+    output_dir: Annotated[str, typer.Argument(help="The --output_dir of a GRPO run, finished or not.")],
+    to: Annotated[str | None, typer.Option(help="Folder to write to; default the run's own.")] = None,
+) -> None:
+    """Write report.html and plots/*.png of a GRPO run of ms-swift."""
+    from swift_grpo_ext.watch.report import write_report
+
+    written = write_report(output_dir, to)
+    print(written.verdict.headline)
+    print(written.html)
+
+
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:

@@ -11,15 +11,16 @@ A whole GRPO run of the real trainer in a few seconds, without a download or a G
     print(testing.read_logging("output"))
 """
 
-from swift_grpo_ext.testing.arguments import command_line, grpo_arguments, host_types
+from swift_grpo_ext.testing.arguments import CPU_ARGUMENTS, command_line, grpo_arguments, host_types
 from swift_grpo_ext.testing.digits import Digits, digits_dataset
 from swift_grpo_ext.testing.environment import cpu_environment
-from swift_grpo_ext.watch.logs import newest_version, read_completions, read_jsonl, read_logging
 from swift_grpo_ext.testing.ovis2 import ovis2_config, tiny_ovis2
 from swift_grpo_ext.testing.qwen2_5_vl import qwen2_5_vl_config, tiny_qwen2_5_vl
 from swift_grpo_ext.testing.run import SwiftResult, run_in_process, run_swift
+from swift_grpo_ext.watch.logs import newest_version, read_completions, read_jsonl, read_logging
 
 __all__ = [
+    "CPU_ARGUMENTS",
     "Digits",
     "SwiftResult",
     "command_line",

@@ -37,7 +37,8 @@ def digits_dataset(
     """Write the 1,797 real digit images of 8 x 8 pixels, enlarged, with a question and the answer.
 
     Every row has ``messages`` (the question, and the digit as the assistant's answer, which the host takes
-    out for GRPO), ``images`` (absolute path of the PNG) and ``solution`` (the digit, for rewards).
+    out for GRPO), ``images`` (absolute path of the PNG), and for rewards ``options`` (the ten digits) and
+    ``solution`` (the right one).
 
     Args:
         folder: Folder to write; made if missing.
@@ -94,6 +95,7 @@ def _row(image: Path, question: str, label: int) -> dict[str, object]:
             {"role": "assistant", "content": str(label)},
         ],
         "images": [str(image)],
+        "options": [str(digit) for digit in range(10)],
         "solution": str(label),
     }
 

@@ -51,7 +51,9 @@ def write_report(
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
-            f"{' and '.join(missing)} not installed", where="report", mend='pip install "swift-grpo-ext[report]"'
+            f"{' and '.join(missing)} not installed",
+            where="report",
+            mend='pip install "swift-grpo-ext[report]"',
         )
     run = read_run(output_dir)
     folder = Path(report_dir) if report_dir is not None else run.folder

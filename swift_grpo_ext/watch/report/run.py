@@ -116,7 +116,7 @@ def read_run(output_dir: str | Path) -> Run:
 
 def _training_steps(records: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
     for record in records:
-        if "reward" in record:
+        if "completions/mean_length" in record:
             step = str(record.get("global_step/max_steps", "0")).split("/")[0]
             yield {**record, "step": int(step)}
 

@@ -77,6 +77,8 @@ def judge(run: Run) -> Verdict:
     if gradient and not any(value > 0 for value in gradient.finite().values):
         return Verdict("bad", "Nothing is learned: no step had a gradient.", reasons)
     reward = trend(run.series("reward"))
+    if not run.series("reward"):
+        return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)
     if reward is None:
         headline = f"Too early to tell: fewer than {MIN_STEPS} steps are logged."
         return Verdict("warn", headline, reasons)
@@ -117,6 +119,9 @@ def _signal_problems(run: Run) -> Iterable[str]:
     if silent and statistics.fmean(silent) > 0.8:
         share = statistics.fmean(silent)
         yield f"In {share:.0%} of the groups every completion earned the same: they teach nothing."
+    scored = run.series("reward_coverage").finite().values
+    if scored and statistics.fmean(scored) < 0.99:
+        yield f"Only {statistics.fmean(scored):.0%} of the completions were scored by a reward."
     clipped = run.series("completions/clipped_ratio").finite().values
     if clipped and statistics.fmean(clipped) > 0.5:
         share = statistics.fmean(clipped)

@@ -1,0 +1,239 @@
+"""The report reads what the host left, says whether it learns, and shows it in one safe page."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.cli import app
+from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
+from swift_grpo_ext.watch.report.gallery import distinct, shown_groups
+from swift_grpo_ext.watch.report.plots import running_mean
+from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.samples_plot import plain_prompt
+from swift_grpo_ext.watch.report.verdict import judge, trend
+
+PROMPT = (
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\n<|vision_start|><image><|vision_end|>Which digit is this?<|im_end|>\n<|im_start|>assistant\n"
+)
+HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)> {{ 7*7 }} $\\frac{1}{0}$ 数字 \u202e \x07'
+
+
+def write_run(folder, rewards, *, grad_norm=1.0, completions=(), **figures):
+    """A run's folder as the host leaves it, with the given reward at each step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [
+        {
+            "loss": 0.0,
+            "reward": reward,
+            "reward_std": 0.4,
+            "frac_reward_zero_std": 0.2,
+            "grad_norm": grad_norm,
+            "kl": 0.01,
+            "completions/mean_length": 2.0,
+            "completions/min_length": 1.0,
+            "completions/max_length": 4.0,
+            "step_time": 0.5,
+            "rewards/ext_choice/mean": reward,
+            "rewards/ext_format/mean": 1.0,
+            "global_step/max_steps": f"{step}/{len(rewards)}",
+            **figures,
+        }
+        for step, reward in enumerate(rewards, start=1)
+    ]
+    records.append({"train_runtime": 1.0, "global_step/max_steps": f"{len(rewards)}/{len(rewards)}"})
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "logging.jsonl").write_text(lines, encoding="utf-8")
+    tables = "".join(json.dumps(table) + "\n" for table in completions)
+    (folder / "completions.jsonl").write_text(tables, encoding="utf-8")
+    (folder / "args.json").write_text(json.dumps({"num_generations": 4, "model": "<b>model</b>"}))
+    return folder
+
+
+def table(step, texts, images=(), prompt=PROMPT):
+    """A table of completions.jsonl: the first half of the texts is right."""
+    right = [float(number < len(texts) // 2) for number in range(len(texts))]
+    return {
+        "step": [str(step)] * len(texts),
+        "prompt": [prompt] * len(texts),
+        "completion": list(texts),
+        "ext_choice": right,
+        "ext_format": [None] * len(texts),
+        "advantages": [2 * value - 1 for value in right],
+        "solution": ["7"] * len(texts),
+        "images": [list(images)] * len(texts),
+    }
+
+
+class Tags(HTMLParser):
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def test_a_real_run_becomes_a_report(tiny_qwen, digits, tmp_path):
+    arguments = testing.grpo_arguments(
+        tiny_qwen, digits.train, tmp_path / "run", reward_funcs=["ext_choice", "ext_format"], max_steps=12
+    )
+    testing.run_in_process("rlhf", arguments)
+    report = write_report(tmp_path / "run", tmp_path / "report")
+    names = {path.name for path in report.plots}
+    assert {"reward.png", "reward_std.png", "kl.png", "grad_norm.png", "lengths.png", "samples.png"} <= names
+    for path in report.plots:
+        with Image.open(path) as image:
+            assert min(image.size) > 300
+    page = report.html.read_text(encoding="utf-8")
+    assert "Step 1<" in page
+    assert "Step 12<" in page
+    assert "ext_choice" in page
+    assert "image is gone" not in page
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing(tmp_path):
+    run = write_run(
+        tmp_path / "run",
+        [0.1] * 5,
+        completions=[table(1, [HOSTILE] * 4, images=["/no/such.png", HOSTILE], prompt=PROMPT + HOSTILE)],
+    )
+    report = write_report(
+        run,
+        title=HOSTILE,
+        extra_figures=[Figure(HOSTILE, "1", HOSTILE)],
+        sections=[Section(HOSTILE, HOSTILE, (Tile(None, HOSTILE),))],
+    )
+    tags = Tags(report.html.read_text(encoding="utf-8")).found
+    assert not {"script", "iframe", "link", "object", "b"} & {tag for tag, _ in tags}
+    addresses = [attrs["src"] for tag, attrs in tags if tag == "img"]
+    assert addresses
+    assert all(address.startswith("data:image/png;base64,") for address in addresses)
+    assert not [name for _, attrs in tags for name in attrs if name.startswith("on")]
+    assert "49" not in re.findall(r"alert\(1\)&gt; (\S+)", report.html.read_text(encoding="utf-8"))
+
+
+def test_the_text_of_completions_is_shown_whole(tmp_path):
+    run = write_run(tmp_path / "run", [0.1] * 5, completions=[table(1, ["a<b", "a<b", "数字 7", ""])])
+    page = write_report(run).html.read_text(encoding="utf-8")
+    assert "a&lt;b" in page
+    assert "数字 7" in page
+    assert "(empty)" in page
+    assert "not scored" in page, "a reward of None is no 0"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "figures", "level", "headline"),
+    [
+        ([i / 50 for i in range(50)], {}, "good", "It learns: the reward rose from 0.09 to 0.89"),
+        ([1 - i / 50 for i in range(50)], {}, "bad", "It gets worse"),
+        ([0.5 + 0.1 * math.sin(i) for i in range(50)], {}, "warn", "No clear change"),
+        ([0.5, 0.6], {}, "warn", "Too early to tell"),
+        (
+            [i / 50 for i in range(50)],
+            {"grad_norm": 0.0},
+            "bad",
+            "Nothing is learned: no step had a gradient",
+        ),
+    ],
+)
+def test_verdict(tmp_path, rewards, figures, level, headline):
+    verdict = judge(read_run(write_run(tmp_path / "run", rewards, **figures)))
+    assert verdict.level == level
+    assert verdict.headline.startswith(headline)
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"frac_reward_zero_std": 1.0}, "In 100% of the groups every completion earned the same"),
+        ({"grad_norm": math.nan}, "Not finite in at least one step: grad_norm"),
+        ({"completions/clipped_ratio": 0.9}, "90% of the completions were cut"),
+        ({"reward_coverage": 0.5}, "Only 50% of the completions were scored"),
+    ],
+)
+def test_reasons(tmp_path, figures, reason):
+    run = read_run(write_run(tmp_path / "run", [i / 50 for i in range(50)], **figures))
+    assert any(each.startswith(reason) for each in judge(run).reasons)
+    assert write_report(run.folder).html.is_file()
+
+
+def test_a_run_that_never_scored_anything(tmp_path):
+    folder = write_run(tmp_path / "run", [0.0] * 12)
+    lines = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
+    kept = [{name: line[name] for name in line if not name.startswith("reward")} for line in lines]
+    (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    assert judge(read_run(folder)).headline == "Nothing is learned: no completion was scored."
+    assert "reward.png" not in {path.name for path in write_report(folder).plots}
+
+
+def test_groups_are_the_completions_of_one_prompt(tmp_path):
+    tables = [table(step, [f"{step}"] * 8) for step in range(1, 21)]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 20, completions=tables))
+    assert len(run.groups) == 40
+    assert {len(group.samples) for group in run.groups} == {4}
+    shown = shown_groups(run, steps=5, per_step=1)
+    assert [group.step for group in shown] == [1, 6, 11, 15, 20]
+
+
+def test_a_shorter_group_ends_where_the_prompt_changes(tmp_path):
+    tables = [table(1, ["a"] * 3), table(2, ["b"] * 4)]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 2, completions=tables))
+    assert [(group.step, len(group.samples)) for group in run.groups] == [(1, 3), (2, 4)]
+
+
+def test_equal_completions_are_one_row(tmp_path):
+    run = read_run(write_run(tmp_path / "run", [0.5], completions=[table(1, ["7", "7", "1", "7"])]))
+    rows = distinct(run.groups[0].samples)
+    assert [(row.text, row.count, row.advantage) for row in rows] == [
+        ("7", 2, 1.0),
+        ("1", 1, -1.0),
+        ("7", 1, -1.0),
+    ]
+
+
+def test_a_run_without_completions_says_how_to_get_them(tmp_path):
+    folder = write_run(tmp_path / "run", [0.5] * 5)
+    (folder / "completions.jsonl").unlink()
+    report = write_report(folder)
+    assert "--log_completions true" in report.html.read_text(encoding="utf-8")
+    assert "samples.png" not in {path.name for path in report.plots}
+
+
+def test_a_folder_without_a_step_is_refused(tmp_path):
+    (tmp_path / "logging.jsonl").write_text('{"train_runtime": 1}\n')
+    with pytest.raises(OutputFolderError, match="no GRPO step has been logged"):
+        read_run(tmp_path)
+
+
+def test_trend_needs_enough_steps_and_forgets_nan(tmp_path):
+    series = read_run(write_run(tmp_path / "run", [0.5] * 9 + [math.nan] * 5)).series("reward")
+    assert len(series.values) == 14
+    assert trend(series) is None
+
+
+def test_running_mean_starts_at_the_first_value():
+    assert running_mean([3.0, 3.0, 3.0]) == pytest.approx([3.0, 3.0, 3.0])
+    assert running_mean([0.0, 1.0])[1] == pytest.approx(1 / 1.9)
+
+
+def test_plain_prompt_is_the_last_user_turn():
+    assert plain_prompt(PROMPT) == "<image> Which digit is this?"
+
+
+def test_the_command_prints_the_verdict_and_the_path(tmp_path):
+    run = write_run(tmp_path / "run", [i / 50 for i in range(50)])
+    result = CliRunner().invoke(app, ["report", str(run), "--to", str(tmp_path / "there")])
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        "It learns: the reward rose from 0.09 to 0.89.",
+        str(tmp_path / "there" / "report.html"),
+    ]
