@@ -30,7 +30,8 @@ def draw_samples(run: Run) -> bytes | None:
     lines = -(-len(groups) // _COLUMNS)
     figure = Figure(figsize=(5.4 * _COLUMNS, 2.1 * lines))
     figure.subplots_adjust(left=0.02, right=0.98, bottom=0.03, top=1 - 0.12 / lines, hspace=0.3, wspace=0.1)
-    axes = figure.subplots(lines, 2 * _COLUMNS, squeeze=False, width_ratios=[1, 2.2] * _COLUMNS).flatten()
+    grid = figure.subplots(lines, 2 * _COLUMNS, squeeze=False, width_ratios=[1, 2.2] * _COLUMNS)
+    axes: list[Axes] = list(grid.flat)
     for each in axes:
         each.axis("off")
     for number, group in enumerate(groups):
