@@ -5,11 +5,16 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MODEL  ?= qwen2_5_vl
 
+# Lanes: other releases, each in an environment made from constraints/<lane>.txt that sees the rest of .venv.
+ENVS       := .swift_grpo_ext/envs
+HOSTS      := 4.5.0 4.5.3
+HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
+
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help install quickstart test lint types unit test-slow format clean
+.PHONY: help install quickstart test lint types unit test-slow test-hosts format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -40,9 +45,18 @@ unit: $(READY)  ## pytest, two workers
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end tests on both ends of the host range
+	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \
+		$$bin/python -m pytest tests/test_host_names.py; \
+		$$bin/python -m pytest -m "not slow" -n 2 --dist loadgroup $(HOST_TESTS); done
+
+$(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(READY)
+	$(BIN)/python tools/overlay.py $(@D) $<
+	touch $@
+
 format: $(READY)  ## ruff: fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) output dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(ENVS) output dist build .pytest_cache .mypy_cache .ruff_cache

