@@ -20,7 +20,13 @@ from swift_grpo_ext.settings import current_settings
 REPORT = "compat.json"
 
 # One module each, with a `PATCH`. They import nothing heavy at the top.
-MODULES: tuple[str, ...] = ("zero3_trace", "none_labels", "native_config", "placeholder_guard")
+MODULES: tuple[str, ...] = (
+    "zero3_trace",
+    "none_labels",
+    "native_config",
+    "placeholder_guard",
+    "hpz_group",
+)
 
 
 @dataclass

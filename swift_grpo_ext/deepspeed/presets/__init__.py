@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,28 @@ def resolve(name: str) -> str:
     return str(presets[name])
 
 
+def load(name: str) -> dict[str, Any]:
+    """A preset's configuration, ``"auto"`` values as they stand in the file."""
+    config: dict[str, Any] = json.loads(Path(resolve(name)).read_text(encoding="utf-8"))
+    return config
+
+
+def fill_hpz(config: Any, ranks_per_node: int) -> None:
+    """Give ``zero_hpz_partition_size: "auto"`` the ranks of one node.
+
+    DeepSpeed drops ``"auto"`` without a word and would train without the secondary partition.
+
+    Args:
+        config: A DeepSpeed configuration, changed in place; anything but a dict is left alone.
+        ranks_per_node: Ranks on this node; the same on every node.
+    """
+    zero = config.get("zero_optimization") if isinstance(config, dict) else None
+    if isinstance(zero, dict) and zero.get("zero_hpz_partition_size") == "auto":
+        zero["zero_hpz_partition_size"] = ranks_per_node
+
+
 def hook_into_host() -> None:
-    """Resolve preset names before the host's hard-coded table sees them."""
+    """Resolve preset names before the host's table sees them, and fill in what the node decides."""
     from swift.arguments.sft_args import SftArguments
 
     host_init = SftArguments._init_deepspeed
@@ -49,6 +70,7 @@ def hook_into_host() -> None:
         if isinstance(self.deepspeed, str):
             self.deepspeed = resolve(self.deepspeed)
         host_init(self)
+        fill_hpz(self.deepspeed, self.local_world_size)
 
     _init_deepspeed._swift_grpo_ext = True  # type: ignore[attr-defined]
     SftArguments._init_deepspeed = _init_deepspeed

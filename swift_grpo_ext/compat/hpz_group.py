@@ -1,0 +1,51 @@
+"""ZeRO-3 with hpZ cannot load a second model: the reference model of full GRPO stops at start-up."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+
+TARGET = "deepspeed.utils.groups:_create_zero_param_parallel_group"
+
+
+def probe() -> bool:
+    """True if making the group of the secondary partition a second time is an assertion."""
+    from deepspeed.utils import groups
+
+    return "is already initialized" in inspect.getsource(groups._create_zero_param_parallel_group)
+
+
+def fix(create_group: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep the group that the first model made: it depends on the ranks and the size alone.
+
+    A second model with another size still meets the assertion.
+    """
+    made: list[int] = []
+
+    @functools.wraps(create_group)
+    def _create_zero_param_parallel_group(group_size: int) -> Any:
+        if made == [group_size]:
+            return None
+        result = create_group(group_size)
+        made[:] = [group_size]
+        return result
+
+    return _create_zero_param_parallel_group
+
+
+PATCH = Patch(
+    id="hpz-second-model",
+    breaks="ZeRO-3 with hpZ stops with 'ZeRO parameter intra parallel group is already initialized' when a "
+    "reference, reward or teacher model is loaded",
+    target=TARGET,
+    fingerprint="group_size",
+    affected={"deepspeed": ">=0.10"},
+    probe=probe,
+    fix=fix,
+    upstream="https://github.com/deepspeedai/DeepSpeed/pull/8361",
+    remove_when="a DeepSpeed with that change is the oldest one supported",
+)
