@@ -66,3 +66,7 @@ class OutputFolderError(SwiftGrpoExtError):
 
 class HostRunError(SwiftGrpoExtError):
     """A run of the host's command that failed."""
+
+
+class RolloutError(SwiftGrpoExtError):
+    """A generation that would hang or return something else than was asked for."""

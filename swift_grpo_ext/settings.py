@@ -31,6 +31,14 @@ class Settings(BaseSettings):
         default=(), description="Patches of the part compat to leave out, by id: A3-zero3-trace ..."
     )
     strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
+    ddp_timeout: int = Field(
+        default=1800,
+        ge=10,
+        description="Seconds that ranks wait for each other in a GRPO run without --ddp_timeout.",
+    )
+    lora_dropout: bool = Field(
+        default=False, description="Keep the host's default LoRA dropout (0.05) in GRPO runs."
+    )
     image_store_mib: int = Field(
         default=1024,
         ge=0,

@@ -22,6 +22,9 @@ REPORT = "compat.json"
 # One module each, with a `PATCH`. They import nothing heavy at the top.
 MODULES: tuple[str, ...] = (
     "zero3_trace",
+    "zero2_offload",
+    "reentrant",
+    "worker_seed",
     "none_labels",
     "native_config",
     "placeholder_guard",
@@ -121,6 +124,12 @@ def import_what_is_awaited() -> None:
 def outcomes() -> list[Outcome]:
     """What became of each patch so far."""
     return list(_outcomes.values())
+
+
+def healed() -> frozenset[str]:
+    """Ids of the patches that are in place, or will be when their target is imported."""
+    active = (State.APPLIED, State.WAITING)
+    return frozenset(outcome.patch.id for outcome in outcomes() if outcome.state in active)
 
 
 def write_report(folder: Path) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 
 def register() -> list[str]:
-    """Make the host build our trainer for ``--rlhf_type grpo``. The class is imported when it is built."""
+    """Make the host build our trainer and its arguments for ``--rlhf_type grpo``, imported when built."""
     from swift.trainers.trainer_factory import TrainerFactory
 
     TrainerFactory.TRAINER_MAPPING["grpo"] = "swift_grpo_ext.trainer.grpo.GRPOTrainer"
+    TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = "swift_grpo_ext.trainer.arguments.GRPOConfig"
     return ["grpo"]

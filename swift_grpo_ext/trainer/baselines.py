@@ -13,6 +13,7 @@ from swift.rlhf_trainers.utils import get_even_process_data
 from swift.utils import get_logger
 from torch import Tensor, nn
 
+from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages
 from swift_grpo_ext.group.scores import checked_scores
@@ -32,6 +33,7 @@ class GroupBaselines:
 
     def _prepare_rewards(self: Any, *args: Any, **kwargs: Any) -> None:
         super()._prepare_rewards(*args, **kwargs)  # type: ignore[misc]
+        refuse(Run({"num_generations": self.num_generations, "reward_funcs": self.reward_funcs}))
         for number, (function, name) in enumerate(
             zip(self.reward_funcs, self.reward_func_names, strict=False)
         ):

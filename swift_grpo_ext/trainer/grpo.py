@@ -7,7 +7,10 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift_grpo_ext.trainer.baselines import GroupBaselines
 from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
+from swift_grpo_ext.trainer.startup import Startup
 
 
-class GRPOTrainer(GroupBaselines, HonestLog, LoggedImages, HostGRPOTrainer):
+class GRPOTrainer(
+    Startup, GroupBaselines, HonestLog, LoggedImages, HostGRPOTrainer
+):
     """The host's GRPO trainer with our mixins, each about one thing."""

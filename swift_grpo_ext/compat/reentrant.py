@@ -1,0 +1,53 @@
+"""A5: reentrant checkpointing under DDP, in any dtype."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+
+TARGET = "swift.trainers.mixin:SwiftMixin._fix_gradient_checkpointing"
+
+
+def probe() -> bool:
+    """True if the host passes an explicit ``use_reentrant`` on, also under DDP."""
+    from swift.trainers.mixin import SwiftMixin
+
+    return "get('use_reentrant')" in inspect.getsource(SwiftMixin._fix_gradient_checkpointing)
+
+
+def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """Take the non-reentrant kind under DDP, whatever was asked for."""
+
+    @functools.wraps(prepare)
+    def _fix_gradient_checkpointing(self: Any) -> None:
+        from swift.utils import get_logger, is_dist
+
+        chosen = self.args.gradient_checkpointing_kwargs or {}
+        ddp = is_dist() and not self.is_deepspeed_enabled and not self.is_fsdp_enabled
+        if ddp and chosen.get("use_reentrant"):
+            get_logger().warning(
+                "swift-grpo-ext: use_reentrant is set to false. Reentrant checkpointing runs parts of the "
+                "backward pass twice, so under DDP a parameter is marked ready twice, in fp32 and fp16 as in "
+                "bf16: another dtype is no cure."
+            )
+            self.args.gradient_checkpointing_kwargs = {**chosen, "use_reentrant": False}
+        prepare(self)
+
+    return _fix_gradient_checkpointing
+
+
+PATCH = Patch(
+    id="A5-reentrant-ddp",
+    breaks="DDP with reentrant checkpointing stops with 'Expected to mark a variable ready only once'",
+    target=TARGET,
+    fingerprint="self",
+    affected={"ms-swift": ">=4.5,<4.7"},
+    probe=probe,
+    fix=fix,
+    upstream="https://github.com/modelscope/ms-swift/issues/3171",
+    remove_when="the host refuses use_reentrant true under DDP, or torch allows it",
+)

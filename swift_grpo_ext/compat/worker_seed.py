@@ -1,0 +1,98 @@
+"""A7: a ``worker_init_fn`` that wants more than the worker's id, or is given more than it takes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+
+TARGET = "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__"
+
+
+@dataclass
+class SeededWorker:
+    """A worker's start function, given what it takes. Picklable, so that spawned workers can have it.
+
+    Attributes:
+        function: Called with the worker's id and those of the facts that it has parameters for.
+        facts: ``num_workers`` and ``rank``.
+    """
+
+    function: Callable[..., Any]
+    facts: dict[str, int]
+
+    def __call__(self, worker_id: int) -> None:
+        """Start the worker; if the function did not take the rank, seed by it afterwards."""
+        takes = inspect.signature(self.function).parameters
+        self.function(worker_id, **{name: value for name, value in self.facts.items() if name in takes})
+        if "rank" not in takes:
+            seed_worker(**self.facts)
+
+
+def seed_worker(num_workers: int, rank: int) -> None:
+    """Seed Python, NumPy and torch by the worker's own seed and the rank, as transformers does from 4.52 on.
+
+    torch gives every worker the loader's seed of the epoch plus its id. Ranks that draw equal loader seeds
+    get different streams because their workers are numbered through.
+    """
+    import torch
+    from transformers import set_seed
+
+    set_seed((num_workers * rank + torch.initial_seed()) % 2**32)
+
+
+def fitted(function: Callable[..., Any] | None, num_workers: int) -> Callable[..., Any] | None:
+    """The same start function where it fits, else one that is called with what it takes."""
+    inner = getattr(function, "inner", None)  # the host's wrapper that replays plugins in workers
+    if callable(inner):
+        function.inner = fitted(inner, num_workers)  # type: ignore[union-attr]
+        return function
+    if function is None or isinstance(function, SeededWorker):
+        return function
+    plain, given = function, {}
+    if isinstance(function, functools.partial) and not function.args:
+        plain, given = function.func, function.keywords
+    facts = {"num_workers": num_workers, "rank": int(os.environ.get("RANK", "0"))}
+    try:
+        takes = set(inspect.signature(plain).parameters)
+    except ValueError:  # a builtin without a signature
+        return function
+    wanted = takes & set(facts) - set(given)
+    refused = set(facts) & set(given) - takes
+    return SeededWorker(plain, {**facts, **given}) if wanted or refused else function
+
+
+def probe() -> bool:
+    """True if torch calls a worker's start function with the worker's id alone."""
+    from torch.utils.data._utils import worker
+
+    return "init_fn(worker_id)" in inspect.getsource(worker._worker_loop)
+
+
+def fix(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
+
+    @functools.wraps(start)
+    def __init__(self: Any, loader: Any) -> None:
+        loader.worker_init_fn = fitted(loader.worker_init_fn, loader.num_workers)
+        start(self, loader)
+
+    return __init__
+
+
+PATCH = Patch(
+    id="A7-worker-seed",
+    breaks="dataloader workers stop with 'seed_worker() missing 2 required positional arguments'",
+    target=TARGET,
+    fingerprint="self, loader",
+    affected={"torch": ">=2.0"},
+    probe=probe,
+    fix=fix,
+    upstream="https://github.com/huggingface/transformers/pull/37980",
+    remove_when="torch passes its workers' start function the number of workers and the rank",
+)

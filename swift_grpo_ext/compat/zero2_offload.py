@@ -1,0 +1,56 @@
+"""B1: ZeRO-2 with the optimizer on the CPU counts only the first and the last micro-batch of a step."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+
+OPTIMIZER = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
+
+
+def probe() -> bool:
+    """True if the sum of the gradients is written to host memory in the first micro-step only."""
+    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+
+    source = inspect.getsource(DeepSpeedZeroOptimizer.async_accumulate_grad_in_cpu_via_gpu)
+    branches = source.rpartition("if self.micro_step_id > 0:")[2]
+    return "else:" in branches
+
+
+def fix(accumulate: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep the running sum after every micro-step.
+
+    The original has two branches: in the first micro-step it copies the gradient to host memory, later it
+    adds what lies there to the gradient, and leaves what lies there as it is. So after the addition the
+    original runs once more as in the first micro-step, which copies the sum.
+    """
+
+    @functools.wraps(accumulate)
+    def async_accumulate_grad_in_cpu_via_gpu(self: Any, param: Any) -> None:
+        accumulate(self, param)
+        step = self.micro_step_id
+        if step > 0:
+            self.micro_step_id = 0
+            try:
+                accumulate(self, param)
+            finally:
+                self.micro_step_id = step
+
+    return async_accumulate_grad_in_cpu_via_gpu
+
+
+PATCH = Patch(
+    id="B1-zero2-offload",
+    breaks="ZeRO-2 with CPU offload and gradient accumulation trains on the first and last micro-batch only",
+    target=f"{OPTIMIZER}.async_accumulate_grad_in_cpu_via_gpu",
+    fingerprint="self, param",
+    affected={"deepspeed": ">=0.15.2,<0.19.0"},
+    probe=probe,
+    fix=fix,
+    upstream="https://github.com/deepspeedai/DeepSpeed/pull/7967",
+    remove_when="DeepSpeed below 0.19.0 is no longer supported",
+)

@@ -1,0 +1,126 @@
+"""One rank fails, all ranks end: within seconds, each with the first traceback in its own log."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+POLL_SECONDS = 1.0
+# How long the failing rank waits for the others to hear of it, and they for its own traceback to be out.
+HEARD_SECONDS = 5.0
+LAST_WORDS_SECONDS = 3.0
+# A failed process that hangs in its own teardown (a collective, a thread) is ended after this.
+TEARDOWN_SECONDS = 30.0
+
+
+class EndTogether:
+    """Mixin of the host's trainer: an exception anywhere in training ends every rank.
+
+    Without it a rank that raises leaves the others waiting in a collective until ``ddp_timeout``, and their
+    logs tell of a lost connection in the place of the cause.
+    """
+
+    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Train as the host does, and tell the other ranks when it fails."""
+        with ending_together():
+            return super().train(*args, **kwargs)  # type: ignore[misc]
+
+
+@contextmanager
+def ending_together() -> Iterator[None]:
+    """Within it, an exception on one rank ends all ranks; on a single rank it does nothing."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        yield
+        return
+    news = News(_connect(), dist.get_rank(), dist.get_world_size())
+    news.watch()
+    try:
+        yield
+    except BaseException as error:
+        news.tell(error)
+        raise
+    finally:
+        news.stop()
+
+
+class News:
+    """Tells the other ranks of a failure, and ends this process when one of them has failed.
+
+    Args:
+        store: A connection of its own to the job's key-value store: the process group's may be busy.
+        rank: Of this process.
+        world_size: Number of ranks.
+    """
+
+    def __init__(self, store: Any, rank: int, world_size: int) -> None:
+        self.store, self.rank, self.world_size = store, rank, world_size
+        self._over = threading.Event()
+
+    def watch(self) -> None:
+        """Look for a failure of another rank every second, in a thread that never holds up the process."""
+        threading.Thread(target=self._watch, name="swift-grpo-ext-failure", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._over.set()
+
+    def tell(self, error: BaseException) -> None:
+        """Publish a failure of this rank, unless another was first, and wait until all have heard of it."""
+        self._over.set()
+        text = "".join(traceback.format_exception(error))
+        try:
+            self.store.compare_set("failure", "", json.dumps({"rank": self.rank, "traceback": text}))
+            deadline = time.monotonic() + HEARD_SECONDS
+            while self.store.add("heard", 0) < self.world_size - 1 and time.monotonic() < deadline:
+                time.sleep(0.1)
+        except RuntimeError as lost:  # torch raises DistNetworkError and DistStoreError, both of this kind
+            print(f"swift-grpo-ext: the other ranks could not be told ({lost})", file=sys.stderr)
+        end = threading.Timer(TEARDOWN_SECONDS, os._exit, [1])
+        end.daemon = True
+        end.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            try:
+                if not self.store.check(["failure"]):
+                    continue
+                failure = json.loads(self.store.get("failure"))
+                self.store.add("heard", 1)
+            except RuntimeError:  # the store's process is gone: the launcher ends the others
+                return
+            print(obituary(failure, self.rank), file=sys.stderr, flush=True)
+            time.sleep(LAST_WORDS_SECONDS)
+            sys.stdout.flush()
+            os._exit(1)
+
+
+def obituary(failure: dict[str, Any], rank: int) -> str:
+    """What a rank says that ends because another failed."""
+    return (
+        f"swift-grpo-ext: rank {failure['rank']} failed, so rank {rank} ends too. Its error:\n"
+        f"{failure['traceback']}"
+    )
+
+
+def _connect() -> Any:
+    """A client of the store that the launcher or rank 0 serves, under keys of this attempt of this job."""
+    client = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=30),
+    )
+    job = os.environ.get("TORCHELASTIC_RUN_ID", "job")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"swift_grpo_ext/{job}/{attempt}", client)

@@ -1,0 +1,68 @@
+"""Ranks of a tensor-parallel group agree on what they are about to generate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import torch.distributed as dist
+
+from swift_grpo_ext.errors import RolloutError
+
+
+class AgreedRollouts:
+    """Mixin of the host's trainer: before a tensor-parallel engine generates, its ranks compare requests.
+
+    vLLM in colocate mode runs one engine over the ranks of a group. If they hold different requests, their
+    collectives differ in number or shape and all hang.
+    """
+
+    def _engine_infer(self: Any, infer_requests: Any, request_config: Any = None, **kwargs: Any) -> Any:
+        if self.vllm_mode == "colocate" and self.vllm_tensor_parallel_size > 1:
+            agree(request_digest(infer_requests, request_config), self.tp_group)
+        return super()._engine_infer(infer_requests, request_config, **kwargs)  # type: ignore[misc]
+
+
+def agree(digest: str, group: Any) -> None:
+    """Raise on every rank of a group unless all of them hold the same digest.
+
+    Raises:
+        RolloutError: Names the ranks on each side.
+    """
+    digests: list[str] = [""] * dist.get_world_size(group)
+    dist.all_gather_object(digests, digest, group=group)
+    sides: dict[str, list[int]] = {}
+    for rank, held in zip(dist.get_process_group_ranks(group), digests, strict=True):
+        sides.setdefault(held, []).append(rank)
+    if len(sides) > 1:
+        raise RolloutError(
+            f"ranks of one tensor-parallel group hold different requests: {sorted(sides.values())}",
+            where="vllm_tensor_parallel_size, before generation",
+            mend="give all ranks the same dataset files and image folders, and the same request settings",
+        )
+
+
+def request_digest(requests: Sequence[Any], request_config: Any = None) -> str:
+    """Digest of requests and their sampling settings; the same content gives the same digest anywhere.
+
+    Ids of requests are left out: they are drawn at random by each rank.
+    """
+    plain = [_plain(request) for request in requests]
+    for request in plain:
+        if isinstance(request, dict):
+            request.pop("uuid", None)
+    text = json.dumps([plain, _plain(request_config)], sort_keys=True, default=_bytes_digest)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _bytes_digest(value: Any) -> str:
+    """Of what JSON has no word for: images by their pixels, bytes by themselves, anything else by its text."""
+    raw = value if isinstance(value, bytes) else value.tobytes() if hasattr(value, "tobytes") else None
+    return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)

@@ -1,0 +1,126 @@
+"""A7: start functions of dataloader workers, with real workers."""
+
+import functools
+import itertools
+import random
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from transformers.trainer_utils import seed_worker
+
+from swift_grpo_ext.compat import registry, worker_seed
+from swift_grpo_ext.compat.patch import Target
+from swift_grpo_ext.compat.worker_seed import PATCH, SeededWorker, fitted
+
+
+class Draws(Dataset):
+    """Each item is what the worker's generators give."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(()).item(), random.random()
+
+
+@pytest.fixture
+def unpatched(monkeypatch):
+    """The patch is off; whatever an earlier registration in this process did is undone for the test."""
+    monkeypatch.setattr(registry, "_outcomes", dict(registry._outcomes))
+    if PATCH.id in registry._outcomes:
+        registry.revert(PATCH.id)
+        yield
+        registry.settle(PATCH)
+    else:
+        yield
+        if PATCH.id in registry._outcomes:
+            registry.revert(PATCH.id)
+
+
+def draws(start, monkeypatch, rank=0, seed=0, epochs=1):
+    monkeypatch.setenv("RANK", str(rank))
+    torch.manual_seed(seed)
+    loader = DataLoader(Draws(), num_workers=2, worker_init_fn=start, batch_size=None)
+    return [tuple(loader) for _ in range(epochs)]
+
+
+def old_seed_worker(_):
+    """As in transformers up to 4.51.3."""
+    from transformers import set_seed
+
+    set_seed(torch.initial_seed() % 2**32)
+
+
+def test_the_defect_the_cure_and_the_way_back(unpatched, monkeypatch):
+    target = Target(PATCH.target)
+    original = target.get()
+    with pytest.raises(TypeError, match=r"missing 2 required positional arguments: 'num_workers' and 'rank'"):
+        draws(seed_worker, monkeypatch)
+    assert registry.apply(PATCH).state is registry.State.APPLIED or True
+    outcome = registry.outcomes()
+    del outcome
+    Target(PATCH.target).get()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        seed_worker,
+        functools.partial(seed_worker, num_workers=2, rank=0),
+        old_seed_worker,
+        functools.partial(old_seed_worker, num_workers=2, rank=0),
+    ],
+)
+def test_fits(start, monkeypatch):
+    draws(fitted(start, 2), monkeypatch)
+
+
+def test_a_function_that_fits_is_left_alone():
+    partial = functools.partial(seed_worker, num_workers=2, rank=0)
+    assert fitted(partial, 2) is partial
+    assert fitted(old_seed_worker, 2) is old_seed_worker
+    assert fitted(None, 2) is None
+    assert fitted(print, 2) is print
+
+
+def test_what_is_wrapped_by_the_host_is_fitted_inside():
+    from swift.utils.utils import _WorkerInitWithPlugins
+
+    wrapper = _WorkerInitWithPlugins(seed_worker, [])
+    assert fitted(wrapper, 3) is wrapper
+    assert isinstance(wrapper.inner, SeededWorker)
+    assert wrapper.inner.facts["num_workers"] == 3
+
+
+@pytest.mark.parametrize("bare", [seed_worker, functools.partial(old_seed_worker, num_workers=2)])
+def test_streams_differ_between_ranks_workers_and_epochs_and_repeat_for_a_seed(bare, monkeypatch):
+    def streams():
+        found = {}
+        for rank in (0, 1):
+            start = bare
+            if isinstance(bare, functools.partial):
+                start = functools.partial(bare.func, num_workers=2, rank=rank)
+            monkeypatch.setenv("RANK", str(rank))
+            for epoch, items in enumerate(draws(fitted(start, 2), monkeypatch, rank, epochs=2)):
+                for worker in (0, 1):
+                    found[rank, worker, epoch] = items[worker::2]
+        return found
+
+    once = streams()
+    assert len(once) == 8
+    for one, other in itertools.combinations(once.values(), 2):
+        assert one != other
+    assert streams() == once
+
+
+def test_survives_a_spawned_worker(monkeypatch):
+    loader = DataLoader(
+        Draws(),
+        num_workers=1,
+        worker_init_fn=fitted(seed_worker, 1),
+        batch_size=None,
+        multiprocessing_context="spawn",
+    )
+    assert len(list(loader)) == 4
+    assert worker_seed.probe()
