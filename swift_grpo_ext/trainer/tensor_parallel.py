@@ -63,6 +63,6 @@ def _plain(value: Any) -> Any:
 
 
 def _bytes_digest(value: Any) -> str:
-    """Of what JSON has no word for: images by their pixels, bytes by themselves, anything else by its text."""
+    """For what JSON has no word for: images by their pixels, bytes, and anything else by its text."""
     raw = value if isinstance(value, bytes) else value.tobytes() if hasattr(value, "tobytes") else None
     return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)

@@ -9,8 +9,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers.trainer_utils import seed_worker
 
-from swift_grpo_ext.compat import registry, worker_seed
-from swift_grpo_ext.compat.patch import Target
 from swift_grpo_ext.compat.worker_seed import PATCH, SeededWorker, fitted
 
 
@@ -22,20 +20,6 @@ class Draws(Dataset):
 
     def __getitem__(self, index):
         return torch.rand(()).item(), random.random()
-
-
-@pytest.fixture
-def unpatched(monkeypatch):
-    """The patch is off; whatever an earlier registration in this process did is undone for the test."""
-    monkeypatch.setattr(registry, "_outcomes", dict(registry._outcomes))
-    if PATCH.id in registry._outcomes:
-        registry.revert(PATCH.id)
-        yield
-        registry.settle(PATCH)
-    else:
-        yield
-        if PATCH.id in registry._outcomes:
-            registry.revert(PATCH.id)
 
 
 def draws(start, monkeypatch, rank=0, seed=0, epochs=1):
@@ -52,15 +36,18 @@ def old_seed_worker(_):
     set_seed(torch.initial_seed() % 2**32)
 
 
-def test_the_defect_the_cure_and_the_way_back(unpatched, monkeypatch):
-    target = Target(PATCH.target)
-    original = target.get()
-    with pytest.raises(TypeError, match=r"missing 2 required positional arguments: 'num_workers' and 'rank'"):
+def test_the_defect_the_cure_and_the_way_back(prove, monkeypatch):
+    proof = prove(PATCH)
+    message = "missing 2 required positional arguments: 'num_workers' and 'rank'"
+    with pytest.raises(TypeError, match=message):
         draws(seed_worker, monkeypatch)
-    assert registry.apply(PATCH).state is registry.State.APPLIED or True
-    outcome = registry.outcomes()
-    del outcome
-    Target(PATCH.target).get()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'num_workers'"):
+        draws(functools.partial(old_seed_worker, num_workers=2, rank=0), monkeypatch)
+    proof.on()
+    draws(seed_worker, monkeypatch)
+    draws(functools.partial(old_seed_worker, num_workers=2, rank=0), monkeypatch)
+    proof.off()
+    proof.drift()
 
 
 @pytest.mark.parametrize(
@@ -123,4 +110,3 @@ def test_survives_a_spawned_worker(monkeypatch):
         multiprocessing_context="spawn",
     )
     assert len(list(loader)) == 4
-    assert worker_seed.probe()

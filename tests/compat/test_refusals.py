@@ -1,0 +1,79 @@
+"""Runs that must not start: each message says what, why and the exact mend."""
+
+import pytest
+
+from swift_grpo_ext.compat.refusals import RULES, Run, refusals, refuse
+from swift_grpo_ext.errors import RefusedError
+
+ZERO2_OFFLOAD = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+ZERO3 = {"zero_optimization": {"stage": 3}}
+OLD = {"deepspeed": "0.18.9"}
+NEW = {"deepspeed": "0.19.8"}
+
+REFUSED = {
+    "A4": (
+        Run({"num_generations": 1, "reward_funcs": ["format"]}),
+        r"every advantage is 0 \[num_generations 1\] -> --num_generations 2 or more",
+    ),
+    "A9": (
+        Run({"vllm_mode": "colocate", "vllm_tensor_parallel_size": 3}, world_size=8),
+        r"8 ranks cannot be cut into tensor-parallel groups of 3 .*with a divisor of 8",
+    ),
+    "B1": (
+        Run({"gradient_accumulation_steps": 32}, ZERO2_OFFLOAD, versions=OLD),
+        r"of 32 micro-batches per step only the first and the last .*deepspeed>=0.19.2.*zero3_offload.*6550",
+    ),
+    "A3": (
+        Run({"use_vllm": False}, ZERO3, versions=OLD),
+        r"pop from an empty deque.*ds3_gather_for_generation false.*pull/8043",
+    ),
+    "B11": (
+        Run({"bf16": True}, {"zero_optimization": {"stage": 0}}, versions={"deepspeed": "0.18.5"}),
+        r"divided by 65536 and not zeroed.*deepspeed>=0.18.6",
+    ),
+}
+RUNS = {
+    "nothing set": Run({}),
+    "teacher alone": Run({"num_generations": 1}),
+    "two generations": Run({"num_generations": 2, "reward_funcs": ["format"]}),
+    "dividing": Run({"vllm_mode": "colocate", "vllm_tensor_parallel_size": 4}, world_size=8),
+    "server": Run({"vllm_mode": "server", "vllm_tensor_parallel_size": 3}, world_size=8),
+    "offload, new": Run({"gradient_accumulation_steps": 32}, ZERO2_OFFLOAD, versions=NEW),
+    "offload, no accumulation": Run({"gradient_accumulation_steps": 1}, ZERO2_OFFLOAD, versions=OLD),
+    "zero2 without offload": Run(
+        {"gradient_accumulation_steps": 32},
+        {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}},
+        versions=OLD,
+    ),
+    "offload, healed": Run(
+        {"gradient_accumulation_steps": 32},
+        ZERO2_OFFLOAD,
+        healed=frozenset({"B1-zero2-offload"}),
+        versions=OLD,
+    ),
+    "zero3, new": Run({"use_vllm": False}, ZERO3, versions=NEW),
+    "zero3 with vLLM": Run({"use_vllm": True}, ZERO3, versions=OLD),
+    "zero3, layer by layer": Run({"ds3_gather_for_generation": False}, ZERO3, versions=OLD),
+    "zero3, healed": Run({}, ZERO3, healed=frozenset({"A3-zero3-trace"}), versions=OLD),
+    "zero0 bf16, new": Run({"bf16": True}, {"zero_optimization": {"stage": 0}}, versions=OLD),
+    "zero0 fp32": Run({}, {"zero_optimization": {"stage": 0}}, versions={"deepspeed": "0.18.5"}),
+}
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_refused_with_what_why_and_the_mend(rule):
+    run, message = REFUSED[rule]
+    with pytest.raises(RefusedError, match=message) as caught:
+        refuse(run)
+    assert str(caught.value).startswith(f"swift-grpo-ext: {rule}: ")
+    assert "https://" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_rule_is_tested():
+    assert {rule.id for rule in RULES} == set(REFUSED)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_false_alarm(name):
+    assert list(refusals(RUNS[name])) == []

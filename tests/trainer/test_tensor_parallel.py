@@ -1,0 +1,90 @@
+"""Ranks of a tensor-parallel group compare their requests before a stand-in engine generates."""
+
+import copy
+
+import pytest
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from PIL import Image
+from swift.infer_engine import RequestConfig
+from swift.infer_engine.protocol import RolloutInferRequest
+
+from swift_grpo_ext.errors import RolloutError
+from swift_grpo_ext.testing.run import free_port
+from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts, request_digest
+
+
+def requests(text="Which digit?", image="a.png"):
+    return [RolloutInferRequest(messages=[{"role": "user", "content": text}], images=[image], uuid="1")]
+
+
+class Engine:
+    """Stands in for the host's trainer with its engine: it would hang on requests that differ."""
+
+    vllm_mode = "colocate"
+    vllm_tensor_parallel_size = 2
+
+    def _engine_infer(self, infer_requests, request_config=None, **kwargs):
+        dist.barrier(group=self.tp_group)
+        return [f"answer to {request.messages[0]['content']}" for request in infer_requests]
+
+
+class Trainer(AgreedRollouts, Engine):
+    pass
+
+
+def rank_main(rank, port, differ, results):
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    trainer = Trainer()
+    trainer.tp_group = dist.group.WORLD
+    text = "Which digit is it?" if differ and rank else "Which digit?"
+    try:
+        results[rank] = trainer._engine_infer(requests(text), RequestConfig(max_tokens=4, seed=3))
+    except RolloutError as error:
+        results[rank] = str(error)
+    dist.destroy_process_group()
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("differ", [False, True])
+def test_two_ranks(differ):
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(rank_main, (free_port(), differ, results), nprocs=2)
+        results = dict(results)
+    if differ:
+        assert results[0] == results[1]
+        assert "hold different requests: [[0], [1]]" in results[0]
+        assert "-> give all ranks the same dataset files" in results[0]
+    else:
+        assert results == {0: ["answer to Which digit?"], 1: ["answer to Which digit?"]}
+
+
+def test_the_digest_is_of_the_content():
+    config = RequestConfig(max_tokens=4, seed=3)
+    digest = request_digest(requests(), config)
+    assert request_digest(copy.deepcopy(requests()), config) == digest
+    other_id = requests()
+    other_id[0].uuid = "2"
+    assert request_digest(other_id, config) == digest
+    for other in (
+        request_digest(requests("Which letter?"), config),
+        request_digest(requests(image="b.png"), config),
+        request_digest(requests() * 2, config),
+        request_digest(requests(), RequestConfig(max_tokens=4, seed=4)),
+    ):
+        assert other != digest
+
+
+def test_images_count_by_their_pixels():
+    red, blue = (Image.new("RGB", (2, 2), colour) for colour in ("red", "blue"))
+    assert request_digest(requests(image=red)) == request_digest(requests(image=red.copy()))
+    assert request_digest(requests(image=red)) != request_digest(requests(image=blue))
+    assert request_digest(requests(image=b"a")) != request_digest(requests(image=b"b"))
+
+
+def test_without_tensor_parallel_nothing_is_compared():
+    trainer = Trainer()
+    trainer.vllm_tensor_parallel_size = 1
+    with pytest.raises(AttributeError, match="tp_group"):  # straight to the engine
+        trainer._engine_infer(requests())
