@@ -48,6 +48,46 @@ def report(
     print(written.html)
 
 
+@app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="Folder with a config.json, or the id of a bundled size.")],
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
+    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    gpu_memory: Annotated[float, typer.Option(min=1, help="GiB of one GPU.")] = 80,
+    cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
+    tuner: Annotated[str, typer.Option(help="lora or full.")] = "lora",
+    lora_rank: Annotated[int, typer.Option(min=1)] = 8,
+    num_generations: Annotated[int, typer.Option(min=1)] = 8,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = 1_003_520,
+    images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
+    text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
+    max_completion_length: Annotated[int, typer.Option(min=1)] = 1024,
+    beta: Annotated[float, typer.Option(min=0)] = 0.04,
+    output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
+) -> None:
+    """Rank the settings that fit by arithmetic; write the fastest as a launch script."""
+    from pathlib import Path
+
+    from swift_grpo_ext.doctor.plan import command
+    from swift_grpo_ext.doctor.plan.setting import Machine, Work
+
+    if tuner not in ("lora", "full"):
+        raise typer.BadParameter("lora or full", param_hint="--tuner")
+    work = Work(
+        full=tuner == "full",
+        lora_rank=lora_rank,
+        generations=num_generations,
+        text_tokens=text_tokens,
+        images=images,
+        max_pixels=max_pixels,
+        completion_tokens=max_completion_length,
+        kl=beta > 0,
+    )
+    machine = Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
+    if not command.run(model, work, machine, output=Path(output) if output else None):
+        raise typer.Exit(2)
+
+
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:

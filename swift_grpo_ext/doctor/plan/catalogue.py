@@ -1,0 +1,87 @@
+"""Configurations of published models that travel with the package, so that planning needs no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+_CONFIGS = Path(__file__).parent / "configs"
+
+# Parameters of the published checkpoints, 1e9. Ovis2's files store the output layer although the models up
+# to 4B share it with the embedding.
+PUBLISHED: dict[str, float] = {
+    "Qwen2.5-VL-3B": 3.75,
+    "Qwen2.5-VL-7B": 8.29,
+    "Qwen2.5-VL-32B": 33.45,
+    "Qwen2.5-VL-72B": 73.41,
+    "Ovis2-1B": 1.27,
+    "Ovis2-2B": 2.46,
+    "Ovis2-4B": 4.62,
+    "Ovis2-8B": 8.94,
+    "Ovis2-16B": 16.2,
+    "Ovis2-34B": 34.9,
+}
+
+
+def bundled() -> list[str]:
+    """Names of the models whose configuration is bundled."""
+    return list(PUBLISHED)
+
+
+def find_config(model: str) -> dict[str, Any] | None:
+    """Configuration of a model by folder or by name, without network.
+
+    Args:
+        model: A folder with a config.json, or an id or path whose last part starts like a bundled name
+            (``Qwen/Qwen2.5-VL-72B-Instruct``, ``/models/Qwen__Qwen2.5-VL-72B-Instruct``).
+
+    Returns:
+        The configuration, or None if the model is neither here nor bundled.
+
+    Raises:
+        SwiftGrpoExtError: The folder's config.json is no JSON object.
+    """
+    path = Path(model).expanduser() / "config.json"
+    if path.is_file():
+        return _read(path)
+    name = bundled_name(model)
+    return _read(_CONFIGS / f"{name}.json") if name else None
+
+
+def bundled_name(model: str) -> str | None:
+    """The bundled model that an id or a path names."""
+    last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower()
+    for name in PUBLISHED:
+        if last == name.lower() or last.startswith((name.lower() + "-", name.lower() + "_")):
+            return name
+    return None
+
+
+def require_config(model: str) -> dict[str, Any]:
+    """As `find_config`.
+
+    Raises:
+        SwiftGrpoExtError: The model is neither here nor bundled.
+    """
+    config = find_config(model)
+    if config is None:
+        raise SwiftGrpoExtError(
+            "no config.json for this model",
+            where=f"--model {model}",
+            mend=f"give a folder with a config.json, or one of {', '.join(PUBLISHED)}",
+        )
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SwiftGrpoExtError(f"config.json cannot be read: {error}", where=str(path)) from None
+    if not isinstance(config, dict):
+        raise SwiftGrpoExtError("config.json is no object", where=str(path))
+    return config

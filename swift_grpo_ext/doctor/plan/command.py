@@ -1,0 +1,121 @@
+"""``swift-grpo-ext plan``: the table, the bar plot and the launch script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from swift_grpo_ext.doctor.plan import script
+from swift_grpo_ext.doctor.plan.catalogue import require_config
+from swift_grpo_ext.doctor.plan.search import Plan, plans
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
+from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.errors import MissingExtraError
+
+SHOWN = 8
+
+
+def run(
+    model: str,
+    work: Work,
+    machine: Machine,
+    *,
+    rollouts: tuple[Rollout, ...] = ("colocate", "server"),
+    output: Path | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Print the ranked settings; write script, JSON and plot if a folder is given.
+
+    Returns:
+        True if some setting fits.
+
+    Raises:
+        SwiftGrpoExtError: The model is unknown.
+    """
+    console = console or Console()
+    shape = shape_of(require_config(model))
+    console.print(
+        f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
+        f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
+        highlight=False,
+    )
+    found = plans(shape, work, machine, rollouts)
+    console.print(_table(found[:SHOWN]))
+    if not found[0].fits:
+        console.print("[red]No setting fits.[/red] The nearest fails because of:")
+        for objection in found[0].objections:
+            console.print(f"  {objection.what} -> {objection.mend}", highlight=False, soft_wrap=True)
+        return False
+    if output is not None:
+        written = script.write(output, model, shape, work, found[0], machine)
+        written.append(plot(found[:SHOWN], machine, output / "plan.png"))
+        console.print("written: " + ", ".join(map(str, written)), soft_wrap=True, highlight=False)
+    return True
+
+
+def _table(found: list[Plan]) -> Table:
+    table = Table(title="fastest first; speed and memory by arithmetic")
+    for heading in ("setting", "batch", "GPU GiB", "fullest", "CPU GiB", "speed", "fails because"):
+        table.add_column(heading, overflow="fold")
+    best = max(plan.speed for plan in found)
+    for plan in found:
+        table.add_row(
+            label(plan),
+            f"{plan.setting.micro_batch} x {plan.setting.accumulation}",
+            f"{plan.budget.peak / GIB:.1f}",
+            plan.budget.peak_phase,
+            f"{plan.budget.cpu_total / GIB:.0f}",
+            f"{plan.speed / best:.2f}" if plan.fits else "-",
+            plan.objections[0].what if plan.objections else "",
+            style="" if plan.fits else "red",
+        )
+    return table
+
+
+def label(plan: Plan) -> str:
+    """A setting in a few words."""
+    setting = plan.setting
+    words = [setting.preset or "one GPU", setting.rollout]
+    if setting.rollout != "transformers":
+        words.append(f"TP {setting.tensor_parallel}")
+    if setting.rollout == "colocate":
+        words.append(f"util {setting.utilization:.2f}")
+    if setting.move_model_batches:
+        words.append(f"{setting.move_model_batches} groups")
+    if setting.offload_model:
+        words.append("offload")
+    return ", ".join(words)
+
+
+def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
+    """Stacked bars of each setting's fullest phase, with the GPU's limit as a line.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError(
+            "matplotlib is missing", mend='pip install "swift-grpo-ext[report]"'
+        ) from None
+    figure = Figure(figsize=(10, 1 + 0.6 * len(found)), layout="constrained")
+    axes = figure.subplots()
+    names = sorted({term.name for plan in found for term in plan.budget.phases[plan.budget.peak_phase]})
+    left = [0.0] * len(found)
+    rows = [label(plan) for plan in found]
+    for name in names:
+        widths = [
+            sum(term.bytes for term in plan.budget.phases[plan.budget.peak_phase] if term.name == name) / GIB
+            for plan in found
+        ]
+        axes.barh(rows, widths, left=left, label=name)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.axvline(machine.usable / GIB, color="black", linestyle="--", label="usable")
+    axes.invert_yaxis()
+    axes.set_xlabel("GiB on one GPU in the fullest phase")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize="small")
+    figure.savefig(path, dpi=120)
+    return path

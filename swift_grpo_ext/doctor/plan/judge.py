@@ -1,0 +1,129 @@
+"""Why a setting cannot run, by arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from swift_grpo_ext.doctor.plan import activations, engine
+from swift_grpo_ext.doctor.plan.memory import Budget, Term, budget
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
+from swift_grpo_ext.doctor.plan.shape import ModelShape
+
+# Phase -> when it is, in words.
+MOMENTS = {
+    "start": "when vLLM starts",
+    "sync": "in the weight sync to vLLM",
+    "rollout": "in the rollout",
+    "update": "in forward and backward",
+    "step": "in the optimizer step",
+}
+
+
+@dataclass(frozen=True)
+class Objection:
+    """One reason why a setting fails.
+
+    Attributes:
+        what: The reason with its figures.
+        mend: What to change.
+    """
+
+    what: str
+    mend: str
+
+
+def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> list[Objection]:
+    """Every reason why a setting cannot run; empty if it can."""
+    found = list(_arithmetic(work, setting, machine))
+    if setting.rollout != "transformers":
+        found += _engine(shape, work, setting, machine)
+    if not found or setting.train_gpus(machine) > 0:
+        found += memory_objections(budget(shape, work, setting, machine), machine)
+    return found
+
+
+def memory_objections(needed: Budget, machine: Machine) -> Iterator[Objection]:
+    """The phases that do not fit a GPU, and the machine's memory if it is known."""
+    for phase, terms in needed.phases.items():
+        total = needed.total(phase)
+        if total > machine.usable:
+            worst = max(terms, key=lambda term: term.bytes)
+            yield Objection(
+                f"{total / GIB:.0f} GiB {MOMENTS[phase]}, a GPU has {machine.usable / GIB:.0f} to give: "
+                + ", ".join(f"{term.name} {term.bytes / GIB:.1f}" for term in _largest(terms)),
+                _MENDS.get(worst.name, "shard or offload more, or use more GPUs"),
+            )
+    if machine.cpu_memory and needed.cpu_total > 0.9 * machine.cpu_memory * GIB:
+        yield Objection(
+            f"{needed.cpu_total / GIB:.0f} GiB of the machine's {machine.cpu_memory:.0f} GiB of memory",
+            "offload less, or use more nodes",
+        )
+
+
+_MENDS = {
+    "gathered for the sync": "set --move_model_batches: the weights are then sent in groups of layers",
+    "vLLM": "lower --vllm_gpu_memory_utilization, or --offload_model true and --sleep_level 1",
+    "activations": "lower --per_device_train_batch_size, --max_completion_length or MAX_PIXELS",
+    "images of the generation batch": "lower MAX_PIXELS or --steps_per_generation",
+    "optimizer states": "--deepspeed ext_zero3, or ext_zero3_offload_optimizer",
+    "weights": "--deepspeed ext_zero3",
+    "reference model": "--beta 0 needs none, --deepspeed ext_zero3 shards it",
+    "gathered for generation": "--ds3_gather_for_generation false, or --use_vllm true",
+}
+
+
+def _largest(terms: tuple[Term, ...]) -> list[Term]:
+    return sorted(terms, key=lambda term: -term.bytes)[:4]
+
+
+def _arithmetic(work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
+    ranks = setting.train_gpus(machine)
+    if ranks <= 0:
+        yield Objection("no GPU is left to train on", "give the server fewer GPUs")
+        return
+    batch = setting.generation_batch(machine)
+    if work.generations < 2:
+        yield Objection("num_generations 1: the advantage of a group of one is 0/0", "--num_generations 8")
+    elif batch % work.generations:
+        divisors = [n for n in range(2, batch + 1) if batch % n == 0]
+        yield Objection(
+            f"a generation batch of {ranks} ranks x {setting.micro_batch} x {setting.accumulation} = "
+            f"{batch} is not divisible by num_generations {work.generations}",
+            f"num_generations from {divisors}" if divisors else "a larger --gradient_accumulation_steps",
+        )
+    if setting.rollout == "colocate" and ranks % setting.tensor_parallel:
+        yield Objection(
+            f"vllm_tensor_parallel_size {setting.tensor_parallel} does not divide {ranks} ranks",
+            f"one of {[n for n in range(1, ranks + 1) if ranks % n == 0]}",
+        )
+    if setting.tensor_parallel > machine.gpus_per_node:
+        yield Objection(
+            f"vllm_tensor_parallel_size {setting.tensor_parallel} spans nodes of {machine.gpus_per_node} "
+            "GPUs",
+            "keep an engine inside a node",
+        )
+
+
+def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
+    prompt = activations.prompt_tokens(shape, work)
+    needed = prompt + work.completion_tokens
+    if setting.max_model_len and setting.max_model_len < needed:
+        yield Objection(
+            f"vllm_max_model_len {setting.max_model_len} is less than prompt {prompt} + completion "
+            f"{work.completion_tokens} = {needed} tokens",
+            f"--vllm_max_model_len {-(-needed // 256) * 256}",
+        )
+    if shape.heads % setting.tensor_parallel:
+        yield Objection(
+            f"{shape.heads} attention heads cannot be split over {setting.tensor_parallel} GPUs",
+            "a tensor parallel size that divides the heads",
+        )
+    if engine.concurrent(shape, work, setting, machine) < 1:
+        space = engine.cache_space(shape, setting, machine) / GIB
+        yield Objection(
+            f"vLLM with utilization {setting.utilization:.2f} has {space:.1f} GiB left beside its weights of "
+            f"{engine.weights(shape, setting) / GIB:.1f}, one sequence needs "
+            f"{engine.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
+            "raise --vllm_gpu_memory_utilization or --vllm_tensor_parallel_size",
+        )

@@ -1,0 +1,128 @@
+"""Writes the launch script of a setting, for one node or several."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from swift_grpo_ext.deepspeed import presets
+from swift_grpo_ext.doctor.plan import activations
+from swift_grpo_ext.doctor.plan.search import Plan
+from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
+from swift_grpo_ext.doctor.plan.shape import ModelShape
+
+
+def write(
+    folder: Path, model: str, shape: ModelShape, work: Work, plan: Plan, machine: Machine
+) -> list[Path]:
+    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh``.
+
+    Returns:
+        The files written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    setting = plan.setting
+    files = {"train.sh": train_script(model, shape, work, setting, machine)}
+    if setting.rollout == "server":
+        files["rollout.sh"] = rollout_script(model, shape, work, setting)
+    if setting.preset:
+        files[f"{setting.preset}.json"] = presets.available()[setting.preset].read_text(encoding="utf-8")
+    written = []
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def train_script(model: str, shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> str:
+    """``swift rlhf`` with every argument that the plan decided; data and rewards are left to fill in."""
+    # With several nodes the server has one of them to itself.
+    nodes = machine.nodes - (setting.rollout == "server" and machine.nodes > 1)
+    ranks = setting.train_gpus(machine) // nodes
+    variables = {"NPROC_PER_NODE": str(ranks), "MAX_PIXELS": str(work.max_pixels)}
+    if setting.rollout == "server" and machine.nodes == 1:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(ranks)))
+    if nodes > 1:
+        variables |= {"NNODES": str(nodes), "NODE_RANK": "${NODE_RANK:?}", "MASTER_ADDR": "${MASTER_ADDR:?}"}
+    arguments = _arguments(model, shape, work, setting, nodes * ranks)
+    return _script("Written by swift-grpo-ext plan.", variables, "swift rlhf", arguments)
+
+
+def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting) -> str:
+    """``swift rollout`` for the server's GPUs; MAX_PIXELS must be the trainer's."""
+    arguments = {
+        "model": model,
+        "vllm_tensor_parallel_size": setting.tensor_parallel,
+        "vllm_data_parallel_size": setting.server_gpus // setting.tensor_parallel,
+        "vllm_gpu_memory_utilization": setting.utilization,
+        "vllm_max_model_len": max_model_len(shape, work),
+    }
+    variables = {"MAX_PIXELS": str(work.max_pixels)}
+    return _script(
+        "Written by swift-grpo-ext plan: start it before train.sh.", variables, "swift rollout", arguments
+    )
+
+
+def max_model_len(shape: ModelShape, work: Work) -> int:
+    """Tokens of a prompt and its longest completion, rounded up."""
+    return -(-activations.sequence_tokens(shape, work) // 256) * 256
+
+
+def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting, ranks: int) -> dict[str, object]:
+    chosen: dict[str, object] = {
+        "rlhf_type": "grpo",
+        "external_plugins": '"$(swift-grpo-ext path)"',
+        "model": model,
+        "dataset": '"${DATASET:?}"',
+        "reward_funcs": "${REWARDS:?}",
+        "tuner_type": "full" if work.full else "lora",
+        "torch_dtype": "bfloat16",
+        "attn_impl": setting.attention,
+        "learning_rate": "1e-6" if work.full else "1e-5",
+        "beta": 0.04 if work.kl else 0,
+        "num_generations": work.generations,
+        "per_device_train_batch_size": setting.micro_batch,
+        "gradient_accumulation_steps": setting.accumulation,
+        "max_length": -(-activations.prompt_tokens(shape, work) // 256) * 256,
+        "max_completion_length": work.completion_tokens,
+        "ddp_timeout": 3600,
+    }
+    if not work.full:
+        chosen |= {"lora_rank": work.lora_rank, "lora_dropout": work.lora_dropout}
+    if setting.preset and ranks > 1:
+        chosen["deepspeed"] = setting.preset
+    return chosen | _rollout_arguments(shape, work, setting)
+
+
+def _rollout_arguments(shape: ModelShape, work: Work, setting: Setting) -> dict[str, object]:
+    if setting.rollout == "transformers":
+        return {"use_vllm": "false"}
+    chosen: dict[str, object] = {"use_vllm": "true", "vllm_mode": setting.rollout}
+    if setting.move_model_batches:
+        chosen["move_model_batches"] = setting.move_model_batches
+    if setting.rollout == "server":
+        return chosen | {"vllm_server_host": "${SERVER:-127.0.0.1}", "vllm_server_port": 8000}
+    chosen |= {
+        "vllm_tensor_parallel_size": setting.tensor_parallel,
+        "vllm_gpu_memory_utilization": f"{setting.utilization:.2f}",
+        "vllm_max_model_len": max_model_len(shape, work),
+        "sleep_level": setting.sleep_level,
+    }
+    if setting.offload_model:
+        chosen["offload_model"] = "true"
+    if setting.offload_optimizer:
+        chosen["offload_optimizer"] = "true"
+    return chosen
+
+
+def _script(title: str, variables: dict[str, str], command: str, arguments: dict[str, object]) -> str:
+    lines = ["#!/usr/bin/env bash", f"# {title}", "set -euo pipefail"]
+    lines += [f"export {name}={value}" for name, value in variables.items()]
+    words = [f"--{name} {_word(value)}" for name, value in arguments.items()]
+    return "\n".join([*lines, " \\\n    ".join([command, *words])]) + "\n"
+
+
+def _word(value: object) -> str:
+    """Quote a value, except where it is shell already."""
+    text = str(value)
+    return text if "$" in text else shlex.quote(text)

@@ -1,0 +1,144 @@
+"""What is planned: the machine, the work of one step, and the settings that share it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+GIB = 2**30
+Rollout = Literal["colocate", "server", "transformers"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPUs. Only ratios of the speeds matter for the ranking; the defaults are an A100's.
+
+    Attributes:
+        nodes: Machines.
+        gpus_per_node: GPUs of one machine.
+        gpu_memory: Memory of one GPU, GiB.
+        cpu_memory: Memory of one machine, GiB; 0 if unknown.
+        flops: Dense bf16 operations of one GPU, 1/s (A100 data sheet: 312e12).
+        hbm: Memory bandwidth of one GPU, bytes/s (A100 80 GB data sheet: 2.0e12).
+        nvlink: What an all-gather inside a node brings to one GPU, bytes/s.
+        network: The same between nodes, per GPU (one 200 Gb/s adapter per GPU).
+        pcie: Copies between CPU and GPU, bytes/s per GPU, pinned.
+    """
+
+    nodes: int = 1
+    gpus_per_node: int = 8
+    gpu_memory: float = 80
+    cpu_memory: float = 0
+    flops: float = 312e12
+    hbm: float = 2.0e12
+    nvlink: float = 200e9
+    network: float = 20e9
+    pcie: float = 20e9
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all machines."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def usable(self) -> float:
+        """Bytes of one GPU that may be planned: 5 % is left for fragments, 1.5 GiB for the CUDA context."""
+        return (0.95 * self.gpu_memory - 1.5) * GIB
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one prompt asks for, and what is trained.
+
+    Attributes:
+        full: Full-parameter training; else LoRA.
+        lora_rank: Rank of LoRA.
+        lora_dropout: Its dropout; ms-swift's default is 0.05, this package's trainer turns it off.
+        generations: Completions per prompt (``--num_generations``).
+        text_tokens: Tokens of a prompt without its images.
+        images: Images per prompt.
+        max_pixels: Pixels of one image after resizing.
+        completion_tokens: ``--max_completion_length``.
+        kl: Log-probs of a reference are needed (``--beta`` above 0).
+        freeze_vit: The vision tower is not trained.
+        freeze_aligner: The aligner is not trained.
+    """
+
+    full: bool = False
+    lora_rank: int = 8
+    lora_dropout: float = 0.0
+    generations: int = 8
+    text_tokens: int = 256
+    images: int = 1
+    max_pixels: int = 1_003_520
+    completion_tokens: int = 1024
+    kl: bool = True
+    freeze_vit: bool = True
+    freeze_aligner: bool = True
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to run the work on the machine.
+
+    Attributes:
+        stage: ZeRO stage; 0 is plain data parallelism.
+        offload_optimizer_states: DeepSpeed keeps optimizer states in CPU memory.
+        offload_params: DeepSpeed keeps weights in CPU memory.
+        hpz: A second copy of the weights inside each node.
+        rollout: Who generates.
+        server_gpus: GPUs that only serve rollouts.
+        tensor_parallel: ``--vllm_tensor_parallel_size``.
+        utilization: ``--vllm_gpu_memory_utilization``.
+        max_model_len: ``--vllm_max_model_len``; 0 for prompt and completion.
+        sleep_level: ``--sleep_level``.
+        offload_model: ``--offload_model``.
+        offload_optimizer: ``--offload_optimizer``.
+        move_model_batches: ``--move_model_batches``; 0 for all weights at once.
+        micro_batch: ``--per_device_train_batch_size``.
+        accumulation: ``--gradient_accumulation_steps``, and the micro-batches of one generation batch.
+        attention: ``--attn_impl``.
+    """
+
+    stage: int = 3
+    offload_optimizer_states: bool = False
+    offload_params: bool = False
+    hpz: bool = False
+    rollout: Rollout = "colocate"
+    server_gpus: int = 0
+    tensor_parallel: int = 1
+    utilization: float = 0.5
+    max_model_len: int = 0
+    sleep_level: int = 1
+    offload_model: bool = False
+    offload_optimizer: bool = False
+    move_model_batches: int = 0
+    micro_batch: int = 1
+    accumulation: int = 1
+    attention: str = "flash_attn"
+
+    @property
+    def preset(self) -> str:
+        """Our DeepSpeed preset for it; empty for plain data parallelism."""
+        if self.stage == 0:
+            return ""
+        suffix = ""
+        if self.offload_params:
+            suffix = "_offload"
+        elif self.offload_optimizer_states:
+            suffix = "_offload_optimizer"
+        elif self.hpz:
+            suffix = "_hpz"
+        return f"ext_zero{self.stage}{suffix}"
+
+    def train_gpus(self, machine: Machine) -> int:
+        """Training ranks."""
+        return machine.gpus - self.server_gpus
+
+    def ranks_per_node(self, machine: Machine) -> int:
+        """Training ranks of one node."""
+        return self.train_gpus(machine) // machine.nodes
+
+    def generation_batch(self, machine: Machine) -> int:
+        """Completions generated together, over all ranks."""
+        return self.train_gpus(machine) * self.micro_batch * self.accumulation

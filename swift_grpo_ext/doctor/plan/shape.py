@@ -1,0 +1,215 @@
+"""Sizes of a model, from its config.json alone: it is built on the meta device, which holds no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.models.facts import facts_for
+
+# Where the sizes of the vision tower stand in the configs of different families.
+_VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
+_VISION_WORDS = ("visual", "vision")
+_ALIGNER_WORDS = ("merger", "projector", "aligner", "visual_embeddings_table")
+_SMALL = 100_000  # stage3_param_persistence_threshold of our presets
+
+
+@dataclass(frozen=True)
+class VisionShape:
+    """Sizes of a vision tower.
+
+    Attributes:
+        depth: Layers.
+        hidden: Width.
+        intermediate: Width of the MLP.
+        patch: Side of a patch in pixels.
+        merge: Patches per side that become one token of the language model.
+        channels: Values of one patch in ``pixel_values``.
+        vocabulary: Visual words that each token is a mixture of (Ovis2); 0 if there are none.
+        tile: Side of a tile in pixels where images are cut into tiles (Ovis2); 0 where they are resized.
+    """
+
+    depth: int
+    hidden: int
+    intermediate: int
+    patch: int
+    merge: int
+    channels: int
+    vocabulary: int = 0
+    tile: int = 0
+
+    def tokens(self, pixels: int, max_tiles: int = 9) -> int:
+        """Language model tokens of an image of so many pixels; with tiles, the overview image included."""
+        if not self.tile:
+            return max(1, pixels // (self.patch * self.merge) ** 2)
+        per_tile = (self.tile // (self.patch * self.merge)) ** 2
+        tiles = min(max_tiles, max(1, -(-pixels // self.tile**2)))
+        return per_tile * (tiles + (tiles > 1))
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Parameter counts and widths of a model.
+
+    Attributes:
+        language: Parameters of the language model's layers and final norm.
+        embedding: Parameters of the token embedding.
+        head: Parameters of the output layer; 0 if it shares the embedding's.
+        tower: Parameters of the vision tower without the aligner.
+        aligner: Parameters between tower and language model.
+        largest: Parameters of the largest single module.
+        small: Parameters in tensors of at most 100,000 elements.
+        layers: Layers of the language model.
+        hidden: Width of the language model.
+        intermediate: Width of its MLP.
+        kv_heads: Key and value heads.
+        kv_width: Channels of all key heads together.
+        heads: Query heads.
+        vocab: Rows of the output layer.
+        linears: (in, out) of every linear layer inside the language model's layers.
+        vision: The vision tower, or None.
+    """
+
+    language: int
+    embedding: int
+    head: int
+    tower: int
+    aligner: int
+    largest: int
+    small: int
+    layers: int
+    hidden: int
+    intermediate: int
+    kv_heads: int
+    kv_width: int
+    heads: int
+    vocab: int
+    linears: tuple[tuple[int, int], ...]
+    vision: VisionShape | None
+
+    @property
+    def total(self) -> int:
+        """All parameters, shared ones once."""
+        return self.language + self.embedding + self.head + self.tower + self.aligner
+
+    def lora(self, rank: int) -> int:
+        """Parameters of LoRA on every linear layer of the language model."""
+        return sum(rank * (inputs + outputs) for inputs, outputs in self.linears)
+
+    def trainable(
+        self, *, full: bool, rank: int, freeze_vit: bool = True, freeze_aligner: bool = True
+    ) -> int:
+        """Parameters that the optimizer sees."""
+        if not full:
+            return self.lora(rank)
+        vision = (0 if freeze_vit else self.tower) + (0 if freeze_aligner else self.aligner)
+        return self.language + self.embedding + self.head + vision
+
+
+def shape_of(config: Mapping[str, Any]) -> ModelShape:
+    """Sizes of the model that a config.json describes.
+
+    Args:
+        config: Content of a config.json.
+
+    Raises:
+        SwiftGrpoExtError: transformers does not know the model, or the config lacks a size.
+    """
+    model, hf_config = _meta_model(dict(config))
+    text = hf_config.get_text_config()
+    counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
+    part_of = _sorter(hf_config)
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    small = 0
+    for name, parameter in model.named_parameters():
+        counts[part_of(name, parameter, embedding, head)] += parameter.numel()
+        small += parameter.numel() if parameter.numel() <= _SMALL else 0
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return ModelShape(
+        **counts,
+        largest=max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()),
+        small=small,
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        intermediate=text.intermediate_size,
+        kv_heads=kv_heads,
+        kv_width=kv_heads * head_dim,
+        heads=text.num_attention_heads,
+        vocab=text.vocab_size,
+        linears=tuple(_linears(model, part_of, head)),
+        vision=_vision(hf_config),
+    )
+
+
+def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    kind = config.pop("model_type", "")
+    try:
+        hf_config = AutoConfig.for_model(kind, **config)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SwiftGrpoExtError(
+            f"transformers cannot build a model of type {kind!r} from this config.json: {error}",
+            mend="models with remote code cannot be planned; a family of transformers can",
+        ) from None
+    has_vision = getattr(hf_config, "vision_config", None) is not None
+    auto = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
+    with torch.device("meta"):
+        return auto.from_config(hf_config, attn_implementation="sdpa"), hf_config
+
+
+def _sorter(config: Any) -> Any:
+    """A function that says to which part of the model a parameter belongs."""
+    facts = facts_for(config)
+    towers = facts.vision_tower if facts else _VISION_WORDS
+    aligners = facts.aligner if facts else _ALIGNER_WORDS
+
+    def part(name: str, parameter: Any, embedding: Any, head: Any) -> str:
+        if parameter is getattr(embedding, "weight", None):
+            return "embedding"
+        if parameter is getattr(head, "weight", None):
+            return "head"
+        if any(word in name for word in aligners):
+            return "aligner"
+        return "tower" if any(word in name for word in towers) else "language"
+
+    return part
+
+
+def _linears(model: Any, part_of: Any, head: Any) -> Any:
+    import torch
+
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Linear) or module is head:
+            continue
+        if part_of(f"{name}.weight", module.weight, None, None) == "language":
+            yield module.in_features, module.out_features
+
+
+def _vision(config: Any) -> VisionShape | None:
+    vision = getattr(config, "vision_config", None)
+    if vision is None:
+        return None
+    sizes = vision.to_dict()
+    patch = _int(sizes.get("patch_size"), 14)
+    tiled = sizes.get("hidden_stride")
+    return VisionShape(
+        depth=next((sizes[key] for key in _VISION_DEPTH if sizes.get(key)), 0),
+        hidden=sizes.get("hidden_size") or sizes.get("embed_dim") or 0,
+        intermediate=sizes.get("intermediate_size") or 4 * (sizes.get("hidden_size") or 0),
+        patch=patch,
+        merge=tiled or sizes.get("spatial_merge_size") or 2,
+        channels=3 * patch**2 * (sizes.get("temporal_patch_size") or 1),
+        vocabulary=sizes.get("vocab_size") or 0 if tiled else 0,
+        tile=_int(sizes.get("image_size"), 448) if tiled else 0,
+    )
+
+
+def _int(value: Any, default: int) -> int:
+    if isinstance(value, (list, tuple)):
+        value = value[0]
+    return value if isinstance(value, int) else default

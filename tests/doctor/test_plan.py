@@ -1,0 +1,179 @@
+"""The planner against published parameter counts, DeepSpeed's estimators, and the reported 72B hang."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from swift_grpo_ext.doctor.plan import activations, memory, script
+from swift_grpo_ext.doctor.plan.catalogue import PUBLISHED, bundled, bundled_name, find_config, require_config
+from swift_grpo_ext.doctor.plan.search import judged, plans
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
+from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+NODE = Machine(gpus_per_node=8, gpu_memory=80)
+
+
+@pytest.fixture(scope="module")
+def big():
+    return shape_of(require_config("Qwen/Qwen2.5-VL-72B-Instruct"))
+
+
+@pytest.fixture(scope="module")
+def seven():
+    return shape_of(require_config("Qwen2.5-VL-7B"))
+
+
+@pytest.mark.parametrize("name", bundled())
+def test_parameters_are_those_of_the_published_checkpoints(name):
+    shape = shape_of(find_config(name))
+    stored = shape.total + (shape.embedding if name.startswith("Ovis") and not shape.head else 0)
+    assert stored / 1e9 == pytest.approx(PUBLISHED[name], rel=0.003)
+
+
+def test_names_are_found_however_they_are_spelled():
+    assert bundled_name("Qwen/Qwen2.5-VL-72B-Instruct") == "Qwen2.5-VL-72B"
+    assert bundled_name("/mnt/models/Qwen__Qwen2.5-VL-72B-Instruct/") == "Qwen2.5-VL-72B"
+    assert bundled_name("thisisiron/Ovis2-2B-hf") == "Ovis2-2B"
+    assert bundled_name("Qwen2.5-VL-7Bx") is None
+    with pytest.raises(SwiftGrpoExtError, match=r"no config\.json"):
+        require_config("nobody/knows-this")
+
+
+def test_a_config_without_vision_is_planned_too():
+    config = {**find_config("Ovis2-1B")["text_config"], "model_type": "qwen2"}
+    shape = shape_of(config)
+    assert shape.vision is None
+    assert shape.tower == 0
+    assert any(plan.fits for plan in plans(shape, Work(images=0), NODE))
+
+
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_zero2_states_are_those_of_the_estimator(seven, ranks):
+    from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
+
+    work = Work(full=True, freeze_vit=False, freeze_aligner=False)
+    machine, setting = Machine(nodes=ranks // 8), Setting(stage=2)
+    ours = (
+        memory.weight_bytes(seven, setting, machine)
+        + memory.gradient_bytes(seven, work, setting, machine)
+        - 2 * memory.BUCKET
+        + memory.optimizer_states(seven, work, setting, machine)
+        + memory.step_bytes(seven, work, setting, machine)
+    )
+    _, theirs = estimate_zero2_model_states_mem_needs(seven.total, 8, ranks // 8, cpu_offload=False)
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_zero3_states_are_near_the_estimator(big, nodes):
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+
+    work = Work(full=True, freeze_vit=False, freeze_aligner=False)
+    machine, setting = Machine(nodes=nodes), Setting(stage=3)
+    ours = (
+        memory.weight_bytes(big, setting, machine)
+        + memory.gradient_bytes(big, work, setting, machine)
+        - 2 * memory.BUCKET
+        + memory.optimizer_states(big, work, setting, machine)
+        + memory.step_bytes(big, work, setting, machine)
+    )
+    _, theirs, largest = estimate_zero3_model_states_mem_needs(
+        big.total, big.largest, 8, nodes, cpu_offload=False, cpu_offload_params=False
+    )
+    # They count 18 bytes per weight, we 16 and the fp32 gradients of one sub-group.
+    assert 16 / 18 - 0.01 <= ours / (theirs - largest) <= 1.01
+
+
+def test_offload_to_the_cpu_is_that_of_the_estimator(big):
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+
+    work = Work(full=True, freeze_vit=False, freeze_aligner=False)
+    setting = Setting(
+        stage=3, offload_optimizer_states=True, offload_params=True, rollout="server", server_gpus=0
+    )
+    theirs, _, _ = estimate_zero3_model_states_mem_needs(big.total, big.largest, 8, 1)
+    assert memory.budget(big, work, setting, NODE).cpu_total == pytest.approx(theirs, rel=1e-6)
+
+
+def test_the_reported_72b_run_fails_and_the_reasons_are_given(big):
+    """ms-swift#3592: TP 8, 4 generations, zero3_offload, utilization 0.3, max_model_len 2048."""
+    work = Work(generations=4, max_pixels=640_000, completion_tokens=2048, lora_dropout=0.05)
+    reported = Setting(
+        stage=3,
+        offload_optimizer_states=True,
+        offload_params=True,
+        tensor_parallel=8,
+        utilization=0.3,
+        max_model_len=2048,
+        sleep_level=0,
+    )
+    reasons = " ".join(objection.what for objection in judged(big, work, reported, NODE).objections)
+    assert "in the weight sync to vLLM" in reasons
+    assert "gathered for the sync 136.7" in reasons
+    assert "vllm_max_model_len 2048 is less than prompt" in reasons
+
+
+def test_the_72b_gets_a_plan_that_fits(big):
+    work = Work(max_pixels=640_000, completion_tokens=2048)
+    best = plans(big, work, NODE)[0]
+    assert best.fits
+    assert best.budget.peak < NODE.usable
+    assert best.setting.stage == 3
+    assert best.setting.move_model_batches > 1
+    assert best.setting.generation_batch(NODE) % work.generations == 0
+
+
+def test_what_cannot_fit_says_why(big):
+    found = plans(big, Work(full=True), Machine(gpus_per_node=1, gpu_memory=24))
+    assert not found[0].fits
+    assert found[0].objections[0].mend
+
+
+def test_more_of_anything_never_takes_less_memory(seven):
+    work, setting = Work(), Setting(stage=3, micro_batch=2)
+    base = memory.budget(seven, work, setting, NODE).peak
+    for larger in (
+        replace(work, completion_tokens=4096),
+        replace(work, max_pixels=4_000_000),
+        replace(work, images=4),
+        replace(work, full=True),
+    ):
+        assert memory.budget(seven, larger, setting, NODE).peak >= base
+    assert activations.update_peak(seven, work, replace(setting, micro_batch=4)) > activations.update_peak(
+        seven, work, setting
+    )
+
+
+@pytest.mark.parametrize(
+    "machine", [NODE, Machine(nodes=2), Machine(gpus_per_node=1)], ids=["one", "two", "single"]
+)
+def test_the_written_script_is_shell_and_says_what_was_planned(seven, machine, tmp_path):
+    work = Work()
+    for plan in plans(seven, work, machine):
+        if not plan.fits:
+            continue
+        for path in script.write(tmp_path, "Qwen/Qwen2.5-VL-7B-Instruct", seven, work, plan, machine):
+            if path.suffix == ".sh":
+                subprocess.run(["bash", "-n", str(path)], check=True, timeout=20)
+            else:
+                json.loads(path.read_text())
+        text = (tmp_path / "train.sh").read_text()
+        assert f"--per_device_train_batch_size {plan.setting.micro_batch}" in text
+        assert ("NNODES" in text) == (machine.nodes - (plan.setting.rollout == "server") > 1)
+
+
+def test_the_command_prints_the_table_and_writes_the_files(tmp_path, capsys):
+    from rich.console import Console
+
+    from swift_grpo_ext.doctor.plan import command
+
+    console = Console(width=160)
+    assert command.run("Qwen2.5-VL-3B", Work(), NODE, output=tmp_path, console=console)
+    printed = capsys.readouterr().out
+    assert "3.75 B parameters" in printed
+    assert {path.name for path in tmp_path.iterdir()} >= {"train.sh", "plan.png"}
+    assert f"{NODE.gpu_memory:g} GiB" in printed
+    assert GIB == 1024**3
