@@ -99,7 +99,9 @@ def render(
         curves=[(PLOTS[name].title, data_uri(plots[name])) for name in PLOTS if name in plots],
         sections=sections,
         steps=_by_step([card(group) for group in shown_groups(run)]),
-        arguments=[(name, _words(run.arguments[name])) for name in _ARGUMENTS if name in run.arguments],
+        arguments=[
+            (name, _words(run.arguments[name])) for name in _ARGUMENTS if run.arguments.get(name) is not None
+        ],
     )
 
 
