@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -74,7 +73,6 @@ def run_swift(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,
     )
     tail, timed_out = _follow(process, timeout, on_line)
     result = SwiftResult(process.returncode, tail, time.monotonic() - started, timed_out)
@@ -128,18 +126,14 @@ def _rank_arguments(ranks: int) -> list[str]:
 def _follow(
     process: subprocess.Popen[str], timeout: float, on_line: Callable[[str], None] | None
 ) -> tuple[str, bool]:
-    """Read a process's output to its end; kill its group when the limit is over or we are interrupted."""
+    """Read a process's output to its end; kill it and its children when the limit is over or we are."""
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     expired: list[bool] = []
 
-    def kill() -> None:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-
     def expire() -> None:
         expired.append(True)
-        kill()
+        kill_tree(process.pid)
 
     limit = Timer(timeout, expire)
     limit.daemon = True
@@ -152,8 +146,23 @@ def _follow(
         process.wait()
     finally:
         limit.cancel()
-        kill()
+        if process.poll() is None:
+            kill_tree(process.pid)
     return "".join(tail), bool(expired)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process with all its descendants: torchrun gives each rank a session of its own."""
+    import psutil
+
+    try:
+        root = psutil.Process(pid)
+        doomed = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in doomed:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """Short runs of the real host on tiny models, as a command and inside this process."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 from PIL import Image
@@ -8,6 +11,7 @@ from transformers import AutoProcessor
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import HostRunError, OutputFolderError
+from swift_grpo_ext.testing.run import kill_tree
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,28 @@ def test_a_command_over_its_limit_is_killed():
     assert result.timed_out
     assert result.returncode != 0
     assert result.seconds < 20
+
+
+def test_killing_reaches_a_child_with_a_session_of_its_own():
+    """torchrun starts its ranks like that: they would outlive a killed process group."""
+    child = "import time; print('up', flush=True); time.sleep(60)"
+    parent = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "up\n"
+    started = time.monotonic()
+    kill_tree(process.pid)
+    assert process.stdout.read() == "", "the pipe closes when the last writer is gone"
+    assert process.wait() < 0
+    assert time.monotonic() - started < 20
+    kill_tree(process.pid)
+
+
+def test_the_kit_itself_loads_neither_torch_nor_the_host():
+    code = "import sys, swift_grpo_ext.testing; print({'torch', 'swift', 'transformers'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"
 
 
 @pytest.mark.parametrize("system", [None, "Answer in one word."])
