@@ -1,0 +1,107 @@
+"""Why parameters stand still or completions have no advantage: the first cause that fits, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from packaging.version import Version
+
+from swift_grpo_ext.watch.facts import RewardFacts, RunFacts, StepFacts
+
+Window = Sequence[StepFacts]
+
+
+def why_still(window: Window, run: RunFacts) -> str:
+    """Why no parameter moved in these steps."""
+    last = window[-1]
+    if all(step.learning_rate == 0 for step in window):
+        return (
+            f"the learning rate was 0 (step {last.step} of {run.max_steps}); with any warmup the first step "
+            "runs at 0: more steps, or --warmup_ratio 0"
+        )
+    if all(step.skipped for step in window):
+        return why_skipped(window, run)
+    if all(step.rollout.advantaged == 0 for step in window):
+        return why_no_advantage(window, run)
+    if all(step.tokens == 0 for step in window):
+        return (
+            "no completion token is left in the loss: every completion is cut off, empty or unscored "
+            "(see --overlong_filter and --max_completion_length)"
+        )
+    if all(step.grad_norm == 0 for step in window):
+        return "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
+    if run.coarse_weights:
+        return (
+            f"at learning rate {last.learning_rate:g} every update is smaller than half a representable step of "
+            f"{run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or LoRA"
+        )
+    return (
+        f"grad_norm is {_figure(last.grad_norm)} and the learning rate {_figure(last.learning_rate)}, so the "
+        "optimizer does not hold these parameters, or it drops its update"
+    )
+
+
+def why_skipped(window: Window, run: RunFacts) -> str:
+    """Why updates were dropped."""
+    del run
+    last = window[-1]
+    infinite = next((reward for reward in last.rollout.rewards if reward.infinite), None)
+    if infinite is not None:
+        return f"grad_norm is not finite, and reward {infinite.name} returned an infinite value"
+    if last.grad_norm is None or math.isfinite(last.grad_norm):
+        return "the optimizer or its loss scaler skipped the step"
+    return "grad_norm is not finite, and the host drops such updates without a word"
+
+
+def why_no_advantage(window: Window, run: RunFacts) -> str:
+    """Why every advantage is 0."""
+    last = window[-1].rollout
+    if run.num_generations == 1:
+        return "a group of one completion has nothing to be compared with (--num_generations 1)"
+    if last.rewards and all(reward.scored == 0 for reward in last.rewards):
+        names = ", ".join(reward.name for reward in last.rewards)
+        return _with_example(f"no completion was scored (reward {names} gave None for all)", last.example)
+    if all((step.rollout.identical or 0) == 1 for step in window):
+        return f"in every group {identical_completions(run)}"
+    told = "; ".join(filter(None, map(_constant, last.rewards)))
+    reason = "every reward in every group is equal"
+    reason = f"{reason}; {told}" if told else f"{reason}, although rewards differ between groups"
+    return _with_example(reason, last.example, last.hint)
+
+
+def identical_completions(run: RunFacts) -> str:
+    """In words: the completions of a group are the same, and what may cause it."""
+    return (
+        f"all completions are the same text (temperature {run.temperature:g}): raise --temperature, --top_p or "
+        "--top_k, or the policy has collapsed"
+    )
+
+
+def loses_micro_batches(run: RunFacts) -> bool:
+    """ZeRO-2 with the optimizer on the CPU and more than two micro-batches, on a DeepSpeed that drops some.
+
+    DeepSpeed #6550, from 0.15.2 on; mended by #7967 and #7981 in 0.19.0.
+    """
+    return (
+        run.zero_stage == 2
+        and run.offload_optimizer
+        and run.accumulation > 2
+        and bool(run.deepspeed)
+        and Version("0.15.2") <= Version(run.deepspeed) < Version("0.19.0")
+        and not any(patch.startswith("B1") for patch in run.healed)
+    )
+
+
+def _constant(reward: RewardFacts) -> str:
+    if reward.commonest is None or reward.commonest_share < 0.9:
+        return ""
+    return f"reward {reward.name} returned {reward.commonest:g} for {100 * reward.commonest_share:.3g} %"
+
+
+def _with_example(reason: str, *more: str) -> str:
+    return "; ".join([reason, *filter(None, more)])
+
+
+def _figure(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:g}"

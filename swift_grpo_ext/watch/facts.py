@@ -1,0 +1,198 @@
+"""What the learning monitor knows of one optimizer step, and of the run as a whole. Plain data, JSON in and out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RewardFacts:
+    """One reward function over one generation batch of all ranks.
+
+    Attributes:
+        name: As the host logs it.
+        scored: Share of completions that it scored, 0 to 1.
+        mean: Over scored completions; None if there are none.
+        std: Sample deviation over scored completions; 0 of one.
+        commonest: The value that it gave most often.
+        commonest_share: Share of the scored completions that got it, 0 to 1.
+        infinite: Completions for which it gave an infinity.
+    """
+
+    name: str
+    scored: float
+    mean: float | None = None
+    std: float | None = None
+    commonest: float | None = None
+    commonest_share: float = 0.0
+    infinite: int = 0
+
+
+@dataclass(frozen=True)
+class RolloutFacts:
+    """One generation batch of all ranks. Shares lie between 0 and 1; None where nothing could be observed.
+
+    Attributes:
+        groups: Number of groups.
+        rewards: One entry for each reward function.
+        reward: Mean weighted reward of scored completions.
+        reward_std: Mean deviation within groups.
+        advantaged: Share of completions whose advantage is not 0.
+        zero_variance: Share of groups whose rewards are all equal.
+        identical: Share of groups whose completions are all the same text.
+        clipped: Share of completions that ran into the length limit.
+        empty: Share of completions without a visible character.
+        example: One completion in words, for messages: its row, what was predicted and what was expected.
+        hint: What may be wrong between prediction and gold; empty if nothing stands out.
+    """
+
+    groups: int = 0
+    rewards: tuple[RewardFacts, ...] = ()
+    reward: float | None = None
+    reward_std: float | None = None
+    advantaged: float | None = None
+    zero_variance: float | None = None
+    identical: float | None = None
+    clipped: float | None = None
+    empty: float | None = None
+    example: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """One optimizer step.
+
+    Attributes:
+        step: Global step, counted from 1.
+        learning_rate: The one that this step's update used.
+        grad_norm: Before clipping; None where the host does not tell.
+        skipped: The update was dropped: by the host for a NaN, by the scaler or by DeepSpeed.
+        moved: Share of sampled trainable elements whose value changed.
+        ulps: By how many representable steps those that moved did, geometric mean.
+        master_moved: The same share for the optimizer's float32 copies; None where there are none.
+        tokens: Completion tokens in the loss, all ranks.
+        loss: Mean loss of the step's micro-batches.
+        entropy: Nats per token at the sampling temperature.
+        kl: Nats per token between the policy and where it started from.
+        rollout: The generation batch that the step was taken on.
+    """
+
+    step: int
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    skipped: bool = False
+    moved: float | None = None
+    ulps: float | None = None
+    master_moved: float | None = None
+    tokens: int | None = None
+    loss: float | None = None
+    entropy: float | None = None
+    kl: float | None = None
+    rollout: RolloutFacts = RolloutFacts()
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What does not change during a run.
+
+    Attributes:
+        num_generations: Completions per group.
+        beta: Weight of the KL term.
+        temperature: Of the rollout.
+        accumulation: Micro-batches per optimizer step.
+        max_steps: Optimizer steps of the whole run.
+        trainable: Number of trainable parameters.
+        precision: Type of the trainable parameters: ``float32``, ``bfloat16`` ...
+        masters: The optimizer keeps float32 copies of them.
+        zero_stage: DeepSpeed's stage; None without DeepSpeed.
+        offload_optimizer: DeepSpeed keeps the optimizer on the CPU.
+        deepspeed: Its release; empty without DeepSpeed.
+        healed: Ids of the patches of ``compat`` that are applied.
+    """
+
+    num_generations: int = 0
+    beta: float = 0.0
+    temperature: float = 1.0
+    accumulation: int = 1
+    max_steps: int = 0
+    trainable: int = 0
+    precision: str = "float32"
+    masters: bool = False
+    zero_stage: int | None = None
+    offload_optimizer: bool = False
+    deepspeed: str = ""
+    healed: tuple[str, ...] = ()
+
+    @property
+    def coarse_weights(self) -> bool:
+        """The weights themselves are updated in 16 bits."""
+        return self.precision in ("bfloat16", "float16") and not self.masters
+
+
+def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
+    """Facts of one function's scores of a batch; None, NaN and infinities count as not scored."""
+    valid = [score for score in scores if score is not None and math.isfinite(score)]
+    infinite += sum(score is not None and math.isinf(score) for score in scores)
+    if not valid:
+        return RewardFacts(name, scored=0.0, infinite=infinite)
+    mean = math.fsum(valid) / len(valid)
+    variance = math.fsum((score - mean) ** 2 for score in valid) / max(len(valid) - 1, 1)
+    value, count = Counter(valid).most_common(1)[0]
+    return RewardFacts(
+        name=name,
+        scored=len(valid) / len(scores),
+        mean=mean,
+        std=math.sqrt(variance),
+        commonest=value,
+        commonest_share=count / len(valid),
+        infinite=infinite,
+    )
+
+
+def identical_share(completions: Sequence[str], group_size: int) -> float | None:
+    """Share of groups (neighbours of that number) in which every completion is the same text."""
+    if group_size < 2 or len(completions) < group_size:
+        return None
+    starts = range(0, len(completions) - group_size + 1, group_size)
+    same = [len(set(completions[start : start + group_size])) == 1 for start in starts]
+    return sum(same) / len(same)
+
+
+def empty_share(completions: Sequence[str]) -> float | None:
+    """Share of completions without a visible character."""
+    if not completions:
+        return None
+    return sum(not text.strip() for text in completions) / len(completions)
+
+
+def as_json(facts: Any) -> dict[str, Any]:
+    """A facts object as JSON data; figures that are not finite become None."""
+    return _plain(asdict(facts))
+
+
+def step_from_json(data: Mapping[str, Any]) -> StepFacts:
+    """The step that `as_json` wrote; unknown names are passed over, missing ones take their defaults."""
+    rollout = data.get("rollout") or {}
+    rewards = tuple(RewardFacts(**_known(RewardFacts, row)) for row in rollout.get("rewards", ()))
+    known = _known(RolloutFacts, rollout) | {"rewards": rewards}
+    return StepFacts(**_known(StepFacts, data) | {"rollout": RolloutFacts(**known)})
+
+
+def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
