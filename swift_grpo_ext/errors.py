@@ -70,3 +70,7 @@ class HostRunError(SwiftGrpoExtError):
 
 class RolloutError(SwiftGrpoExtError):
     """A generation that would hang or return something else than was asked for."""
+
+
+class DeadRunError(SwiftGrpoExtError):
+    """A run that could not learn, stopped as ``SWIFT_GRPO_EXT_ON_DEAD=stop`` asks."""

@@ -54,6 +54,21 @@ class Settings(BaseSettings):
         description="A row whose image or tags are broken is replaced by another and counted, or refuses "
         "the run: before it starts, after a look at every row.",
     )
+    on_dead: Literal["warn", "stop"] = Field(
+        default="warn",
+        description="What to do with a run that cannot learn: tell why, or tell and then stop it.",
+    )
+    dead_after: int = Field(
+        default=3,
+        ge=1,
+        description="Steps in a row that a fault must last before it is told; twice as many before a dead "
+        "run is stopped.",
+    )
+    kl_every: int = Field(
+        default=25,
+        ge=0,
+        description="With beta 0, steps between two estimates of how far the policy has moved; 0: never.",
+    )
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
     @field_validator("disable", "disable_patches", mode="before")

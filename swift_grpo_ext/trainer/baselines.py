@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -30,17 +31,20 @@ class GroupBaselines:
     """
 
     _kept: Tensor  # of the last batch, all ranks, (n,) bool
+    infinite_scores: Counter[str]  # this rank's, by reward function, over the whole run
 
     def _prepare_rewards(self: Any, *args: Any, **kwargs: Any) -> None:
         super()._prepare_rewards(*args, **kwargs)  # type: ignore[misc]
         refuse(Run({"num_generations": self.num_generations, "reward_funcs": self.reward_funcs}))
+        self.infinite_scores = Counter()
         for number, (function, name) in enumerate(
             zip(self.reward_funcs, self.reward_func_names, strict=False)
         ):
             if isinstance(function, nn.Module):
-                self.reward_model_plugins[number] = _checked(self.reward_model_plugins[number], name)
+                plugin = self.reward_model_plugins[number]
+                self.reward_model_plugins[number] = _checked(plugin, name, self.infinite_scores)
             else:
-                self.reward_funcs[number] = _checked(function, name)
+                self.reward_funcs[number] = _checked(function, name, self.infinite_scores)
 
     def _compute_rewards_per_func(self: Any, samples: list[Any]) -> Tensor:
         rewards = super()._compute_rewards_per_func(samples)  # type: ignore[misc]
@@ -129,19 +133,18 @@ class GroupBaselines:
         return self.beta * gather(torch.cat(kl))
 
 
-def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _checked(function: Callable[..., Any], name: str, infinite: Counter[str]) -> Callable[..., Any]:
     """The reward function, with what it returns held to `checked_scores`; async functions stay async."""
-    warned: list[bool] = []
 
     def check(output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[float]:
         # Reward functions take the completions first, reward model plugins take rows as ``inputs``.
         scores = checked_scores(output, len(args[0] if args else kwargs["inputs"]), name)
-        if scores.overflows and not warned:
-            warned.append(True)
+        if scores.overflows and not infinite[name]:
             logger.warning(
                 f"swift-grpo-ext: reward {name!r} gave {scores.overflows} infinite scores; such completions "
                 f"count as not scored (metric unscored/{name})."
             )
+        infinite[name] += scores.overflows
         return scores.values
 
     async def call_async(*args: Any, **kwargs: Any) -> list[float]:

@@ -4,5 +4,10 @@ from __future__ import annotations
 
 
 def register() -> list[str]:
-    """Register the callbacks. So far there are none."""
-    return []
+    """Register the callback of the monitors; our GRPO trainer adds it to every run."""
+    from swift.callbacks import callbacks_map
+
+    from swift_grpo_ext.watch.callback import WatchCallback
+
+    callbacks_map["ext_watch"] = WatchCallback
+    return ["ext_watch"]

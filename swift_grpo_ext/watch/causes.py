@@ -33,7 +33,8 @@ def why_still(window: Window, run: RunFacts) -> str:
         return "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
     if run.coarse_weights:
         return (
-            f"at learning rate {last.learning_rate:g} every update is smaller than half a representable step of "
+            f"at learning rate {last.learning_rate:g} every update is smaller than half a "
+            "representable step of "
             f"{run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or LoRA"
         )
     return (
@@ -73,7 +74,8 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
 def identical_completions(run: RunFacts) -> str:
     """In words: the completions of a group are the same, and what may cause it."""
     return (
-        f"all completions are the same text (temperature {run.temperature:g}): raise --temperature, --top_p or "
+        f"all completions are the same text (temperature {run.temperature:g}): raise --temperature, "
+        "--top_p or "
         "--top_k, or the policy has collapsed"
     )
 

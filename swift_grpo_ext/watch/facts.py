@@ -1,4 +1,5 @@
-"""What the learning monitor knows of one optimizer step, and of the run as a whole. Plain data, JSON in and out."""
+"""What the learning monitor knows of one optimizer step, and of the run as a whole. Plain data, "
+"JSON in and out."""
 
 from __future__ import annotations
 
@@ -134,12 +135,11 @@ class RunFacts:
         return self.precision in ("bfloat16", "float16") and not self.masters
 
 
-def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
+def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
     """Facts of one function's scores of a batch; None, NaN and infinities count as not scored."""
     valid = [score for score in scores if score is not None and math.isfinite(score)]
-    infinite += sum(score is not None and math.isinf(score) for score in scores)
     if not valid:
-        return RewardFacts(name, scored=0.0, infinite=infinite)
+        return RewardFacts(name, scored=0.0)
     mean = math.fsum(valid) / len(valid)
     variance = math.fsum((score - mean) ** 2 for score in valid) / max(len(valid) - 1, 1)
     value, count = Counter(valid).most_common(1)[0]
@@ -150,7 +150,6 @@ def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -
         std=math.sqrt(variance),
         commonest=value,
         commonest_share=count / len(valid),
-        infinite=infinite,
     )
 
 

@@ -11,6 +11,7 @@ from swift_grpo_ext.watch.facts import RunFacts, StepFacts, as_json, step_from_j
 from swift_grpo_ext.watch.rules import Finding, Level, findings
 
 _KEPT = 200
+_AGAIN = 50
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,27 @@ class LearningMonitor:
         self.verdict = Verdict(step=0)
         self._history: deque[StepFacts] = deque(maxlen=max(_KEPT, 10 * patience))
         self._ever_moved = False
+        self._told: dict[str, int] = {}
 
     def add(self, facts: StepFacts) -> list[Finding]:
         """Take in one step and judge anew.
 
         Returns:
-            Findings that the verdict before did not have.
+            What is to be told: findings that the verdict before did not have. One that comes and goes is
+            told again after 50 steps at the earliest.
         """
         self._history.append(facts)
         self._ever_moved = self._ever_moved or bool(facts.moved or facts.master_moved)
         before = self.verdict.ids
         found = findings(list(self._history), self.run, self.patience)
         self.verdict = Verdict(facts.step, tuple(found))
-        return [finding for finding in found if finding.id not in before]
+        new = [
+            finding
+            for finding in found
+            if finding.id not in before and facts.step - self._told.get(finding.id, -_AGAIN) >= _AGAIN
+        ]
+        self._told.update({finding.id: facts.step for finding in new})
+        return new
 
     @property
     def should_stop(self) -> bool:
@@ -93,11 +102,16 @@ class LearningMonitor:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON data."""
-        return {"ever_moved": self._ever_moved, "history": [as_json(step) for step in self._history]}
+        return {
+            "ever_moved": self._ever_moved,
+            "told": self._told,
+            "history": [as_json(step) for step in self._history],
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken: a fault that began before a restart keeps its count of steps."""
         self._ever_moved = bool(state.get("ever_moved"))
+        self._told = {str(name): int(step) for name, step in (state.get("told") or {}).items()}
         self._history.extend(step_from_json(step) for step in state.get("history", ()))
         if self._history:
             found = findings(list(self._history), self.run, self.patience)

@@ -7,8 +7,7 @@ of the ranks are added up, so every parameter is represented although no rank ho
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,22 +24,23 @@ _MASTERS = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "
 
 @dataclass(frozen=True)
 class Movement:
-    """How many sampled elements changed between two looks. Adds up over ranks.
+    """How many elements changed between two looks, from a sample of each tensor. Adds up over ranks.
 
     Attributes:
-        sampled: Elements looked at.
-        moved: Those with another value than before.
-        log2_ulps: Sum over the moved ones of the base-2 logarithm of the representable steps they moved by.
+        elements: Of the sampled tensors.
+        moved: Estimate of how many of them have another value than before.
+        log2_ulps: Estimate of the sum over those of the base-2 logarithm of the representable steps that they
+            moved by.
     """
 
-    sampled: float = 0.0
+    elements: float = 0.0
     moved: float = 0.0
     log2_ulps: float = 0.0
 
     @property
     def share(self) -> float | None:
-        """Moved of sampled; None if nothing was sampled."""
-        return self.moved / self.sampled if self.sampled else None
+        """Share of the elements that moved; None if nothing was sampled."""
+        return self.moved / self.elements if self.elements else None
 
     @property
     def ulps(self) -> float | None:
@@ -62,33 +62,39 @@ class Sampler:
     ) -> None:
         self._tensors = tensors
         found = list(tensors())
-        self._chosen = [round(step * (len(found) - 1) / max(limit - 1, 1)) for step in range(limit)]
-        if len(found) <= limit:
-            self._chosen = list(range(len(found)))
+        self._chosen = _spread(len(found), limit)
         generator = torch.Generator().manual_seed(0)
-        self._places = [
-            torch.randint(found[number].numel(), (min(elements, found[number].numel()),), generator=generator).to(
-                found[number].device
-            )
-            for number in self._chosen
-        ]
+        self._places: list[Tensor] = []
+        self._weights: list[Tensor] = []
+        for number in self._chosen:
+            size, device = found[number].numel(), found[number].device
+            places = torch.randint(size, (min(elements, size),), generator=generator)
+            self._places.append(places.to(device))
+            self._weights.append(torch.full(places.shape, size / len(places), device=device))
         self._before = self._values()
 
     def look(self) -> Movement:
         """What changed since the last look."""
-        now = self._values()
-        movement = _compare(self._before, now)
-        self._before = now
-        return movement
+        before, self._before = self._before, self._values()
+        elements = moved = log2_ulps = 0.0
+        for kind, (now, weights) in self._before.items():
+            distance = ulp_distance(before[kind][0], now)
+            elements += float(weights.sum())
+            moved += float(weights[distance != 0].sum())
+            log2_ulps += float((distance.clamp(min=1).double().log2() * weights).sum())
+        return Movement(elements, moved, log2_ulps)
 
-    def _values(self) -> list[Tensor]:
-        """Sampled elements, one tensor for each type and device."""
+    def _values(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
+        """Sampled elements and how many each stands for, for each type and device."""
         found = list(self._tensors())
-        buckets: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        for number, places in zip(self._chosen, self._places, strict=True):
+        values: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        weights: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for number, places, weight in zip(self._chosen, self._places, self._weights, strict=True):
             tensor = found[number].detach()
-            buckets.setdefault((tensor.dtype, tensor.device), []).append(torch.take(tensor, places))
-        return [torch.cat(parts) for parts in buckets.values()]
+            kind = tensor.dtype, tensor.device
+            values.setdefault(kind, []).append(torch.take(tensor, places))
+            weights.setdefault(kind, []).append(weight)
+        return {kind: (torch.cat(parts), torch.cat(weights[kind])) for kind, parts in values.items()}
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
@@ -130,12 +136,8 @@ def _ordered(values: Tensor) -> Tensor:
     return torch.where(bits < 0, -(2 ** (8 * width - 1)) - bits, bits)
 
 
-def _compare(before: Sequence[Tensor], now: Sequence[Tensor]) -> Movement:
-    sampled = moved = log2_ulps = 0.0
-    for old, new in zip(before, now, strict=True):
-        distance = ulp_distance(old, new)
-        steps = distance[distance != 0].double()
-        sampled += old.numel()
-        moved += steps.numel()
-        log2_ulps += float(steps.log2().sum())
-    return Movement(sampled, moved, log2_ulps if math.isfinite(log2_ulps) else 0.0)
+def _spread(count: int, limit: int) -> list[int]:
+    """At most `limit` of the numbers below `count`, evenly spread, the first and the last among them."""
+    if count <= limit:
+        return list(range(count))
+    return [round(step * (count - 1) / (limit - 1)) for step in range(limit)]

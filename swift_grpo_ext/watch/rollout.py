@@ -1,0 +1,102 @@
+"""Facts of one generation batch: from what the host has gathered of all ranks, and this rank's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from swift_grpo_ext.watch.facts import RolloutFacts, empty_share, identical_share, reward_facts
+
+_SHOWN = 60
+_ROWS_SEARCHED = 20_000
+
+
+def rollout_facts(
+    *,
+    names: Sequence[str],
+    scores: Sequence[Sequence[float]],
+    completions: Sequence[str],
+    advantages: Sequence[float],
+    figures: Mapping[str, float],
+    group_size: int,
+    example: str = "",
+    hint: str = "",
+) -> RolloutFacts:
+    """Facts of a batch of all ranks.
+
+    Args:
+        names: Of the reward functions.
+        scores: One row for each completion, one column for each function; NaN for "not scored".
+        completions: Their texts, groups one after the other.
+        advantages: Of the completions.
+        figures: The host's metrics of this batch, by name.
+        group_size: Completions per group; 0 if groups differ in size.
+        example: See `RolloutFacts`.
+        hint: See `RolloutFacts`.
+    """
+    columns = zip(*scores, strict=True) if scores else ([],) * len(names)
+    return RolloutFacts(
+        groups=len(completions) // group_size if group_size else 0,
+        rewards=tuple(map(reward_facts, names, columns)),
+        reward=figures.get("reward"),
+        reward_std=figures.get("reward_std"),
+        advantaged=sum(value != 0 for value in advantages) / len(advantages) if advantages else None,
+        zero_variance=figures.get("frac_reward_zero_std"),
+        identical=identical_share(completions, group_size),
+        clipped=figures.get("completions/clipped_ratio"),
+        empty=empty_share(completions),
+        example=example,
+        hint=hint,
+    )
+
+
+def described(sample: Any, dataset: Any) -> str:
+    """One sample in words: its row, what the model wrote, and what the gold is if the row has one.
+
+    Args:
+        sample: The host's sample, with the completion as its last message.
+        dataset: The training set, searched for the row's number.
+    """
+    gold = sample.extra.get("solution")
+    expected = f", gold {_short(gold)}" if gold is not None else ""
+    return f"{row_name(sample, dataset)}: completion {_short(sample.messages[-1]['content'])}{expected}"
+
+
+def row_name(sample: Any, dataset: Any = None) -> str:
+    """What to call a row: its number in the dataset if it is found, its own id, and its image."""
+    number = _row_number(sample, dataset)
+    image = next((path for path in map(_path, sample.images or ()) if path), "")
+    parts = [
+        f"row {number}" if number is not None else "row",
+        f"id {sample.extra['id']}" if "id" in sample.extra else "",
+        f"({image})" if image else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _row_number(sample: Any, dataset: Any) -> int | None:
+    """Position of the first row with the sample's question and images; None if it is not among the first."""
+    if dataset is None or not hasattr(dataset, "__getitem__"):
+        return None
+    wanted = _key(sample.messages, sample.images)
+    for number, row in enumerate(islice(dataset, _ROWS_SEARCHED)):
+        if isinstance(row, Mapping) and _key(row.get("messages"), row.get("images")) == wanted:
+            return number
+    return None
+
+
+def _key(messages: Any, images: Any) -> tuple[str, ...]:
+    asked = [str(turn.get("content")) for turn in messages or () if turn.get("role") == "user"]
+    return (*asked, *map(_path, images or ()))
+
+
+def _path(image: Any) -> str:
+    if isinstance(image, Mapping):
+        return str(image.get("path") or "")
+    return image if isinstance(image, str) and len(image) < 4096 else ""
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

@@ -1,0 +1,63 @@
+"""Reads off a trainer what does not change during its run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from swift_grpo_ext.versions import installed_version
+from swift_grpo_ext.watch.facts import RunFacts
+from swift_grpo_ext.watch.movement import local_masters, local_parameters
+
+
+def run_facts(trainer: Any, max_steps: int) -> RunFacts:
+    """Facts of a run that is about to take its first step.
+
+    Args:
+        trainer: The host's trainer, with its model and optimizer prepared.
+        max_steps: Optimizer steps of the whole run.
+    """
+    args = trainer.args
+    zero = _zero_config(trainer)
+    return RunFacts(
+        num_generations=getattr(trainer, "num_generations", 0),
+        beta=float(getattr(trainer, "beta", 0.0) or 0.0),
+        temperature=float(getattr(args, "temperature", 1.0)),
+        accumulation=args.gradient_accumulation_steps,
+        max_steps=max_steps,
+        trainable=sum(
+            _size(parameter) for parameter in trainer.model.parameters() if parameter.requires_grad
+        ),
+        precision=_precision(trainer.model),
+        masters=any(True for _ in local_masters(trainer.optimizer)),
+        zero_stage=zero.get("stage") if zero is not None else None,
+        offload_optimizer=((zero or {}).get("offload_optimizer") or {}).get("device", "none") != "none",
+        deepspeed=(installed_version("deepspeed") or "") if zero is not None else "",
+        healed=_healed(),
+    )
+
+
+def _zero_config(trainer: Any) -> Mapping[str, Any] | None:
+    """DeepSpeed's ``zero_optimization``; None without DeepSpeed."""
+    if not trainer.is_deepspeed_enabled:
+        return None
+    config: Mapping[str, Any] = trainer.accelerator.state.deepspeed_plugin.deepspeed_config
+    return config.get("zero_optimization", {"stage": 0})
+
+
+def _size(parameter: Any) -> int:
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
+
+
+def _precision(model: Any) -> str:
+    """The type that most of the sampled trainable tensors have."""
+    types = Counter(tensor.dtype for tensor in local_parameters(model))
+    return str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32"
+
+
+def _healed() -> tuple[str, ...]:
+    from swift_grpo_ext.compat.patch import State
+    from swift_grpo_ext.compat.registry import outcomes
+
+    return tuple(outcome.patch.id for outcome in outcomes() if outcome.state is State.APPLIED)

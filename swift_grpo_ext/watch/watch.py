@@ -1,0 +1,220 @@
+"""What watches one rank of a run: collects, agrees with the other ranks once per step, judges, tells."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from accelerate.utils import gather
+from swift.utils import get_logger
+
+from swift_grpo_ext.errors import DeadRunError
+from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.watch.facts import RolloutFacts, StepFacts
+from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.learning import LearningMonitor
+from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
+from swift_grpo_ext.watch.phases import Phases
+from swift_grpo_ext.watch.rules import Finding
+from swift_grpo_ext.watch.run_facts import run_facts
+
+logger = get_logger()
+
+
+@dataclass
+class Tally:
+    """What one rank counts during one optimizer step; the ranks add these up.
+
+    Attributes:
+        asked_to_end: This rank was told to end the run.
+        dead: This rank's verdict asks to stop the run.
+        skipped: The update was dropped.
+        elements, moved, log2_ulps: See `Movement`.
+        masters, masters_moved: The same of the float32 copies.
+        loss: Sum over micro-batches, as the trainer scales it.
+        surprise: Sum over completion tokens in the loss of minus their log-prob.
+        tokens: Number of them.
+        kl, kl_tokens: Sum over tokens of the estimate of `Probe`, and their number.
+        infinite: For each reward function, how many infinities it gave.
+    """
+
+    asked_to_end: float = 0.0
+    dead: float = 0.0
+    skipped: float = 0.0
+    elements: float = 0.0
+    moved: float = 0.0
+    log2_ulps: float = 0.0
+    masters: float = 0.0
+    masters_moved: float = 0.0
+    loss: Any = 0.0
+    surprise: Any = 0.0
+    tokens: Any = 0.0
+    kl: Any = 0.0
+    kl_tokens: Any = 0.0
+    infinite: tuple[float, ...] = ()
+
+    def over_ranks(self, device: torch.device) -> Tally:
+        """The sum over all ranks: one small gather."""
+        names = [name for name in vars(self) if name != "infinite"]
+        values = [*(vars(self)[name] for name in names), *self.infinite]
+        mine = torch.stack([torch.as_tensor(value).detach().float().to(device) for value in values])
+        total = gather(mine.unsqueeze(0)).double().sum(0).tolist()
+        return Tally(**dict(zip(names, total, strict=False)), infinite=tuple(total[len(names) :]))
+
+
+class Watch:
+    """One rank's monitors. The first rank judges and speaks.
+
+    Args:
+        trainer: The host's trainer.
+        args: Its arguments.
+    """
+
+    monitor: LearningMonitor  # from `begin` on
+    _weights: Sampler
+    _masters: Sampler
+
+    def __init__(self, trainer: Any, args: Any) -> None:
+        settings = current_settings()
+        self._began = False
+        self._trainer = trainer
+        self._patience = settings.dead_after
+        self._stops = settings.on_dead == "stop"
+        self._first = args.process_index == 0
+        self.phases = Phases()
+        self.journal = Journal(args.output_dir, args.process_index)
+        self.tally = Tally()
+        self.rollout = RolloutFacts()
+        self._kl: float | None = None
+        self._learning_rate: float | None = None
+        self._stopped_dead = False
+        self._infinite_before: Counter[str] = Counter()
+
+    def begin(self, max_steps: int) -> None:
+        """The model and the optimizer are ready; the first step comes next."""
+        trainer = self._trainer
+        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._patience)
+        self._weights = Sampler(lambda: local_parameters(trainer.model))
+        self._masters = Sampler(lambda: local_masters(trainer.optimizer))
+        self._began = True
+
+    def begin_step(self) -> None:
+        """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
+        rates = [float(group["lr"]) for group in self._trainer.optimizer.param_groups]
+        self._learning_rate = max(rates, default=None)
+
+    def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
+        """The optimizer has stepped. Every rank must call this, as the ranks add up what they counted.
+
+        Returns:
+            Whether the run is to end now.
+        """
+        weights, masters = self._weights.look(), self._masters.look()
+        tally, self.tally = self.tally, Tally()
+        tally = replace(
+            tally,
+            skipped=float(skipped),
+            elements=weights.elements,
+            moved=weights.moved,
+            log2_ulps=weights.log2_ulps,
+            masters=masters.elements,
+            masters_moved=masters.moved,
+            dead=float(self._first and self._stops and self.monitor.should_stop),
+            infinite=self._new_infinities(),
+        )
+        total = tally.over_ranks(self._trainer.args.device)
+        facts = self._facts(step, grad_norm, total)
+        self._log(facts)
+        self.tell(self.monitor.add(facts))
+        self._stopped_dead = self._stopped_dead or total.dead > 0
+        return self._stopped_dead or total.asked_to_end > 0
+
+    def tell(self, findings: list[Finding]) -> None:
+        """Say what is wrong, once, and write it down."""
+        assert self.monitor is not None
+        if not self._first:
+            return
+        for finding in findings:
+            logger.warning(
+                f"swift-grpo-ext [{finding.id}] at step {self.monitor.verdict.step}: {finding.text}"
+            )
+            self.journal.add(
+                "verdict",
+                step=self.monitor.verdict.step,
+                id=finding.id,
+                level=finding.level.value,
+                text=finding.text,
+            )
+
+    def end(self) -> None:
+        """Training is over.
+
+        Raises:
+            DeadRunError: The run was stopped because it could not learn.
+        """
+        if not self._began:
+            return
+        self.tell(self.monitor.at_end())
+        if self._stopped_dead:
+            raise DeadRunError(
+                self.monitor.verdict.text or "the run could not learn",
+                where=f"stopped at step {self.monitor.verdict.step}",
+                mend="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
+            )
+
+    def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
+        weights = Movement(total.elements, total.moved, total.log2_ulps)
+        ranks = self._trainer.args.world_size
+        if total.kl_tokens:
+            self._kl = total.kl / total.kl_tokens
+        return StepFacts(
+            step=step,
+            learning_rate=self._learning_rate,
+            grad_norm=grad_norm,
+            skipped=total.skipped > 0,
+            moved=weights.share,
+            ulps=weights.ulps,
+            master_moved=Movement(total.masters, total.masters_moved).share,
+            tokens=round(total.tokens),
+            loss=total.loss / ranks,
+            entropy=total.surprise / total.tokens if total.tokens else None,
+            kl=self._kl,
+            rollout=self._rollout_with(total.infinite),
+        )
+
+    def _new_infinities(self) -> tuple[float, ...]:
+        """What this rank's reward functions gave since the last step."""
+        counts = Counter(getattr(self._trainer, "infinite_scores", {}))
+        new = counts - self._infinite_before
+        self._infinite_before = counts
+        return tuple(float(new[name]) for name in getattr(self._trainer, "reward_func_names", ()))
+
+    def _rollout_with(self, infinite: Sequence[float]) -> RolloutFacts:
+        rewards = zip(self.rollout.rewards, infinite, strict=False)
+        return replace(
+            self.rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in rewards)
+        )
+
+    def _log(self, facts: StepFacts) -> None:
+        """Hand the scalars to the host's own log: console, ``logging.jsonl`` and every tracker."""
+        metrics = self._trainer._metrics["train"]
+        scalars = {
+            "watch/moved": facts.moved,
+            "watch/moved_ulps": facts.ulps,
+            "watch/master_moved": facts.master_moved,
+            "watch/skipped": float(facts.skipped),
+            "watch/advantaged": facts.rollout.advantaged,
+            "watch/identical_groups": facts.rollout.identical,
+            "watch/empty": facts.rollout.empty,
+            "watch/entropy": facts.entropy,
+            "watch/kl_to_start": facts.kl,
+        }
+        for name, value in scalars.items():
+            if value is not None and math.isfinite(value):
+                metrics[name].append(value)
+        for phase, seconds in self.phases.drain().items():
+            metrics[f"seconds/{phase}"].append(seconds)

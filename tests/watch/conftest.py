@@ -1,0 +1,56 @@
+"""Short runs of the host in this process, with the monitors on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import settings, testing
+from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.watch.journal import read_events
+
+PLUGIN = Path(__file__).with_name("faulty_rewards.py")
+
+
+class Run:
+    """What a run left."""
+
+    def __init__(self, output: Path):
+        self.folder = testing.newest_version(output)
+        self.steps = [row for row in testing.read_logging(output) if "loss" in row]
+        self.verdicts = read_events(self.folder, ["verdict"])
+        self.events = read_events(self.folder)
+
+    def verdict(self, name: str) -> str:
+        (text,) = [event["text"] for event in self.verdicts if event["id"] == name]
+        return text
+
+
+@pytest.fixture
+def watched_run(tiny_qwen, digits, tmp_path, monkeypatch) -> Callable[..., Run]:
+    """Runs GRPO on two groups of four per step. Variables of the package go in as ``env``."""
+
+    def run(reward: str, env: dict[str, str] | None = None, **overrides) -> Run:
+        for name, value in (env or {}).items():
+            monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
+        settings.current_settings.cache_clear()
+        arguments = testing.grpo_arguments(
+            tiny_qwen,
+            digits.train,
+            tmp_path,
+            **{
+                "reward_funcs": f"test_{reward}",
+                "external_plugins": [plugin_file(), PLUGIN],
+                "per_device_train_batch_size": 8,
+                "max_steps": 3,
+                "warmup_ratio": 0,
+                "lr_scheduler_type": "constant",
+                "beta": 0,
+                **overrides,
+            },
+        )
+        testing.run_in_process("rlhf", arguments)
+        return Run(tmp_path)
+
+    yield run
+    settings.current_settings.cache_clear()

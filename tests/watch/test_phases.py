@@ -1,0 +1,42 @@
+"""Where time goes."""
+
+import pytest
+
+from swift_grpo_ext.watch.phases import Phases
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_inner_phases_do_not_count_for_outer_ones(clock):
+    phases = Phases(clock)
+    clock.now = 1
+    with phases.within("backward"):
+        clock.now = 3
+        with phases.within("forward"):
+            assert phases.now.phase == "forward"
+            clock.now = 7
+        assert (phases.now.phase, phases.now.since) == ("backward", 7)
+        clock.now = 8
+    phases.rest_in("between")
+    clock.now = 10
+    assert phases.drain() == {"start": 1, "backward": 3, "forward": 4, "between": 2}
+    assert phases.longest == {"start": 1, "backward": 2, "forward": 4, "between": 2}
+    clock.now = 11
+    assert phases.drain() == {"between": 1}
+
+
+def test_an_error_leaves_the_phase(clock):
+    phases = Phases(clock)
+    with pytest.raises(KeyError), phases.within("reward"):
+        raise KeyError
+    assert phases.now.phase == "start"

@@ -1,0 +1,246 @@
+"""From facts to verdicts: the table of rules alone."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.watch.facts import (
+    RewardFacts,
+    RolloutFacts,
+    RunFacts,
+    StepFacts,
+    as_json,
+    empty_share,
+    identical_share,
+    reward_facts,
+    step_from_json,
+)
+from swift_grpo_ext.watch.learning import LearningMonitor
+from swift_grpo_ext.watch.rules import RULES, Level, findings
+
+RUN = RunFacts(num_generations=8, max_steps=100)
+GOOD_ROLLOUT = RolloutFacts(
+    groups=8,
+    rewards=(RewardFacts("iou", 1.0, 0.4, 0.3, 0.0, 0.2),),
+    reward=0.4,
+    reward_std=0.3,
+    advantaged=0.9,
+    zero_variance=0.1,
+    identical=0.0,
+    clipped=0.1,
+    empty=0.0,
+)
+GOOD = StepFacts(
+    step=1,
+    learning_rate=1e-6,
+    grad_norm=0.5,
+    moved=0.99,
+    ulps=4.0,
+    tokens=900,
+    loss=0.0,
+    entropy=1.0,
+    kl=0.001,
+    rollout=GOOD_ROLLOUT,
+)
+NO_ADVANTAGE = replace(GOOD, rollout=replace(GOOD_ROLLOUT, advantaged=0.0, zero_variance=1.0))
+
+
+def steps(count, base=GOOD, **changes):
+    return [replace(base, step=number + 1, **changes) for number in range(count)]
+
+
+def verdicts(history, run=RUN):
+    return {finding.id: finding.text for finding in findings(history, run, patience=3)}
+
+
+def test_a_good_run_has_no_findings():
+    assert verdicts(steps(50)) == {}
+
+
+def test_a_fault_must_last():
+    assert verdicts(steps(2, moved=0.0, grad_norm=0.0)) == {}
+    assert set(verdicts(steps(3, moved=0.0, grad_norm=0.0))) == {"parameters-still"}
+    assert verdicts([*steps(30, moved=0.0), GOOD]) == {}
+
+
+STILL = {
+    "the learning rate was 0": ({"learning_rate": 0.0}, {}),
+    "the optimizer or its loss scaler skipped": ({"skipped": True}, {}),
+    "the host drops such updates": ({"skipped": True, "grad_norm": float("nan")}, {}),
+    "no completion token is left in the loss": ({"tokens": 0}, {}),
+    "the trained modules do not take part": ({"grad_norm": 0.0}, {}),
+    "smaller than half a representable step": ({}, {"precision": "bfloat16"}),
+    "the optimizer does not hold these parameters": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("text", STILL)
+def test_why_parameters_stand_still(text):
+    step, run = STILL[text]
+    assert text in verdicts(steps(3, moved=0.0, **step), replace(RUN, **run))["parameters-still"]
+
+
+NO_SIGNAL = {
+    "--num_generations 1": ({}, {"num_generations": 1}),
+    "reward iou gave None for all": ({"rewards": (RewardFacts("iou", 0.0),)}, {}),
+    "all completions are the same text": ({"identical": 1.0}, {}),
+    "reward iou returned 0 for 100 %": ({"rewards": (RewardFacts("iou", 1.0, 0, 0, 0.0, 1.0),)}, {}),
+    "although rewards differ between groups": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("text", NO_SIGNAL)
+def test_why_there_is_no_advantage(text):
+    rollout, run = NO_SIGNAL[text]
+    step = replace(NO_ADVANTAGE, rollout=replace(NO_ADVANTAGE.rollout, **rollout))
+    run = replace(RUN, **run)
+    assert text in verdicts(steps(3, step), run)["no-advantage"]
+    assert text in verdicts(steps(3, step, moved=0.0), run)["parameters-still"]
+
+
+def test_the_example_and_the_hint_follow_the_reason():
+    rollout = replace(
+        NO_ADVANTAGE.rollout,
+        rewards=(RewardFacts("ext_iou", 1.0, 0.0, 0.0, 0.0, 1.0),),
+        example="row 17 (a.png): completion '[1, 2]'",
+        hint="predicted boxes look like numbers from 0 to 1000 while the gold is in pixels of the image",
+    )
+    text = verdicts(steps(3, NO_ADVANTAGE, rollout=rollout, moved=0.0))["parameters-still"]
+    assert text == (
+        "parameters did not move for 3 steps: every reward in every group is equal; reward ext_iou returned 0 "
+        "for 100 %; row 17 (a.png): completion '[1, 2]'; predicted boxes look like numbers from 0 to 1000 "
+        "while the gold is in pixels of the image"
+    )
+
+
+def test_a_few_groups_without_advantage_may_be_chance():
+    one_group = replace(NO_ADVANTAGE.rollout, groups=1)
+    assert verdicts(steps(7, NO_ADVANTAGE, rollout=one_group)) == {}
+    assert "for 8 steps" in verdicts(steps(8, NO_ADVANTAGE, rollout=one_group))["no-advantage"]
+
+
+def test_float32_copies_that_move_are_movement():
+    run = replace(RUN, precision="bfloat16", masters=True)
+    assert verdicts(steps(9, moved=0.0, master_moved=0.99), run) == {}
+    assert verdicts(steps(9, moved=0.02, master_moved=0.99), run) == {}
+    assert set(verdicts(steps(9, moved=0.02), replace(run, masters=False))) == {"coarse-weights"}
+
+
+def test_dropped_updates_are_counted():
+    mixed = [replace(step, skipped=step.step % 3 == 0) for step in steps(30)]
+    assert "of the last 20 updates were dropped" in verdicts(mixed)["some-skipped"]
+    assert "every update was dropped for 9 steps" in verdicts(steps(9, skipped=True))["all-skipped"]
+    assert verdicts([*steps(29), replace(GOOD, step=30, skipped=True)]) == {}
+
+
+WARNINGS = {
+    "clipped": ({"clipped": 0.95}, "95 % of the completions are cut off"),
+    "empty": ({"empty": 0.6}, "60 % of the completions are empty"),
+    "identical": ({"identical": 0.95}, "in 95 % of the groups all completions are the same text"),
+    "few-varying-groups": ({"zero_variance": 0.95}, "in 95 % of the groups every completion got the same"),
+    "unscored": ({"rewards": (RewardFacts("iou", 0.5, 0.1, 0.1, 0.0, 0.5),)}, "iou scored only 50 %"),
+    "infinite-rewards": ({"rewards": (RewardFacts("iou", 0.9, 0.1, 0.1, infinite=3),)}, "gave 3 of the"),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_warnings(name):
+    change, text = WARNINGS[name]
+    assert text in verdicts(steps(20, rollout=replace(GOOD_ROLLOUT, **change)))[name]
+
+
+def test_b1_is_told_from_the_configuration():
+    run = replace(RUN, zero_stage=2, offload_optimizer=True, accumulation=32, deepspeed="0.18.9")
+    assert "30 of 32 are thrown away" in verdicts(steps(3), run)["lost-micro-batches"]
+    for change in (
+        {"deepspeed": "0.19.2"},
+        {"offload_optimizer": False},
+        {"zero_stage": 3},
+        {"accumulation": 2},
+        {"healed": ("B1-zero2-offload",)},
+    ):
+        assert verdicts(steps(3), replace(run, **change)) == {}
+
+
+def test_the_monitor_tells_each_finding_once_and_asks_to_stop_at_twice_its_patience():
+    monitor = LearningMonitor(RUN, patience=3)
+    told = [monitor.add(step) for step in steps(6, moved=0.0, grad_norm=0.0)]
+    assert [len(found) for found in told] == [0, 0, 1, 0, 0, 0]
+    assert monitor.should_stop
+    assert monitor.verdict.dead
+    assert [finding.id for finding in monitor.add(replace(GOOD, step=7))] == []
+    assert monitor.verdict.text == ""
+
+
+def test_a_run_shorter_than_the_patience_is_judged_at_its_end():
+    monitor = LearningMonitor(RUN, patience=3)
+    monitor.add(replace(GOOD, moved=0.0, learning_rate=0.0))
+    assert [finding.id for finding in monitor.at_end()] == ["parameters-still"]
+    healthy = LearningMonitor(RUN, patience=3)
+    healthy.add(GOOD)
+    assert healthy.at_end() == []
+
+
+def test_state_survives_json_and_counts_go_on():
+    first = LearningMonitor(RUN, patience=3)
+    for step in steps(2, moved=0.0, grad_norm=0.0):
+        first.add(step)
+    second = LearningMonitor(RUN, patience=3)
+    second.load_state(json.loads(json.dumps(first.state())))
+    found = second.add(replace(GOOD, step=3, moved=0.0, grad_norm=0.0))
+    assert "for 3 steps" in found[0].text
+
+
+shares = st.one_of(st.none(), st.floats(0, 1))
+facts = st.builds(
+    StepFacts,
+    step=st.integers(1, 100),
+    learning_rate=st.one_of(st.none(), st.floats(0, 1)),
+    grad_norm=st.one_of(st.none(), st.floats()),
+    skipped=st.booleans(),
+    moved=shares,
+    master_moved=shares,
+    tokens=st.one_of(st.none(), st.integers(0, 10)),
+    rollout=st.builds(
+        RolloutFacts,
+        groups=st.integers(0, 9),
+        rewards=st.lists(st.builds(RewardFacts, name=st.just("r"), scored=st.floats(0, 1))).map(tuple),
+        advantaged=shares,
+        zero_variance=shares,
+        identical=shares,
+        clipped=shares,
+        empty=shares,
+    ),
+)
+
+
+@given(st.lists(facts, max_size=20), st.integers(1, 4))
+def test_any_history_can_be_judged_and_written_down(history, patience):
+    for finding in findings(history, RUN, patience):
+        assert finding.text
+        assert finding.id in {rule.id for rule in RULES}
+        assert isinstance(finding.level, Level)
+    for step in history:
+        json.dumps(as_json(step), allow_nan=False)
+
+
+def test_steps_come_back_from_json_and_unknown_names_are_passed_over():
+    data = as_json(GOOD) | {"later": 1}
+    assert step_from_json(json.loads(json.dumps(data))) == GOOD
+
+
+def test_reward_facts_leave_out_what_is_not_scored():
+    found = reward_facts("r", [1.0, None, float("nan"), float("inf"), 1.0, 0.0])
+    assert found.scored == 0.5
+    assert (found.commonest, found.commonest_share) == (1.0, 2 / 3)
+    assert reward_facts("r", [None]).mean is None
+
+
+def test_shares_of_completions():
+    assert identical_share(["a", "a", "b", "c"], 2) == 0.5
+    assert identical_share(["a"], 0) is None
+    assert empty_share([" \n", "a"]) == 0.5
+    assert empty_share([]) is None

@@ -1,0 +1,82 @@
+"""Each way in which a run learns nothing, injected into a real run, gets its verdict; a healthy run none."""
+
+import pytest
+
+from swift_grpo_ext.errors import DeadRunError, RewardError
+
+
+def test_a_healthy_run_gets_no_verdict(watched_run):
+    run = watched_run("Good", max_completion_length=64, max_steps=5)
+    assert run.verdicts == []
+    assert all(step["watch/moved"] == 1 and step["watch/skipped"] == 0 for step in run.steps)
+
+
+def test_b3_a_constant_reward_is_named_with_its_value_and_a_row(watched_run):
+    run = watched_run("Constant", weight_decay=0)
+    text = run.verdict("parameters-still")
+    assert text.startswith("parameters did not move for 3 steps: every reward in every group is equal; ")
+    assert "reward Constant returned 0 for 100 %" in text
+    assert "row " in text
+    assert "gold '" in text
+
+
+def test_b3_with_weight_decay_parameters_move_and_still_nothing_is_learned(watched_run):
+    run = watched_run("Constant", weight_decay=0.1)
+    assert all(step["watch/moved"] > 0.5 for step in run.steps)
+    assert "only weight decay and momentum move the parameters" in run.verdict("no-advantage")
+
+
+def test_b3_a_reward_that_scores_nothing_is_named(watched_run):
+    run = watched_run("Missing", weight_decay=0)
+    assert "no completion was scored (reward Missing gave None for all)" in run.verdict("parameters-still")
+
+
+def test_b3_identical_completions(watched_run):
+    run = watched_run("Good", weight_decay=0, top_k=1)
+    assert "all completions are the same text (temperature 0.9)" in run.verdict("parameters-still")
+
+
+def test_b2_weights_of_16_bits_without_float32_copies(watched_run):
+    run = watched_run("Good", torch_dtype="bfloat16", learning_rate=1e-6)
+    assert "bfloat16 weights are updated without float32 copies" in run.verdict("coarse-weights")
+    assert all(0 < step["watch/moved"] < 0.1 for step in run.steps)
+
+
+def test_b2_the_same_in_float32_moves_everything(watched_run):
+    run = watched_run("Good", learning_rate=1e-6)
+    assert all(step["watch/moved"] > 0.9 for step in run.steps)
+    assert "coarse-weights" not in {event["id"] for event in run.verdicts}
+
+
+def test_b4_an_infinite_reward_is_named_and_parameters_move(watched_run):
+    run = watched_run("OneInfinite")
+    assert "reward OneInfinite gave 1 of the completions an infinite value" in run.verdict("infinite-rewards")
+    assert all(step["watch/moved"] > 0 for step in run.steps)
+
+
+def test_b5_the_only_step_runs_at_learning_rate_0(watched_run):
+    run = watched_run("Good", max_steps=1, warmup_ratio=None, lr_scheduler_type=None, warmup_steps=1)
+    assert "the learning rate was 0 (step 1 of 1); with any warmup" in run.verdict("parameters-still")
+
+
+def test_b7_a_reward_that_leaves_some_out(watched_run):
+    run = watched_run("OneMissing")
+    assert "reward OneMissing scored only 75 % of the completions" in run.verdict("unscored")
+
+
+def test_b8_one_score_for_the_batch_is_refused(watched_run):
+    with pytest.raises(RewardError, match=r"returned 1 scores for \d completions"):
+        watched_run("OfTheBatch")
+
+
+def test_a_dead_run_is_stopped_when_asked(watched_run):
+    with pytest.raises(DeadRunError, match="every reward in every group is equal"):
+        watched_run("Constant", env={"ON_DEAD": "stop", "DEAD_AFTER": "4"}, weight_decay=0, max_steps=40)
+
+
+def test_kl_to_the_first_policy_is_estimated_without_a_reference(watched_run):
+    run = watched_run("Good", env={"KL_EVERY": "2"}, max_steps=5, learning_rate=1e-2)
+    kl = [step.get("watch/kl_to_start") for step in run.steps]
+    assert kl[:2] == [None, None]
+    assert kl[2] > 1e-4
+    assert kl[4] > kl[2]
