@@ -14,6 +14,7 @@ from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.watch.hint import hint_of
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.rollout import described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
@@ -146,6 +147,7 @@ class Watching:
             figures={name: values[-1] for name, values in metrics.items() if values},
             group_size=0 if self.dynamic_num_samples else self.num_generations,
             example=described(samples[0], self.train_dataset) if dull and samples else "",
+            hint=hint_of(samples) if dull else "",
         )
 
     def _get_per_token_logps_and_entropies(

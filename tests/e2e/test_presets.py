@@ -41,6 +41,7 @@ def test_two_ranks_train_with_a_preset(preset, tiny_qwen, digits, tmp_path):
     rows = [row for row in testing.read_logging(tmp_path) if "loss" in row]
     assert len(rows) == 2
     assert all(row["grad_norm"] > 0 for row in rows)
+    assert all(row["watch/moved"] > 0.9 and row["watch/master_moved"] > 0.9 for row in rows)
     changes = largest_change(tiny_qwen, testing.newest_version(tmp_path) / "checkpoint-2")
     language = [change for name, change in changes.items() if "visual" not in name]
     frozen = [change for name, change in changes.items() if "visual" in name]

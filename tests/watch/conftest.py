@@ -42,7 +42,7 @@ def watched_run(tiny_qwen, digits, tmp_path, monkeypatch) -> Callable[..., Run]:
                 "reward_funcs": f"test_{reward}",
                 "external_plugins": [plugin_file(), PLUGIN],
                 "per_device_train_batch_size": 8,
-                "max_steps": 3,
+                "max_steps": 4,
                 "warmup_ratio": 0,
                 "lr_scheduler_type": "constant",
                 "beta": 0,

@@ -1,8 +1,11 @@
 """Boxes in another frame than the gold."""
 
-import pytest
+from types import SimpleNamespace
 
-from swift_grpo_ext.watch.hint import frame_hint
+import pytest
+from PIL import Image
+
+from swift_grpo_ext.watch.hint import frame_hint, hint_of
 
 SIZES = [(224, 168)] * 3
 PIXELS = [(10, 20, 200, 150), (5, 5, 100, 100), (0, 0, 223, 167)]
@@ -31,3 +34,24 @@ def test_what_the_numbers_leave_no_doubt_about(predicted, gold, text):
 def test_a_large_image_holds_thousandths_too():
     assert frame_hint(THOUSANDTHS, PIXELS, [(4000, 3000)] * 3) == ""
     assert "numbers far above 1" in frame_hint(FRACTIONS, THOUSANDTHS, [(4000, 3000)] * 3)
+
+
+def sample(completion, gold, image):
+    return SimpleNamespace(
+        messages=[{"role": "assistant", "content": completion}],
+        extra={"solution": gold},
+        objects={},
+        images=[image],
+    )
+
+
+def test_boxes_are_read_from_completions_gold_and_image_files(tmp_path):
+    image = tmp_path / "a.png"
+    Image.new("RGB", SIZES[0]).save(image)
+    samples = [
+        sample(f'[{{"bbox_2d": {list(theirs)}, "label": "cat"}}]', str(list(ours)), {"path": str(image)})
+        for theirs, ours in zip(THOUSANDTHS, PIXELS, strict=True)
+    ]
+    assert "numbers from 0 to 1000 while the gold is in pixels" in hint_of(samples)
+    assert hint_of([sample("a cat", "7", {"path": "missing.png"})]) == ""
+    assert hint_of([]) == ""

@@ -14,7 +14,7 @@ def test_a_healthy_run_gets_no_verdict(watched_run):
 def test_b3_a_constant_reward_is_named_with_its_value_and_a_row(watched_run):
     run = watched_run("Constant", weight_decay=0)
     text = run.verdict("parameters-still")
-    assert text.startswith("parameters did not move for 3 steps: every reward in every group is equal; ")
+    assert text.startswith("parameters did not move for 4 steps: every reward in every group is equal; ")
     assert "reward Constant returned 0 for 100 %" in text
     assert "row " in text
     assert "gold '" in text
