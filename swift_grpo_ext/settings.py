@@ -64,6 +64,21 @@ class Settings(BaseSettings):
         description="Steps in a row that a fault must last before it is told; twice as many before a dead "
         "run is stopped.",
     )
+    on_stall: Literal["warn", "abort"] = Field(
+        default="warn",
+        description="What to do when a phase lasts too long: write every thread's stack of every rank and "
+        "tell, or also end all ranks with exit status 75.",
+    )
+    stall_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="How long a phase may last, in seconds; unset: learned, five times the longest so far "
+        "and at least two minutes, half an hour for the first of its kind.",
+    )
+    trace_numerics: bool = Field(
+        default=True,
+        description="Name the first NaN or infinity in log-probs, loss or gradients, and keep its batch.",
+    )
     kl_every: int = Field(
         default=25,
         ge=0,

@@ -10,10 +10,19 @@ from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.startup import Startup
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
+from swift_grpo_ext.trainer.tracing import Tracing
 from swift_grpo_ext.trainer.watching import Watching
 
 
 class GRPOTrainer(
-    EndTogether, Startup, Watching, AgreedRollouts, GroupBaselines, HonestLog, LoggedImages, HostGRPOTrainer
+    EndTogether,
+    Startup,
+    Tracing,
+    Watching,
+    AgreedRollouts,
+    GroupBaselines,
+    HonestLog,
+    LoggedImages,
+    HostGRPOTrainer,
 ):
     """The host's GRPO trainer with our mixins, each about one thing."""

@@ -83,10 +83,17 @@ class Watching:
         return self.watch.phases.within(phase) if self.watch else nullcontext()
 
     def train(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Train, and close the monitors' books at the end."""
-        result = super().train(*args, **kwargs)  # type: ignore[misc]
-        if self.watch:
-            self.watch.end()
+        """Train; write down how it ended, and close the monitors' books."""
+        if not self.watch:
+            return super().train(*args, **kwargs)  # type: ignore[misc]
+        try:
+            result = super().train(*args, **kwargs)  # type: ignore[misc]
+        except BaseException as error:
+            self.watch.failed(error)
+            raise
+        finally:
+            self.watch.close()
+        self.watch.end()
         return result
 
     def training_step(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -180,3 +187,4 @@ class Watching:
         skipped = dropped or bool(self.accelerator.optimizer_step_was_skipped)
         if self.watch.end_step(self.state.global_step, norm, skipped):
             self.control.should_training_stop = True
+            self.control.should_save = True

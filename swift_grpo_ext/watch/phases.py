@@ -51,6 +51,7 @@ class Phases:
         self._names = ["start"]
         self._seconds: dict[str, float] = {}
         self.longest: dict[str, float] = {}
+        self.failed_in = ""  # the innermost phase that an error came out of
         self.now = Now("start", clock())
 
     @contextmanager
@@ -60,6 +61,9 @@ class Phases:
         self._turn()
         try:
             yield
+        except BaseException:
+            self.failed_in = self.failed_in or phase
+            raise
         finally:
             self._names.pop()
             self._turn()

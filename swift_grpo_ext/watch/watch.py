@@ -14,6 +14,7 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import DeadRunError
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.facts import RolloutFacts, StepFacts
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
@@ -21,6 +22,7 @@ from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, loca
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.rules import Finding
 from swift_grpo_ext.watch.run_facts import run_facts
+from swift_grpo_ext.watch.stall import Watchdog, end_process
 
 logger = get_logger()
 
@@ -93,6 +95,15 @@ class Watch:
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self._infinite_before: Counter[str] = Counter()
+        self._end_request = EndRequest()
+        self._watchdog = Watchdog(
+            self.phases,
+            self.journal,
+            args.world_size,
+            fixed_limit=settings.stall_seconds,
+            step=lambda: int(trainer.state.global_step),
+            abort=end_process if settings.on_stall == "abort" else None,
+        )
 
     def begin(self, max_steps: int) -> None:
         """The model and the optimizer are ready; the first step comes next."""
@@ -101,6 +112,8 @@ class Watch:
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         self._began = True
+        self._watchdog.start()
+        self._end_request.listen()
 
     def begin_step(self) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
@@ -125,12 +138,15 @@ class Watch:
             masters_moved=masters.moved,
             dead=float(self._first and self._stops and self.monitor.should_stop),
             infinite=self._new_infinities(),
+            asked_to_end=float(bool(self._end_request.signal)),
         )
         total = tally.over_ranks(self._trainer.args.device)
         facts = self._facts(step, grad_norm, total)
         self._log(facts)
         self.tell(self.monitor.add(facts))
         self._stopped_dead = self._stopped_dead or total.dead > 0
+        if total.asked_to_end and self._first:
+            self.journal.add("stopped", step=step, signal=self._end_request.signal or "on another rank")
         return self._stopped_dead or total.asked_to_end > 0
 
     def tell(self, findings: list[Finding]) -> None:
@@ -150,8 +166,19 @@ class Watch:
                 text=finding.text,
             )
 
+    def failed(self, error: BaseException) -> None:
+        """Training ends with an error: write down where it was."""
+        text = f"{type(error).__name__}: {error}"
+        self.journal.add("failed", phase=self.phases.failed_in or self.phases.now.phase, text=text[:4000])
+
+    def close(self) -> None:
+        """Let go of the thread and the signals, however training ended."""
+        if self._watchdog.is_alive():
+            self._watchdog.stop()
+        self._end_request.leave()
+
     def end(self) -> None:
-        """Training is over.
+        """Training has ended without an error.
 
         Raises:
             DeadRunError: The run was stopped because it could not learn.

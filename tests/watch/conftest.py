@@ -9,7 +9,7 @@ from swift_grpo_ext import settings, testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import read_events
 
-PLUGIN = Path(__file__).with_name("faulty_rewards.py")
+PLUGINS = [Path(__file__).with_name(name) for name in ("faulty_rewards.py", "faulty_callbacks.py")]
 
 
 class Run:
@@ -40,7 +40,7 @@ def watched_run(tiny_qwen, digits, tmp_path, monkeypatch) -> Callable[..., Run]:
             tmp_path,
             **{
                 "reward_funcs": f"test_{reward}",
-                "external_plugins": [plugin_file(), PLUGIN],
+                "external_plugins": [plugin_file(), *PLUGINS],
                 "per_device_train_batch_size": 8,
                 "max_steps": 4,
                 "warmup_ratio": 0,

@@ -1,6 +1,9 @@
 """A plugin with rewards that have the faults of the field, and one that has none."""
 
 import math
+import os
+import signal
+import time
 
 from swift.rewards import ORM, orms
 
@@ -44,5 +47,53 @@ class Raises(ORM):
         raise KeyError("boxes")
 
 
-for kind in (Good, Constant, Missing, OneMissing, OneInfinite, OfTheBatch, Raises):
+class Sleeps(ORM):
+    """Blocks for three seconds in its second call."""
+
+    calls = 0
+
+    def __call__(self, completions, **kwargs):
+        self.calls += 1
+        if self.calls == 2:
+            time.sleep(3)
+        return [good(text) for text in completions]
+
+
+class SleepsOnRank1(ORM):
+    def __call__(self, completions, **kwargs):
+        if os.environ.get("RANK") == "1":
+            time.sleep(600)
+        return [good(text) for text in completions]
+
+
+class Signals(ORM):
+    """Asks its own process to end during the second step."""
+
+    number = signal.SIGTERM
+    calls = 0
+
+    def __call__(self, completions, **kwargs):
+        self.calls += 1
+        if self.calls == 2:
+            signal.raise_signal(self.number)
+        return [good(text) for text in completions]
+
+
+class SignalsInterrupt(Signals):
+    number = signal.SIGINT
+
+
+for kind in (
+    Sleeps,
+    SleepsOnRank1,
+    Signals,
+    SignalsInterrupt,
+    Good,
+    Constant,
+    Missing,
+    OneMissing,
+    OneInfinite,
+    OfTheBatch,
+    Raises,
+):
     orms[f"test_{kind.__name__}"] = kind

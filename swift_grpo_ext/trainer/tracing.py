@@ -1,0 +1,125 @@
+"""The trainer's side of the numerics tracer: looks at log-probs, loss and gradients as they pass by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from swift.utils import get_logger
+from torch import Tensor
+
+from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
+from swift_grpo_ext.watch.rollout import row_name
+
+logger = get_logger()
+
+
+class Tracing:
+    """Mixin that names the first value of a run that is not finite. Goes before `Watching` in the bases."""
+
+    _traces = False
+    _chunks: list[list[Any]] = []  # noqa: RUF012  samples of each micro-batch of the last rollout
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._traces = bool(self.watch) and current_settings().trace_numerics
+
+    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Train, with gradients looked at before they are clipped."""
+        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        if not self._traces or sharded:
+            return super().train(*args, **kwargs)  # type: ignore[misc]
+        accelerator = self.accelerator
+
+        def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            parameters = list(parameters)
+            self._look_at_gradients(parameters)
+            # The class's own, which the host replaces while it trains.
+            return type(accelerator).clip_grad_norm_(accelerator, parameters, *args, **kwargs)
+
+        accelerator.clip_grad_norm_ = clip_grad_norm_
+        try:
+            return super().train(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            del accelerator.clip_grad_norm_
+
+    def _prepare_batch_inputs(self: Any, samples: list[Any]) -> list[dict[str, Any]]:
+        self._chunks = []
+        result: list[dict[str, Any]] = super()._prepare_batch_inputs(samples)  # type: ignore[misc]
+        if self._traces and self.template.sequence_parallel_size == 1:
+            self._chunks = self.split_by_mini_batches(samples)
+        return result
+
+    def _get_per_token_logps_and_entropies(
+        self: Any, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        parent = super()._get_per_token_logps_and_entropies  # type: ignore[misc]
+        result = parent(model, model_inputs, grpo_batch, *args, **kwargs)
+        if self._traces and self.model.training:
+            rows = bad_rows(result[0], grpo_batch.completion_mask)
+            if rows:
+                module = ""
+                if not self.is_deepspeed_enabled and not self.is_fsdp_enabled:  # else all ranks would have to
+                    inner = self.accelerator.unwrap_model(model)
+                    module = first_bad_module(inner, lambda: parent(inner, model_inputs, grpo_batch))
+                self._tell_fault(Fault("log-probs", rows, module), model_inputs, grpo_batch)
+        return result
+
+    def compute_loss(self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The loss, looked at."""
+        loss = super().compute_loss(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        if self._traces and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
+            batch = inputs[0] if isinstance(inputs, list) else inputs
+            self._tell_fault(Fault("loss"), batch["model_inputs"], batch["grpo_batch"])
+        return loss
+
+    def _look_at_gradients(self: Any, parameters: list[Tensor]) -> None:
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not self._traces or not gradients:
+            return
+        if bool(torch.stack(torch._foreach_norm(gradients)).isfinite().all()):
+            return
+        named = [(name, parameter.grad) for name, parameter in self.model.named_parameters()]
+        last = self._buffered_inputs[self._micro_batch()] if self._buffered_inputs else {}
+        fault = Fault("gradient", module=bad_gradient(named))
+        self._tell_fault(fault, last.get("model_inputs"), last.get("grpo_batch"))
+
+    def _micro_batch(self: Any) -> int:
+        return int((self._step - 1) % len(self._buffered_inputs))
+
+    def _tell_fault(self: Any, fault: Fault, model_inputs: Any, grpo_batch: Any) -> None:
+        """Say where the first value was not finite, and keep its batch; later ones follow from it."""
+        self._traces = False
+        step = self.state.global_step + 1
+        rank = self.args.process_index
+        names = self._names_of(fault.rows)
+        dump = self.watch.journal.folder / f"numerics_step_{step}_rank_{rank}.safetensors"
+        _dump(dump, model_inputs, grpo_batch)
+        rows = f", rows {', '.join(names)}" if names else ""
+        module = f", first in {fault.module}" if fault.module else ""
+        text = f"{fault.tensor} not finite at step {step} on rank {rank}{module}{rows}; batch kept in {dump}"
+        logger.warning(f"swift-grpo-ext [numerics] {text}")
+        self.watch.journal.add("numerics", step=step, text=text, dump=str(dump), names=names, **asdict(fault))
+
+    def _names_of(self: Any, rows: tuple[int, ...]) -> list[str]:
+        """What to call rows of the micro-batch at hand; their numbers in it where its samples are unknown."""
+        if not torch.is_grad_enabled() or not self._chunks:
+            return [str(row) for row in rows]
+        chunk = self._chunks[self._step % len(self._chunks)]
+        return [row_name(chunk[row], self.train_dataset) for row in rows if row < len(chunk)]
+
+
+def _dump(path: Path, model_inputs: Any, grpo_batch: Any) -> None:
+    """Write the tensors of a micro-batch, as safetensors: what the model gets, and ``batch.*``."""
+    tensors = {name: value for name, value in (model_inputs or {}).items() if isinstance(value, Tensor)}
+    if grpo_batch is not None:
+        for field in fields(grpo_batch):
+            value = getattr(grpo_batch, field.name)
+            if isinstance(value, Tensor):
+                tensors[f"batch.{field.name}"] = value
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}, str(path))

@@ -1,0 +1,105 @@
+"""The first value that is not finite: in which tensor, of which rows, on which rank, out of which module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where values stopped being finite.
+
+    Attributes:
+        tensor: ``log-probs``, ``loss`` or ``gradient``.
+        rows: Rows of the micro-batch that have such values; empty if it is not a tensor of rows.
+        module: First module whose output was not finite, or the parameter nearest to the loss whose gradient
+            was not; empty if it was not looked for.
+    """
+
+    tensor: str
+    rows: tuple[int, ...] = ()
+    module: str = ""
+
+
+def bad_rows(values: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:
+    """Rows with a NaN or an infinity where the mask is on.
+
+    Args:
+        values: ``(batch, ...)``.
+        mask: ``(batch, ...)``, 0 where values do not matter.
+    """
+    bad = ~torch.isfinite(values.detach())
+    if mask is not None:
+        bad = bad & mask.bool()
+    if not bool(bad.any()):
+        return ()
+    return (
+        tuple(bad.flatten(1).any(1).nonzero().flatten().tolist())
+        if bad.dim() > 1
+        else tuple(bad.nonzero().flatten().tolist())
+    )
+
+
+def bad_gradient(named_parameters: Sequence[tuple[str, Tensor | None]]) -> str:
+    """The last parameter in forward order whose gradient is not finite: backward met it first.
+
+    Args:
+        named_parameters: Names and gradients in forward order.
+    """
+    bad = [name for name, gradient in named_parameters if gradient is not None and _is_bad(gradient)]
+    return f"{bad[-1]} (and {len(bad) - 1} more)" if len(bad) > 1 else "".join(bad)
+
+
+def first_bad_module(model: nn.Module, forward: Callable[[], Any]) -> str:
+    """Run a forward again and name the first module that gives a value that is not finite.
+
+    Args:
+        model: Its modules are looked at, innermost first as their forwards end.
+        forward: Does the forward once more.
+
+    Returns:
+        The module's name, or nothing if the second forward is finite.
+    """
+    found: list[str] = []
+    with _looking(model, found), torch.no_grad():
+        forward()
+    return found[0] if found else ""
+
+
+@contextmanager
+def _looking(model: nn.Module, found: list[str]) -> Iterator[None]:
+    def look_at(name: str) -> Callable[..., None]:
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            if not found and any(_is_bad(tensor) for tensor in _tensors(output)):
+                found.append(name or type(module).__name__)
+
+        return look
+
+    handles = [module.register_forward_hook(look_at(name)) for name, module in model.named_modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        if output.is_floating_point():
+            yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _is_bad(tensor: Tensor) -> bool:
+    return not bool(torch.isfinite(tensor).all())

@@ -1,0 +1,183 @@
+"""A thread per rank that notices when a phase lasts too long, and says which rank is where since when.
+
+The ranks find each other through files in ``watch/``, because the usual way, a collective, is what hangs.
+The rank that notices first opens an incident; every rank then writes the stacks of its threads.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.watch.heartbeat import Beat, holders, in_words, read_beats, wall_clock_of, write_beat
+from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.phases import Now, Phases
+from swift_grpo_ext.watch.stacks import where_main_thread_stands
+
+EXIT_CODE = 75
+"""The status of a run that was ended for a stall: EX_TEMPFAIL, worth another try."""
+
+FIRST_LIMIT = 1800.0
+LEAST_LIMIT = 120.0
+TIMES_LONGEST = 5.0
+
+
+def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> float:
+    """Seconds that a phase may last.
+
+    Args:
+        phase: Its name.
+        longest: The longest stretch of each phase so far.
+        fixed: A limit for every phase; learned from `longest` if None.
+    """
+    if fixed is not None:
+        return fixed
+    if phase not in longest:
+        return FIRST_LIMIT
+    return max(LEAST_LIMIT, TIMES_LONGEST * longest[phase])
+
+
+class Watchdog(threading.Thread):
+    """Watches one rank, and joins the incidents that others open.
+
+    Args:
+        phases: Of this rank.
+        journal: Of this rank.
+        ranks: Number of ranks of the run.
+        fixed_limit: Seconds for every phase; learned if None.
+        step: Gives the optimizer steps taken.
+        abort: Called on every rank when an incident is to end the run; None to only warn.
+    """
+
+    def __init__(
+        self,
+        phases: Phases,
+        journal: Journal,
+        ranks: int,
+        *,
+        fixed_limit: float | None = None,
+        step: Callable[[], int] = lambda: 0,
+        abort: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(name="swift-grpo-ext watchdog", daemon=True)
+        self._phases = phases
+        self._journal = journal
+        self._ranks = ranks
+        self._fixed = fixed_limit
+        self._step = step
+        self._abort = abort
+        self._interval = 5.0 if fixed_limit is None else min(5.0, fixed_limit / 4)
+        self._started_at = time.time()
+        self._done = threading.Event()
+        self._told: Now | None = None
+        # Incidents of an earlier run in the same folder are over.
+        self._incident = len(list(journal.folder.glob("stall_*.json")))
+
+    def run(self) -> None:
+        """Beat until `stop`."""
+        while not self._done.wait(self._interval):
+            self.beat()
+
+    def stop(self) -> None:
+        """End the thread; it does not outlive the training."""
+        self._done.set()
+        self.join()
+
+    def beat(self) -> None:
+        """One look: give a sign of life, join incidents of others, open one if this rank is over "
+        "its limit."""
+        now = self._phases.now
+        passed = time.monotonic() - now.since
+        limit = limit_of(now.phase, self._phases.longest, self._fixed)
+        self._give_sign(now, with_place=passed > limit / 2)
+        if self._told is not None and self._told != now:
+            self._journal.add("stall-over", phase=self._told.phase, step=self._step())
+            self._told = None
+        request = self._request(self._incident + 1)
+        if request.is_file():
+            self._join(request)
+        elif passed > limit and self._told != now:
+            self._told = now
+            self._open(request, now, passed, limit)
+
+    def _give_sign(self, now: Now, *, with_place: bool) -> None:
+        where = where_main_thread_stands() if with_place else ""
+        since = wall_clock_of(now.since)
+        write_beat(
+            self._journal.folder,
+            Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where),
+        )
+
+    def _request(self, number: int) -> Path:
+        return self._journal.folder / f"stall_{number}.json"
+
+    def _open(self, request: Path, now: Now, passed: float, limit: float) -> None:
+        """Make the incident known, wait until the other ranks have joined, and tell."""
+        facts = {"rank": self._journal.rank, "phase": now.phase, "seconds": passed, "limit": limit}
+        try:
+            with open(request, "x", encoding="utf-8") as file:
+                json.dump(facts, file)
+        except FileExistsError:  # another rank was faster
+            return
+        self._incident += 1
+        stacks = self._write_stacks(self._incident)
+        if self._ranks > 1:
+            self._done.wait(3 * self._interval)
+        beats = read_beats(self._journal.folder, self._ranks, self._started_at)
+        text = describe_stall(now.phase, passed, limit, beats, self._ranks)
+        self._journal.add("stall", step=self._step(), text=text, stacks=str(stacks), **facts)
+        print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
+        if self._abort is not None:
+            self._abort()
+
+    def _join(self, request: Path) -> None:
+        """Another rank has opened an incident: write this one's stacks too."""
+        self._incident += 1
+        self._write_stacks(self._incident)
+        self._give_sign(self._phases.now, with_place=True)
+        if self._abort is not None:
+            self._done.wait(3 * self._interval)  # the rank that opened it reads our sign of life first
+            self._abort()
+
+    def _write_stacks(self, number: int) -> Path:
+        path = self._journal.folder / f"stall_{number}_rank_{self._journal.rank}.txt"
+        with open(path, "w", encoding="utf-8") as file:
+            faulthandler.dump_traceback(file=file, all_threads=True)
+        return path
+
+
+def describe_stall(
+    phase: str, passed: float, limit: float, beats: dict[int, Beat], ranks: int, now: float | None = None
+) -> str:
+    """What the ranks do, and which of them holds up the others.
+
+    Args:
+        phase: Of the rank that noticed.
+        passed: Seconds that it has been in it.
+        limit: Seconds that were allowed.
+        beats: Last signs of life by rank.
+        ranks: Number of ranks of the run.
+        now: Wall clock; that of now if None.
+    """
+    now = time.time() if now is None else now
+    states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
+    missing = sorted(set(range(ranks)) - set(beats))
+    text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"
+    if missing:
+        text += f"; no sign of life from rank {', '.join(map(str, missing))}"
+    if blamed := holders(beats):
+        text += f"; the others wait for rank {', '.join(map(str, blamed))}"
+    return text
+
+
+def end_process(*_: Any) -> None:
+    """End this process at once, whatever its threads do, with `EXIT_CODE`."""
+    sys.stderr.flush()
+    os._exit(EXIT_CODE)
