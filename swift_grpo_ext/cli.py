@@ -88,6 +88,19 @@ def plan(
         raise typer.Exit(2)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def check(
+    context: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each dataset to look at.")] = 32,
+    gpu_memory: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
+) -> None:
+    """Check the arguments of swift rlhf, or a launch script: exit code 0, 1 (warnings), 2 (will fail)."""
+    from swift_grpo_ext.doctor.check import command
+
+    raise typer.Exit(command.check(context.args, as_json=json, row_limit=rows, gpu_memory=gpu_memory))
+
+
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:

@@ -1,0 +1,1 @@
+"""Preflight: looks at a launch command before any model is loaded."""

@@ -1,0 +1,164 @@
+"""Batch arithmetic, and arguments that the host refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+
+
+@table.rule(
+    "args-refused",
+    Severity.ERROR,
+    symptoms=("ValueError: remaining_argv: [...]", "error: argument --...: invalid choice"),
+    cause="The host's parser does not know the argument or its value; names changed between releases.",
+)
+def _refused(run: Run) -> Iterator[Problem]:
+    for refusal in run.arguments.refusals:
+        yield Problem(f"the host refuses it: {refusal.message}", refusal.where, refusal.mend)
+
+
+@table.rule(
+    "num-generations-one",
+    Severity.ERROR,
+    symptoms=("num_generations must be greater than 1 for GRPO", "loss is NaN from the first step (VLM-R1)"),
+    cause="The standard deviation of one reward is 0/0, so a group of one has no advantage.",
+    reports="A4",
+)
+def _one_generation(run: Run) -> Iterator[Problem]:
+    if run.arguments.num_generations == 1:
+        yield Problem("a group of one completion has no advantage", "--num_generations 1", "use 4 to 16")
+
+
+@table.rule(
+    "generation-batch",
+    Severity.ERROR,
+    symptoms=(
+        "generation_batch_size (...) must be evenly divisible by num_generations (...)",
+        "generation_batch_size (...) must be divisible by the global batch size (...)",
+    ),
+    cause="A generation batch (ranks x per_device_train_batch_size x steps_per_generation) holds whole "
+    "groups.",
+)
+def _generation_batch(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    step = args.per_device_train_batch_size * run.ranks
+    asked, steps = args.generation_batch_size, args.steps_per_generation
+    if asked and asked % step:
+        yield Problem(
+            f"{asked} is not divisible by {run.ranks} ranks x {args.per_device_train_batch_size} = {step}",
+            "--generation_batch_size",
+            f"a multiple of {step}",
+        )
+    elif asked and steps and asked != step * steps:
+        yield Problem(
+            f"generation_batch_size {asked} and steps_per_generation {steps} disagree: {step} x {steps} = "
+            f"{step * steps}",
+            "--generation_batch_size",
+            "give one of the two",
+        )
+    else:
+        yield from _whole_groups(step * run.steps_per_generation, run)
+
+
+def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
+    group = run.arguments.num_generations
+    if group > 1 and batch % group:
+        valid = [number for number in range(2, batch + 1) if batch % number == 0]
+        yield Problem(
+            f"{run.ranks} ranks x {run.arguments.per_device_train_batch_size} x {run.steps_per_generation} = "
+            f"{batch} completions hold no whole groups of {group}",
+            "--num_generations",
+            f"valid values: {valid}" if valid else "more ranks, a larger batch or more accumulation",
+        )
+
+
+@table.rule(
+    "eval-batch",
+    Severity.ERROR,
+    symptoms="The global eval batch size (...) must be evenly divisible by num_generations_eval (...)",
+    cause="Evaluation samples groups as well, so its batch holds whole groups too.",
+)
+def _eval_batch(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not (args.val_dataset or args.split_dataset_ratio) or (args.eval_strategy or "") == "no":
+        return
+    group = args.num_generations_eval or args.num_generations
+    batch = args.per_device_eval_batch_size * run.ranks
+    if group > 1 and batch % group:
+        yield Problem(
+            f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}",
+            "--per_device_eval_batch_size",
+            f"num_generations_eval from {[n for n in range(1, batch + 1) if batch % n == 0]}",
+        )
+
+
+@table.rule(
+    "truncation-strategy",
+    Severity.ERROR,
+    symptoms="GRPO requires `truncation_strategy 'left' or 'delete'`",
+    cause="A prompt cut on the right loses its question.",
+)
+def _truncation(run: Run) -> Iterator[Problem]:
+    if run.arguments.truncation_strategy not in ("left", "delete"):
+        yield Problem(
+            f"GRPO does not take {run.arguments.truncation_strategy!r}", "--truncation_strategy", "use delete"
+        )
+
+
+@table.rule(
+    "ref-model-lora",
+    Severity.ERROR,
+    symptoms="CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
+    cause="With LoRA the reference is the model with its adapter turned off.",
+)
+def _ref_model(run: Run) -> Iterator[Problem]:
+    if run.arguments.ref_model and not run.full and run.arguments.beta:
+        yield Problem("LoRA needs no reference model", "--ref_model", "leave it out")
+
+
+@table.rule(
+    "reward-weights",
+    Severity.ERROR,
+    symptoms="Number of reward weights (...) must match number of reward functions (...)",
+    cause="Found by the host after the model is loaded.",
+)
+def _weights(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    sources = len(args.reward_funcs or []) + len(args.reward_model or [])
+    if args.reward_weights is not None and len(args.reward_weights) != sources and not args.use_gym_env:
+        yield Problem(
+            f"{len(args.reward_weights)} weights for {sources} rewards", "--reward_weights", "one for each"
+        )
+
+
+@table.rule(
+    "soft-overlong",
+    Severity.ERROR,
+    symptoms="The soft_cache_length must be set when using soft overlong rewards.",
+    cause="The penalty is linear over the last soft_cache_length tokens.",
+)
+def _soft_overlong(run: Run) -> Iterator[Problem]:
+    if "soft_overlong" in (run.arguments.reward_funcs or []) and run.arguments.soft_cache_length is None:
+        yield Problem("soft_overlong needs its interval", "--soft_cache_length", "e.g. 256, or ext_length")
+
+
+@table.rule(
+    "accumulation-and-generation",
+    Severity.NOTE,
+    symptoms="steps take twice as long as expected: old log-probs are computed in each",
+    cause="When gradient_accumulation_steps is no multiple of steps_per_generation, a generation batch "
+    "spans an "
+    "optimizer step and the old policy's log-probs are needed.",
+    reports="D1",
+)
+def _accumulation(run: Run) -> Iterator[Problem]:
+    accumulation = run.arguments.gradient_accumulation_steps
+    if accumulation % run.steps_per_generation:
+        yield Problem(
+            f"accumulation {accumulation} is no multiple of steps_per_generation {run.steps_per_generation}",
+            "--gradient_accumulation_steps",
+            "make it one, to stay on-policy",
+        )

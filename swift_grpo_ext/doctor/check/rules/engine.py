@@ -1,0 +1,196 @@
+"""The rollout engine: modes, tensor parallelism, lengths, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.plan import memory
+from swift_grpo_ext.doctor.plan.judge import memory_objections
+from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
+from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.models.facts import Unsupported
+
+
+@table.rule(
+    "vllm-mode",
+    Severity.ERROR,
+    symptoms=(
+        "vllm_mode is required when use_vllm is true",
+        "vllm_mode is not supported when use_vllm is false",
+    ),
+    cause="Since 4.0 the mode is not guessed from other arguments.",
+)
+def _mode(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.use_vllm and args.vllm_mode is None:
+        yield Problem("--use_vllm true needs a mode", "--use_vllm", "--vllm_mode colocate or server")
+    if args.vllm_mode is not None and not args.use_vllm:
+        yield Problem("a mode without --use_vllm true", "--vllm_mode", "--use_vllm true")
+    address = args.vllm_server_host or args.vllm_server_base_url
+    if args.use_vllm and args.vllm_mode == "server" and not address:
+        yield Problem("the server has no address", "--vllm_mode server", "--vllm_server_host 127.0.0.1")
+
+
+@table.rule(
+    "async-needs-server",
+    Severity.ERROR,
+    symptoms="AssertionError: async generate require vllm_mode == server",
+    cause="A colocated engine shares its GPUs with the training step, so nothing can run beside it.",
+)
+def _async(run: Run) -> Iterator[Problem]:
+    if run.arguments.async_generate and run.arguments.vllm_mode != "server":
+        yield Problem("async_generate needs a rollout server", "--async_generate", "--vllm_mode server")
+
+
+@table.rule(
+    "vllm-tensor-parallel",
+    Severity.ERROR,
+    symptoms="vllm_tensor_parallel_size (...) must divide world size (...) evenly.",
+    cause="Each colocated engine spans whole groups of training ranks, on one node.",
+    reports="A9",
+)
+def _tensor_parallel(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    size = args.vllm_tensor_parallel_size
+    if not (args.use_vllm and args.vllm_mode == "colocate"):
+        return
+    valid = [number for number in range(1, run.ranks_per_node + 1) if run.ranks_per_node % number == 0]
+    if run.ranks % size or size > run.ranks_per_node:
+        yield Problem(
+            f"{run.ranks} ranks on {run.nodes} nodes cannot be cut into engines of {size}",
+            "--vllm_tensor_parallel_size",
+            f"valid values: {valid}",
+        )
+    elif run.shape and run.shape.heads % size:
+        yield Problem(
+            f"{run.shape.heads} attention heads cannot be split over {size} GPUs",
+            "--vllm_tensor_parallel_size",
+            f"valid values: {[n for n in valid if run.shape.heads % n == 0]}",
+        )
+
+
+@table.rule(
+    "vllm-model-len",
+    Severity.ERROR,
+    symptoms=(
+        "The decoder prompt (length ...) is longer than the maximum model length",
+        "completions are cut short, clipped_ratio is 1",
+    ),
+    cause="vllm_max_model_len holds prompt, image tokens and completion together.",
+    reports=f"{SWIFT}/issues/3592",
+)
+def _model_len(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not args.use_vllm or args.vllm_mode == "server" or args.vllm_max_model_len is None:
+        return
+    image = run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
+    prompt = min(image, args.max_length or image)
+    if args.vllm_max_model_len <= args.max_completion_length + prompt:
+        yield Problem(
+            f"{args.vllm_max_model_len} tokens cannot hold an image of up to {prompt} and a completion of "
+            f"{args.max_completion_length}",
+            "--vllm_max_model_len",
+            f"at least {-(-(args.max_completion_length + prompt + 256) // 256) * 256}, or lower MAX_PIXELS",
+        )
+
+
+@table.rule(
+    "vllm-family",
+    Severity.ERROR,
+    symptoms="ValueError: Ovis2ForConditionalGeneration has no vLLM implementation",
+    cause="vLLM serves other classes of this family.",
+)
+def _family(run: Run) -> Iterator[Problem]:
+    answer = run.facts.capabilities["vllm"] if run.facts else None
+    if run.arguments.use_vllm and isinstance(answer, Unsupported):
+        yield Problem(answer.reason, "--use_vllm true", "--use_vllm false")
+
+
+@table.rule(
+    "pixels-of-the-server",
+    Severity.ERROR,
+    symptoms=(
+        "Image features and image tokens do not match",
+        "log-probs of trainer and server differ on every image",
+    ),
+    cause="Trainer and `swift rollout` each resize images by their own MAX_PIXELS.",
+    reports="C6",
+)
+def _server_pixels(run: Run) -> Iterator[Problem]:
+    server = run.launch.first("rollout") if run.launch else None
+    if server is None:
+        return
+    for name in ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM"):
+        ours, theirs = run.environ.get(name), server.environ.get(name)
+        if ours != theirs:
+            yield Problem(
+                f"{name} is {ours or 'unset'} for the trainer and {theirs or 'unset'} for swift rollout",
+                name,
+                "export it once, before both commands",
+            )
+
+
+@table.rule(
+    "memory",
+    Severity.ERROR,
+    symptoms=(
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "Free memory on device ... is less than desired GPU memory utilization",
+        "a 72B run hangs or is killed before the first step",
+    ),
+    cause="Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU.",
+    reports=("A9", f"{SWIFT}/issues/3592", f"{SWIFT}/issues/7822"),
+)
+def _memory(run: Run) -> Iterator[Problem]:
+    if not run.gpu_memory or run.shape is None:
+        return
+    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
+    needed = memory.budget(run.shape, work_of(run), setting_of(run), machine)
+    for objection in memory_objections(needed, machine):
+        yield Problem(objection.what, "memory by arithmetic", objection.mend)
+
+
+def work_of(run: Run) -> Work:
+    """The run's work as the planner sees it."""
+    args = run.arguments
+    return Work(
+        full=run.full,
+        lora_rank=args.lora_rank or 8,
+        lora_dropout=0.0 if run.has_plugin else args.lora_dropout or 0.0,
+        generations=args.num_generations,
+        max_pixels=min(run.max_pixels, 4_000_000),
+        completion_tokens=args.max_completion_length,
+        kl=bool(args.beta),
+        freeze_vit=args.freeze_vit is not False,
+        freeze_aligner=args.freeze_aligner is not False,
+    )
+
+
+def setting_of(run: Run) -> Setting:
+    """The run's setting as the planner sees it."""
+    args = run.arguments
+    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
+
+    def offloaded(block: str) -> bool:
+        return (zero.get(block) or {}).get("device", "none") != "none"
+
+    colocated = args.use_vllm and args.vllm_mode == "colocate"
+    return Setting(
+        stage=zero.get("stage", 0),
+        offload_optimizer_states=offloaded("offload_optimizer"),
+        offload_params=offloaded("offload_param"),
+        hpz=zero.get("zero_hpz_partition_size", 1) not in (0, 1),
+        rollout="colocate" if colocated else "server" if args.use_vllm else "transformers",
+        tensor_parallel=args.vllm_tensor_parallel_size,
+        utilization=args.vllm_gpu_memory_utilization,
+        max_model_len=args.vllm_max_model_len or 0,
+        sleep_level=args.sleep_level,
+        offload_model=args.offload_model,
+        offload_optimizer=args.offload_optimizer,
+        move_model_batches=args.move_model_batches or 0,
+        micro_batch=args.per_device_train_batch_size,
+        accumulation=run.steps_per_generation,
+        attention=args.attn_impl or "sdpa",
+    )

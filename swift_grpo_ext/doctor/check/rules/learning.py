@@ -1,0 +1,151 @@
+"""What runs and learns nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+
+
+@table.rule(
+    "identical-completions",
+    Severity.ERROR,
+    symptoms=("reward_std is 0 in every step", "loss, grad_norm and kl are all 0"),
+    cause="Greedy decoding gives every member of a group the same completion, so every advantage is 0.",
+    reports=("A8", "B3"),
+)
+def _identical(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.temperature == 0 or args.top_k == 1:
+        where = "--temperature 0" if args.temperature == 0 else "--top_k 1"
+        yield Problem("all completions of a group will be the same", where, "--temperature 1 --top_k -1")
+
+
+@table.rule(
+    "hardly-random",
+    Severity.WARNING,
+    symptoms="frac_reward_zero_std is near 1",
+    cause="At low temperature most groups are all right or all wrong, and give no gradient.",
+    reports="B3",
+)
+def _hardly_random(run: Run) -> Iterator[Problem]:
+    if 0 < run.arguments.temperature < 0.4:
+        yield Problem(
+            f"temperature {run.arguments.temperature} leaves little to compare", "--temperature", "0.7 to 1.2"
+        )
+
+
+@table.rule(
+    "bf16-without-masters",
+    Severity.ERROR,
+    symptoms="reward does not move although loss and grad_norm look fine",
+    cause="A bf16 weight moves only by 1/256 of itself; without DeepSpeed there is no fp32 copy that sums "
+    "smaller steps. At lr 1e-6 1.9 % of the parameters moved per step, in fp32 99.9 %.",
+    reports=("A8", "B2"),
+)
+def _bf16(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    bare = not args.deepspeed and not args.fsdp
+    low = str(args.torch_dtype or "bfloat16") == "bfloat16" and not args.use_cpu
+    if run.full and bare and low and args.learning_rate < 1e-5:
+        yield Problem(
+            f"full training of bf16 weights at lr {args.learning_rate:g} rounds most updates away",
+            "--torch_dtype",
+            "--deepspeed ext_zero2 (fp32 masters), or --torch_dtype float32 --bf16 true",
+        )
+
+
+@table.rule(
+    "learning-rate",
+    Severity.WARNING,
+    symptoms=("reward collapses after some steps", "reward does not move"),
+    cause="GRPO's usual rates are 1e-7 to 1e-5 for full training and 1e-6 to 1e-4 for LoRA.",
+)
+def _rate(run: Run) -> Iterator[Problem]:
+    rate = run.arguments.learning_rate
+    low, high = (1e-8, 5e-5) if run.full else (1e-7, 1e-3)
+    if not low <= rate <= high:
+        kind = "full training" if run.full else "LoRA"
+        yield Problem(f"{rate:g} is unusual for {kind}", "--learning_rate", f"between {low:g} and {high:g}")
+
+
+@table.rule(
+    "warmup-eats-the-run",
+    Severity.ERROR,
+    symptoms=("a one-step run changes no parameter", "learning_rate is 0 in the log"),
+    cause="With any warmup the first optimizer step runs at lr 0; the logged rate is the next step's.",
+    reports=("A8", "B5"),
+)
+def _warmup(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    steps, warmup = args.max_steps or -1, args.warmup_steps or 0
+    if steps <= 0:
+        return
+    spent = warmup if warmup >= 1 else -(-steps * max(warmup, args.warmup_ratio or 0) // 1)
+    if spent and spent >= steps / 2:
+        yield Problem(
+            f"{spent:g} of {steps} steps are warmup, the first at lr 0", "--warmup_ratio", "--warmup_ratio 0"
+        )
+
+
+@table.rule(
+    "lora-dropout",
+    Severity.NOTE,
+    symptoms="clip_ratio is above 0 on-policy; the importance ratio is not 1",
+    cause="LoRA's dropout (0.05 by default) gives old and new log-probs different masks.",
+    reports="B13",
+)
+def _dropout(run: Run) -> Iterator[Problem]:
+    if not run.full and (run.arguments.lora_dropout or 0) > 0 and not run.has_plugin:
+        yield Problem(
+            f"dropout {run.arguments.lora_dropout} stays on in GRPO", "--lora_dropout", "--lora_dropout 0"
+        )
+
+
+@table.rule(
+    "no-reward",
+    Severity.ERROR,
+    symptoms=("reward is 0 in every step", "IndexError in _compute_rewards_per_func"),
+    cause="Nothing scores the completions.",
+    reports="B3",
+)
+def _no_reward(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    others = (
+        args.reward_model,
+        args.use_gym_env,
+        args.gym_env,
+        args.teacher_model,
+        args.teacher_model_server,
+    )
+    if args.rlhf_type == "grpo" and not args.reward_funcs and not any(others):
+        yield Problem(
+            "no reward function is given", "--reward_funcs", "e.g. --reward_funcs ext_choice ext_format"
+        )
+
+
+@table.rule(
+    "unknown-reward",
+    Severity.ERROR,
+    symptoms="ValueError: reward_function ... is not implemented in swift.rewards",
+    cause="Found by the host only after the model is loaded. Names starting with ext_ need our plugin.",
+)
+def _unknown_reward(run: Run) -> Iterator[Problem]:
+    import difflib
+
+    from swift.rewards import orms
+
+    from swift_grpo_ext.rewards import catalogue
+
+    known = {*orms, *catalogue.NAMES}
+    for name in run.arguments.reward_funcs or []:
+        if name in catalogue.NAMES and not run.has_plugin:
+            yield Problem(
+                f"{name} needs our plugin", "--reward_funcs", '--external_plugins "$(swift-grpo-ext path)"'
+            )
+        elif name not in known and (name.startswith("ext_") or not run.arguments.external_plugins):
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            mend = f"did you mean {nearest[0]}?" if nearest else "register it in --external_plugins"
+            yield Problem(f"no reward is called {name}", "--reward_funcs", mend)

@@ -1,0 +1,98 @@
+"""The model and its images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.plan.catalogue import find_config
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Problem, Severity
+
+# Templates without a forward of the vision tower for rows that have no image.
+NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")
+
+
+@table.rule(
+    "native-ovis2",
+    Severity.ERROR,
+    symptoms=(
+        "no suitable model_type",
+        "Unrecognized configuration class Ovis2Config for AutoModelForCausalLM",
+    ),
+    cause="Stock ms-swift knows the remote-code Ovis2 only; transformers' own class is registered by our "
+    "plugin.",
+    reports="C1",
+)
+def _native_ovis2(run: Run) -> Iterator[Problem]:
+    try:
+        config = find_config(str(run.arguments.model or "")) or {}
+    except SwiftGrpoExtError as error:
+        yield Problem(error.what, f"--model {run.arguments.model}", "download the model again")
+        return
+    local = "Ovis2ForConditionalGeneration" in (config.get("architectures") or [])
+    native = local and str(run.arguments.model).rstrip("/").lower().endswith(("-hf", "_hf"))
+    if native and not run.has_plugin:
+        yield Problem(
+            "stock ms-swift has no template for transformers' Ovis2",
+            f"--model {run.arguments.model}",
+            '--external_plugins "$(swift-grpo-ext path)"',
+        )
+
+
+@table.rule(
+    "images-fill-the-prompt",
+    Severity.ERROR,
+    symptoms=(
+        "rows are dropped or prompts contain image tokens and no text",
+        "Image features and image tokens do not match",
+    ),
+    cause="Truncation keeps every image token, so a large image leaves no room for the question.",
+    reports="C4",
+)
+def _image_tokens(run: Run) -> Iterator[Problem]:
+    limit = run.arguments.max_length
+    if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
+        return
+    tokens = run.shape.vision.tokens(run.max_pixels)
+    given = "MAX_PIXELS" in run.environ or run.arguments.max_pixels
+    if tokens >= limit and given:
+        side = run.shape.vision.patch * run.shape.vision.merge
+        yield Problem(
+            f"an image of {run.max_pixels} pixels is {tokens} tokens, max_length is {limit}",
+            "MAX_PIXELS",
+            f"at most {(limit - 256) * side**2 if limit > 512 else limit // 2 * side**2}, or raise "
+            "--max_length",
+        )
+
+
+@table.rule(
+    "mixed-rows-zero3",
+    Severity.WARNING,
+    symptoms="ZeRO-3 hangs in the first step on data with and without images",
+    cause="A rank without an image never calls the vision tower, and the others wait in its gather.",
+    reports=("C9", f"{SWIFT}/issues/6300"),
+)
+def _mixed_rows(run: Run) -> Iterator[Problem]:
+    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
+    name = str(run.arguments.template or run.arguments.model_type or "")
+    if zero.get("stage") == 3 and name.startswith(NO_DUMMY_IMAGE):
+        yield Problem(
+            f"{name} hangs on rows without images under ZeRO-3",
+            "--deepspeed",
+            "give every row an image, or use ext_zero2",
+        )
+
+
+@table.rule(
+    "hub-check",
+    Severity.NOTE,
+    symptoms="every start waits 22 s and logs retries of a model hub",
+    cause="The host asks whether a local folder is the hub's latest.",
+    reports="D7",
+)
+def _hub_check(run: Run) -> Iterator[Problem]:
+    local = str(run.arguments.model or "").startswith(("/", "./", "~"))
+    if local and run.arguments.check_model:
+        yield Problem("a local folder is compared with the hub", "--model", "--check_model false")

@@ -1,0 +1,217 @@
+"""Releases that do not fit together, and DeepSpeed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.specifiers import SpecifierSet
+
+from swift_grpo_ext.deepspeed.lint import Setup, lint
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import HOST_PRESETS, Run
+from swift_grpo_ext.findings import Finding, Problem, Severity
+
+
+def _in(run: Run, name: str, releases: str) -> bool:
+    found = run.versions.get(name)
+    return found is not None and SpecifierSet(releases).contains(found, prereleases=True)
+
+
+@table.rule(
+    "trl-too-old",
+    Severity.ERROR,
+    symptoms=("ImportError: trl>=0.26 is required", "Your current version of `trl` is outdated."),
+    cause="The host's GRPO configuration is made of trl's.",
+)
+def _trl(run: Run) -> Iterator[Problem]:
+    if _in(run, "trl", "<0.26"):
+        yield Problem(f"trl {run.versions['trl']} is older than 0.26", "trl", 'pip install "trl>=0.26,<1.0"')
+
+
+@table.rule(
+    "msgspec-missing",
+    Severity.ERROR,
+    symptoms="ModuleNotFoundError: No module named 'msgspec'",
+    cause="ms-swift's GRPO code imports it and does not declare it.",
+    reports="B12",
+)
+def _msgspec(run: Run) -> Iterator[Problem]:
+    if "msgspec" in run.versions and run.versions["msgspec"] is None:
+        yield Problem("msgspec is not installed", "msgspec", "pip install msgspec")
+
+
+@table.rule(
+    "torchvision-of-another-torch",
+    Severity.ERROR,
+    symptoms=(
+        "RuntimeError: operator torchvision::nms does not exist",
+        "Could not import module 'BloomPreTrainedModel'",
+    ),
+    cause="A torchvision is built for one torch; the error then names neither.",
+)
+def _torchvision(run: Run) -> Iterator[Problem]:
+    torch, vision = run.versions.get("torch"), run.versions.get("torchvision")
+    if not torch or not vision:
+        return
+    wanted = int(vision.split(".")[1]) - 15
+    major, minor = torch.split(".")[:2]
+    if major == "2" and vision.startswith("0.") and int(minor) != wanted:
+        yield Problem(
+            f"torchvision {vision} is built for torch 2.{wanted}, torch is {torch}",
+            "torchvision",
+            f'pip install "torchvision==0.{int(minor) + 15}.*"',
+        )
+
+
+@table.rule(
+    "zero3-loses-its-trace",
+    Severity.ERROR,
+    symptoms="IndexError: pop from an empty deque",
+    cause="DeepSpeed before 0.19.2 keys its parameter trace by ids that the rollout renumbers; transformers "
+    "5.0.0 to 5.5.3 has a cause of its own.",
+    reports=("A3", "https://github.com/deepspeedai/DeepSpeed/pull/8043"),
+)
+def _trace(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
+    if zero.get("stage") != 3 or args.use_vllm or not args.ds3_gather_for_generation:
+        return
+    if _in(run, "deepspeed", "<0.19.2") and not run.has_plugin:
+        yield Problem(
+            "ZeRO-3 with --use_vllm false stops at the second rollout on DeepSpeed "
+            f"{run.versions['deepspeed']}",
+            "--deepspeed",
+            'pip install "deepspeed>=0.19.2", or our plugin, or --ds3_gather_for_generation false',
+        )
+    if _in(run, "transformers", ">=5.0.0,<5.5.4"):
+        yield Problem(
+            f"transformers {run.versions['transformers']} loses ZeRO-3's trace",
+            "transformers",
+            'pip install "transformers>=5.5.4"',
+        )
+
+
+@table.rule(
+    "seed-worker",
+    Severity.ERROR,
+    symptoms="seed_worker() missing 2 required positional arguments: 'num_workers' and 'rank'",
+    cause="transformers 4.52 changed the function; trl up to 0.18 and ms-swift up to 3.4.1 pass it bare. "
+    "Upgrading transformers causes it.",
+    reports="A7",
+)
+def _seed_worker(run: Run) -> Iterator[Problem]:
+    old_caller = _in(run, "trl", "<0.19") or _in(run, "ms-swift", "<=3.4.1")
+    if old_caller and _in(run, "transformers", ">=4.52") and not run.has_plugin:
+        yield Problem(
+            "transformers is newer than its callers",
+            "transformers",
+            'pip install -U "ms-swift>=4.5" "trl>=0.26"',
+        )
+
+
+@table.rule(
+    "h20-cublas",
+    Severity.ERROR,
+    symptoms="Floating point exception (core dumped), integer divide by zero, on an H20",
+    cause="A heuristic of cuBLASLt before 12.3.4.1 divides by zero on this GPU.",
+    reports="A6",
+)
+def _h20(run: Run) -> Iterator[Problem]:
+    if "H20" in run.device.split() and _in(run, "nvidia-cublas-cu12", "<12.3.4.1"):
+        yield Problem(
+            f"cuBLAS {run.versions['nvidia-cublas-cu12']} crashes on H20",
+            "nvidia-cublas-cu12",
+            'pip install "nvidia-cublas-cu12>=12.3.4.1"',
+        )
+
+
+@table.rule(
+    "reentrant-ddp",
+    Severity.ERROR,
+    symptoms="RuntimeError: Expected to mark a variable ready only once.",
+    cause="Reentrant checkpointing under DDP, in any dtype: fp16 instead of bf16 is no cure.",
+    reports="A5",
+)
+def _reentrant(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    asked = "use_reentrant" in str(args.gradient_checkpointing_kwargs) and "true" in (
+        str(args.gradient_checkpointing_kwargs).lower()
+    )
+    if asked and run.ranks > 1 and not args.deepspeed and not run.has_plugin:
+        yield Problem(
+            "reentrant checkpointing under DDP marks parameters twice",
+            "--gradient_checkpointing_kwargs",
+            """'{"use_reentrant": false}'""",
+        )
+
+
+@table.rule(
+    "padding-free-attention",
+    Severity.ERROR,
+    symptoms='The "padding_free" feature requires a flash attention implementation.',
+    cause="Only flash attention takes rows of different length without padding.",
+)
+def _padding_free(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if (args.padding_free or args.packing) and not str(args.attn_impl or "").startswith("flash"):
+        yield Problem("rows without padding need flash attention", "--padding_free", "--attn_impl flash_attn")
+
+
+@table.rule(
+    "deepspeed-unreadable",
+    Severity.ERROR,
+    symptoms=("json.decoder.JSONDecodeError", "unknown DeepSpeed preset"),
+    cause="--deepspeed takes a preset, a file or JSON.",
+)
+def _unreadable(run: Run) -> Iterator[Problem]:
+    if isinstance(run.deepspeed, str):
+        yield Problem(run.deepspeed, f"--deepspeed {run.arguments.deepspeed}", "e.g. --deepspeed ext_zero2")
+    elif str(run.arguments.deepspeed or "").startswith("ext_") and not run.has_plugin:
+        yield Problem(
+            "our presets need our plugin", "--deepspeed", '--external_plugins "$(swift-grpo-ext path)"'
+        )
+
+
+@table.rule(
+    "deepspeed-refuses",
+    Severity.ERROR,
+    symptoms=("Extra inputs are not permitted", "DeepSpeedConfigError", "Input should be ..."),
+    cause="The installed DeepSpeed's own configuration class does not take the file; releases add and remove "
+    "keys.",
+    reports="https://github.com/deepspeedai/DeepSpeed/issues/8489",
+)
+def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
+    name = str(run.arguments.deepspeed or "")
+    own = name in HOST_PRESETS or name.startswith("ext_")
+    if isinstance(run.deepspeed, dict) and not own and run.versions.get("deepspeed"):
+        from swift_grpo_ext.deepspeed.validate import refusal
+
+        message = refusal(run.deepspeed)
+        if message:
+            yield Problem(message, f"--deepspeed {name:.80}", "mend the file, or --deepspeed ext_zero2")
+
+
+def deepspeed_findings(run: Run) -> list[Finding]:
+    """The lint of the run's DeepSpeed configuration."""
+    args = run.arguments
+    if not isinstance(run.deepspeed, dict):
+        return []
+    healed = {"A3", "hpz-second-model"} if run.has_plugin else set()
+    second = (run.full and bool(args.beta)) or bool(args.reward_model) or bool(args.teacher_model)
+    setup = Setup(
+        run.deepspeed,
+        version=run.versions.get("deepspeed"),
+        ranks=run.ranks,
+        ranks_per_node=run.ranks_per_node,
+        micro_batch=args.per_device_train_batch_size,
+        accumulation=args.gradient_accumulation_steps,
+        full_training=run.full,
+        second_model=second,
+        separate_rates=args.vit_lr is not None or args.aligner_lr is not None,
+        bf16=str(args.torch_dtype or "bfloat16") == "bfloat16",
+        offload_model=args.offload_model,
+        offload_optimizer=args.offload_optimizer,
+        fills_hpz=run.has_plugin,
+        healed=frozenset(healed),
+    )
+    return lint(setup)
