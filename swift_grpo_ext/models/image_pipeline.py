@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ Options = Mapping[str, Any]
 Size = tuple[int, int]
 _KEY = "swift_grpo_ext_key"
 _ORIGINAL = "swift_grpo_ext_original"
-_THREADS = 8
 _BAD_SIZE = (ValueError, AssertionError, OSError, ZeroDivisionError, MemoryError)
 
 
@@ -111,20 +109,6 @@ class ImagePipeline:
             DatasetRowError: As `load` and `resize`.
         """
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
-
-    def load_ahead(self, sources: Iterable[Any]) -> None:
-        """Decode images in threads. One that fails is left for `load` to name."""
-
-        def load(source: Any) -> None:
-            try:
-                self.load(source)
-            except DatasetRowError:
-                return
-
-        distinct = {images.source_key(source): source for source in sources}
-        if len(distinct) > 1:
-            with ThreadPoolExecutor(min(_THREADS, len(distinct))) as threads:
-                list(threads.map(load, distinct.values()))
 
 
 def _decode(source: Any, key: str) -> Image.Image:

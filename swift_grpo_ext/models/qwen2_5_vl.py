@@ -27,6 +27,8 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
     config, so a checkpoint with another vocabulary (a trimmed, extended or tiny one) trains as well.
     """
 
+    has_grid = True
+
     def init_processor(self, processor: Any) -> None:
         """Bind the template to a processor and take the placeholder ids from its model's config.
 

@@ -27,9 +27,11 @@ class VisionTemplate(Template):
     Attributes:
         facts: The family's descriptor with the ids of this checkpoint.
         images: Loads, resizes and prepares images, each content once.
+        has_grid: The model takes ``image_grid_thw``.
     """
 
     support_padding_free = True
+    has_grid = False
     facts: VisionFacts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -61,6 +63,26 @@ class VisionTemplate(Template):
     def resize_options(self, chat_template_kwargs: Options) -> dict[str, Any]:
         """Options that the size of a row's images depends on; they are part of the images' name."""
         return {"max_pixels": chat_template_kwargs.get("max_pixels") or self.max_pixels}
+
+    def image_columns(self, sources: list[Any], columns: Options) -> dict[str, Any]:
+        """What rewards learn about a row's images.
+
+        Args:
+            sources: The row's images.
+            columns: The row's other columns; ``chat_template_kwargs`` may limit the size of images.
+
+        Returns:
+            ``image_sizes``: for each image ``{"original": [width, height], "resized": [width, height]}`` in
+            pixels. ``image_grid_thw``: for each image ``[frames, height, width]`` in patches, where the
+            family has such a grid.
+        """
+        options = self.resize_options(columns.get("chat_template_kwargs") or {})
+        prepared = self.images.prepare_all(sources, options)
+        sizes = [{"original": list(image.original), "resized": list(image.resized)} for image in prepared]
+        if not self.has_grid:
+            return {"image_sizes": sizes}
+        grids = [image.tensors["image_grid_thw"][0].tolist() for image in prepared]
+        return {"image_sizes": sizes, "image_grid_thw": grids}
 
     def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Encode a row.

@@ -14,7 +14,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import DatasetRowError
 
-MARKER = "\ufdd0\ufdd1"  # two Unicode noncharacters: not for text exchange, so no dataset has them
+MARKER = "\ufdd0"  # a Unicode noncharacter: not for the exchange of text, so no dataset has it
 MEDIA = ("image", "video", "audio")
 TAGS = tuple(f"<{medium}>" for medium in MEDIA)
 Message = Mapping[str, Any]
