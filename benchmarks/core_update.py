@@ -180,11 +180,14 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
     images = assign(
         (inputs["input_ids"] == IMAGE_TOKEN).sum(1), inputs["pixel_values"], inputs["image_grid_thw"]
     )
-    cache.encode(images, cache.missing(images), lambda pixels, grid: tower(model, pixels, grid))
+    everything = range(len(images.keys))
+    missing = cache.missing(images, everything)
+    cache.encode(images, missing, lambda pixels, grid: tower(model, pixels, grid))
     rows = read_rows(inputs["attention_mask"], mask)
     groups = find_groups(inputs["input_ids"], rows, [images.of_row(row) for row in range(len(rows))])
     pack = build_pack(groups, inputs["attention_mask"], mask, backend)
-    features = cache.take(images, [image for row in pack.representatives for image in images.rows[row]])
+    first = [image for row in pack.representatives for image in images.rows[row]]
+    features = torch.cat([cache.features[images.keys[image]] for image in first])
     text = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}
     packed = pack_inputs(text, pack, {})
     query = pack_query(inputs["input_ids"], pack, vocab_size=model.config.get_text_config().vocab_size)

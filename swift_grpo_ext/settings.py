@@ -84,6 +84,36 @@ class Settings(BaseSettings):
         ge=0,
         description="With beta 0, steps between two estimates of how far the policy has moved; 0: never.",
     )
+    shared_prefix: bool = Field(
+        default=True,
+        description="Forward a prompt once for all completions of it that are in a micro-batch.",
+    )
+    attention: Literal["auto", "two_part", "dense", "flex", "varlen"] = Field(
+        default="auto",
+        description="How a prompt and its completions attend to each other: SDPA in two parts, SDPA with a "
+        "whole mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
+    )
+    vision_once: bool = Field(
+        default=True,
+        description="Encode each distinct image of a generation batch once, if nothing on its way trains.",
+    )
+    vision_cache_mib: int = Field(
+        default=2048, ge=0, description="Most MiB of image features kept for one generation batch."
+    )
+    skip_old_logps: bool = Field(
+        default=True,
+        description="Leave out the pass for the old log-probs where they are the policy's own.",
+    )
+    chunked_logps: bool = Field(
+        default=True, description="Compute log-probs without holding the logits of a whole micro-batch."
+    )
+    logits_chunk_mib: int = Field(
+        default=256, ge=1, description="Most MiB of fp32 logits at a time, with chunked_logps."
+    )
+    self_check: bool = Field(
+        default=True,
+        description="Compare the log-probs of the first micro-batch with the stock path's; fall back if off.",
+    )
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
     @field_validator("disable", "disable_patches", mode="before")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import flex, varlen
 from swift_grpo_ext.group.layout import PackLayout, Span, visible
 
@@ -116,6 +117,32 @@ def _sdpa_lower_right(
         lambda: torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries),
     )
     return _sdpa(query, key, value, scale, mask=mask)
+
+
+def choose_backend(asked: str, implementation: str, device: torch.device, dtype: torch.dtype) -> str:
+    """The name in `BACKENDS` for a run.
+
+    Args:
+        asked: A name, or ``auto``.
+        implementation: The model's own attention implementation.
+        device: Where the model is.
+        dtype: Of its weights.
+
+    Raises:
+        RefusedError: The function that was asked for does not run there.
+    """
+    half = dtype in (torch.float16, torch.bfloat16)
+    if asked == "auto":
+        return "varlen" if device.type == "cuda" and half and "flash" in implementation else "two_part"
+    if asked in ("flex", "varlen") and device.type != "cuda":
+        raise RefusedError(f"attention {asked} needs a GPU", where="SWIFT_GRPO_EXT_ATTENTION", mend="auto")
+    if asked == "varlen" and not half:
+        raise RefusedError(
+            f"attention varlen needs 16-bit weights, not {dtype}",
+            where="SWIFT_GRPO_EXT_ATTENTION",
+            mend="auto",
+        )
+    return asked
 
 
 BACKENDS: dict[str, Attend] = {"dense": dense, "two_part": two_part, "flex": flex, "varlen": varlen}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 Key = tuple[int, ...]
+Tower = Callable[[Tensor, "Tensor | None"], Tensor]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Images:
         grid: ``(images, 3)`` frames, height and width in patches; None where each pixel row is an image.
         rows: For each row of the batch the range of its images.
         sizes: Pixel rows of each image.
+        tokens: Placeholder tokens of each image, one for each of its features.
         keys: Fingerprint of each image; equal when, and only when, the images are.
     """
 
@@ -34,17 +36,25 @@ class Images:
     grid: Tensor | None
     rows: tuple[range, ...]
     sizes: tuple[int, ...]
+    tokens: tuple[int, ...]
     keys: tuple[Key, ...]
 
     def of_row(self, row: int) -> tuple[Key, ...]:
         """Fingerprints of a row's images, in order."""
         return tuple(self.keys[image] for image in self.rows[row])
 
+    def of_rows(self, rows: Sequence[int]) -> list[int]:
+        """Images of some of the rows, in their order."""
+        return [image for row in rows for image in self.rows[row]]
+
+    def grid_of(self, images: Sequence[int]) -> Tensor | None:
+        """Grid of some of the images, in the given order."""
+        return None if self.grid is None else self.grid[list(images)]
+
     def pick(self, images: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Pixels and grid of some of the images, in the given order."""
         parts = self.pixels.split(self.sizes)
-        grid = None if self.grid is None else self.grid[list(images)]
-        return torch.cat([parts[image] for image in images]), grid
+        return torch.cat([parts[image] for image in images]), self.grid_of(images)
 
 
 def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None) -> Images:
@@ -72,7 +82,9 @@ def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None) -> Images:
             raise CannotPackError("the placeholder tokens of a row end inside an image")
         rows.append(range(start, stop))
         start = stop
-    return Images(pixels, grid, tuple(rows), tuple(sizes), tuple(fingerprints(pixels, sizes, grid)))
+    per_image = tuple(size * sum(tokens) // len(pixels) for size in sizes)
+    keys = tuple(fingerprints(pixels, sizes, grid))
+    return Images(pixels, grid, tuple(rows), tuple(sizes), per_image, keys)
 
 
 def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> list[Key]:
@@ -115,51 +127,48 @@ class FeatureCache:
     """Features of the images of one generation batch.
 
     Attributes:
-        limit: Most bytes to keep.
+        limit: Most bytes to keep. What does not fit is computed again when it is needed again.
         features: By fingerprint, in the tower's own dtype, without gradient.
+        bytes: Bytes that are kept.
         calls: Times that the tower ran.
         images: Images that it encoded.
     """
 
     limit: int
     features: dict[Key, Tensor] = field(default_factory=dict)
+    bytes: int = 0
     calls: int = 0
     images: int = 0
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the features that are kept."""
-        return sum(kept.numel() * kept.element_size() for kept in self.features.values())
-
-    def missing(self, images: Images) -> list[int]:
-        """The first image of each fingerprint that has no features yet."""
+    def missing(self, images: Images, wanted: Sequence[int]) -> list[int]:
+        """The first of the ``wanted`` images with each fingerprint that has no features."""
         first: dict[Key, int] = {}
-        for image, key in enumerate(images.keys):
-            first.setdefault(key, image)
+        for image in wanted:
+            first.setdefault(images.keys[image], image)
         return [image for key, image in first.items() if key not in self.features]
 
-    def encode(self, images: Images, wanted: Sequence[int], tower: Callable[..., Tensor]) -> None:
-        """Run the tower once over the ``wanted`` images and keep their features.
+    def encode(self, images: Images, wanted: Sequence[int], tower: Tower) -> dict[Key, Tensor]:
+        """Run the tower once over the ``wanted`` images; their features, which are kept if they fit.
 
         Args:
             images: The micro-batch's images.
             wanted: What `missing` answered.
             tower: Turns pixels and grid into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
         """
-        pixels, grid = images.pick(wanted)
         with torch.no_grad():
-            features = tower(pixels, grid)
+            features = tower(*images.pick(wanted))
         self.calls += 1
         self.images += len(wanted)
-        sizes = [images.sizes[image] for image in wanted]
-        each = [size * len(features) // sum(sizes) for size in sizes]
-        for image, part in zip(wanted, features.split(each), strict=True):
-            self.features[images.keys[image]] = part.clone()
-
-    def take(self, images: Images, wanted: Sequence[int]) -> Tensor:
-        """Features of the ``wanted`` images, one after another."""
-        return torch.cat([self.features[images.keys[image]] for image in wanted])
+        tokens = [images.tokens[image] for image in wanted]
+        parts = features.split([count * len(features) // sum(tokens) for count in tokens])
+        fresh = {images.keys[image]: part.clone() for image, part in zip(wanted, parts, strict=True)}
+        for key, part in fresh.items():
+            if self.bytes + part.nbytes <= self.limit:
+                self.features[key] = part
+                self.bytes += part.nbytes
+        return fresh
 
     def clear(self) -> None:
         """Let go of all features."""
         self.features.clear()
+        self.bytes = 0

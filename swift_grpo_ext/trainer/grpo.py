@@ -6,6 +6,7 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.trainer.baselines import GroupBaselines
 from swift_grpo_ext.trainer.failure import EndTogether
+from swift_grpo_ext.trainer.forward import GroupForward
 from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
@@ -19,6 +20,7 @@ from swift_grpo_ext.trainer.watching import Watching
 class GRPOTrainer(
     EndTogether,
     Startup,
+    GroupForward,
     Tracing,
     Watching,
     AgreedRollouts,

@@ -59,29 +59,39 @@ def test_fingerprints_tell_images_apart(dtype):
     assert len(set(fingerprints(torch.cat([one, one]), [8, 8], grids))) == 2
 
 
+def mean_of_four(pixels, grid):
+    return pixels.reshape(-1, 4, 6).mean(1)
+
+
 def test_the_tower_sees_each_image_once():
     tokens, pixels, grid = patches([[(1, 1, 1), (1, 1, 2)], [(1, 2, 1)]])
     images = assign(tokens.repeat(2), pixels.repeat(2, 1), grid.repeat(2, 1))
     cache = FeatureCache(limit=2**20)
-    missing = cache.missing(images)
+    missing = cache.missing(images, range(6))
     assert missing == [0, 1, 2]
-    cache.encode(images, missing, lambda rows, shapes: rows.reshape(-1, 4, 6).mean(1))
-    assert (cache.calls, cache.images, cache.missing(images)) == (1, 3, [])
-    expected = pixels.reshape(-1, 4, 6).mean(1)
-    assert torch.equal(cache.take(images, range(6)), expected.repeat(2, 1))
-    assert cache.bytes == expected.numel() * 4
+    cache.encode(images, missing, mean_of_four)
+    assert (cache.calls, cache.images, cache.missing(images, range(6))) == (1, 3, [])
+    found = torch.cat([cache.features[key] for key in images.keys])
+    assert torch.equal(found, mean_of_four(pixels.repeat(2, 1), None))
+    assert cache.bytes == found.nbytes // 2
     cache.clear()
-    assert cache.bytes == 0
+    assert (cache.bytes, cache.missing(images, [4])) == (0, [4])
 
 
-def test_tiles_keep_their_shape_in_the_cache():
-    pixels = torch.randn(3, 3, 2, 2)
-    images = assign(torch.tensor([3 * 4]), pixels, None)
-    cache = FeatureCache(limit=2**20)
-    cache.encode(
-        images, cache.missing(images), lambda tiles, _: tiles.mean((1, 2, 3))[:, None, None].expand(-1, 4, 5)
+def test_what_does_not_fit_is_computed_but_not_kept():
+    images = assign(*patches([[(1, 1, 1), (1, 1, 2)]]))
+    cache = FeatureCache(limit=6 * 4)
+    fresh = cache.encode(images, [0, 1], mean_of_four)
+    assert [len(part) for part in fresh.values()] == [1, 2]
+    assert cache.missing(images, [0, 1]) == [1]
+
+
+def test_tiles_keep_their_shape():
+    images = assign(torch.tensor([3 * 4]), torch.randn(3, 3, 2, 2), None)
+    fresh = FeatureCache(2**20).encode(
+        images, [2, 0], lambda tiles, _: tiles.mean((1, 2, 3))[:, None, None].expand(-1, 4, 5)
     )
-    assert cache.take(images, [2, 0]).shape == (2, 4, 5)
+    assert [part.shape for part in fresh.values()] == [(1, 4, 5)] * 2
 
 
 def test_a_trainable_parameter_is_named():

@@ -1,0 +1,163 @@
+"""Which of the group's optimisations a run can use, decided from configuration and parameters alone.
+
+Never from data: a decision that differs between ranks would change the number of their collectives, and
+ZeRO-3 would hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
+
+from swift_grpo_ext.group.interface import unsupported
+from swift_grpo_ext.group.vision import trains
+from swift_grpo_ext.models.facts import VisionFacts, facts_for
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.vision_once import same_weights
+
+SWITCHED_OFF = "switched off"
+
+
+@dataclass(frozen=True)
+class Features:
+    """For each optimisation why it is off; empty where it is on.
+
+    Attributes:
+        shared_prefix: A prompt is forwarded once for its completions.
+        vision_once: An image is encoded once for all passes.
+        skip_old: The old pass is left out.
+        chunked_logps: Log-probs are computed chunk by chunk.
+    """
+
+    shared_prefix: str = ""
+    vision_once: str = ""
+    skip_old: str = ""
+    chunked_logps: str = ""
+
+    def without_forward(self, reason: str) -> Features:
+        """The same with the stock forward."""
+        return replace(self, shared_prefix=reason, vision_once=reason, chunked_logps=reason)
+
+    @property
+    def stock_forward(self) -> bool:
+        """True if nothing changes the forward."""
+        return all((self.shared_prefix, self.vision_once, self.chunked_logps))
+
+    def __str__(self) -> str:
+        states = (f"{name} {f'off ({why})' if why else 'on'}" for name, why in vars(self).items())
+        return ", ".join(states)
+
+
+def decide(trainer: Any, settings: Settings) -> Features:
+    """Hold every optimisation against the run."""
+    base = base_model(trainer, trainer.model)
+    facts = facts_for(base.config)
+    layout = _layout_reason(trainer)
+    head = layout or _head_reason(base)
+    return Features(
+        shared_prefix=_off(settings.shared_prefix) or head or _prefix_reason(trainer, base, facts),
+        vision_once=_off(settings.vision_once) or layout or _vision_reason(trainer, base, facts),
+        skip_old=_off(settings.skip_old_logps) or _old_reason(trainer),
+        chunked_logps=_off(settings.chunked_logps) or head,
+    )
+
+
+def base_model(trainer: Any, model: nn.Module) -> Any:
+    """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
+    return trainer.template.get_base_model(trainer.accelerator.unwrap_model(model))
+
+
+def frozen_modules(base: nn.Module, facts: VisionFacts) -> list[nn.Module]:
+    """What an image passes on its way to the language model."""
+    return [base.get_submodule(path) for path in (*facts.vision_tower, *facts.aligner)]
+
+
+def _off(switch: bool) -> str:
+    return "" if switch else SWITCHED_OFF
+
+
+def _layout_reason(trainer: Any) -> str:
+    template = trainer.template
+    if template.sequence_parallel_size > 1:
+        return "sequence parallel"
+    return "padding_free" if template.padding_free else ""
+
+
+def _head_reason(base: Any) -> str:
+    """Why the logits are not simply those of the output layer."""
+    config = base.config.get_text_config()
+    for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+        if getattr(config, name, None) not in (None, 1, 1.0):
+            return f"the model changes its logits ({name})"
+    return "" if base.get_output_embeddings() is not None else "the model has no output layer of its own"
+
+
+def _prefix_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
+    if trainer.is_multimodal and facts is None:
+        return f"nothing is known about the family {base.config.model_type!r}"
+    if facts is not None and not facts.capabilities["shared_prefix"]:
+        return facts.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
+    if isinstance(trainer.model, PeftModel) and trainer.model.active_peft_config.is_prompt_learning:
+        return "prompt learning"
+    reason = unsupported(base.config.get_text_config())
+    return reason or _dropout_reason(trainer.model)
+
+
+def _dropout_reason(model: nn.Module) -> str:
+    """Completions that share a prompt would share its dropout mask as well."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and module.p > 0:
+            return f"dropout {module.p:g} in {name}"
+    return ""
+
+
+def _vision_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
+    if facts is None:
+        return f"nothing is known about images of the family {base.config.model_type!r}"
+    if not facts.capabilities["vision_once"]:
+        return facts.capabilities["vision_once"].reason  # type: ignore[union-attr]
+    modules = frozen_modules(base, facts)
+    if name := trains(modules):
+        return f"{name} of the vision tower or the aligner trains"
+    if any(isinstance(part, BaseTunerLayer) for module in modules for part in module.modules()):
+        return "the vision tower or the aligner has adapters"
+    if getattr(base.config.vision_config, "tokenize_function", "") == "gumbel_argmax":
+        return "the visual tokenizer samples"
+    if trainer.ref_model is not None:
+        theirs = frozen_modules(base_model(trainer, trainer.ref_model), facts)
+        same = all(same_weights(*pair) for pair in zip(modules, theirs, strict=True))
+        if agreed_max(int(not same), trainer.accelerator.device):
+            return "the reference model has another vision tower"
+    return ""
+
+
+def _old_reason(trainer: Any) -> str:
+    """Who needs old log-probs that are not the policy's own (DEFECTS D1)."""
+    return next((reason for applies, reason in _old_consumers(trainer) if applies()), "")
+
+
+def _old_consumers(trainer: Any) -> Iterator[tuple[Callable[[], bool], str]]:
+    args = trainer.args
+    yield trainer.old_policy, "a generation batch serves more than one update"
+    yield lambda: bool(trainer.kl_in_reward and trainer.beta), "kl_in_reward"
+    yield trainer._has_teacher_explicit, "a teacher"
+    yield lambda: trainer.advantage_reweight == "rlsd", "advantage_reweight rlsd"
+    yield lambda: trainer.sdar_loss_coef > 0, "sdar_loss_coef"
+    yield (
+        lambda: bool(args.use_liger_kernel and args.rollout_importance_sampling_mode),
+        "rollout importance sampling in the liger loss",
+    )
+    yield lambda: _columns(trainer) is None, "the columns of the dataset are unknown"
+    yield lambda: bool({"teacher_prompt", "teacher_images"} & _columns(trainer)), "teacher columns"  # type: ignore[operator]
+
+
+def _columns(trainer: Any) -> set[str] | None:
+    """Columns of the training data; None for a stream that does not tell."""
+    names = getattr(trainer.train_dataset, "column_names", None)
+    return None if names is None else set(names)

@@ -1,0 +1,167 @@
+"""What is known of one collated micro-batch, found out once and used by all of its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from swift_grpo_ext.group.forward import pack_inputs
+from swift_grpo_ext.group.shared_prefix import (
+    CannotPackError,
+    Pack,
+    Row,
+    build_pack,
+    find_groups,
+    read_rows,
+)
+from swift_grpo_ext.group.vision import Images, assign
+from swift_grpo_ext.models.facts import VisionFacts
+
+# Pixels, grid and placeholder of each medium, by the names of the model's inputs and of the facts.
+MEDIA = (
+    ("pixel_values", "image_grid_thw", "image_token_id"),
+    ("pixel_values_videos", "video_grid_thw", "video_token_id"),
+)
+
+
+@dataclass
+class MicroBatch:
+    """One micro-batch.
+
+    Attributes:
+        inputs: The model's inputs as the host collated them.
+        completion_mask: ``(batch, keep)`` at the time of its first pass.
+        media: Images and videos, by the name of the input that holds the pixels; None if they cannot be told
+            apart.
+        pack: Its pack; None if no prompt is shared or it cannot be packed.
+        reason: Why it cannot be packed; empty if it can, or has nothing to share.
+    """
+
+    inputs: dict[str, Any]
+    completion_mask: Tensor
+    media: dict[str, Images] | None
+    pack: Pack | None = None
+    reason: str = ""
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """Rows whose images the forward needs: one of each group, or all."""
+        return self.pack.representatives if self.pack else range(len(self.completion_mask))
+
+    def wanted(self) -> list[tuple[Images, list[int]]]:
+        """Images that the forward needs, in their order, for each medium."""
+        chosen = [(images, images.of_rows(self.rows)) for images in (self.media or {}).values()]
+        return [(images, which) for images, which in chosen if which]
+
+    def forward_inputs(self, encoded: bool) -> dict[str, Any]:
+        """Inputs of the forward: packed if there is a pack, else those of the host.
+
+        Args:
+            encoded: Leave the pixels out, for features stand in for them.
+        """
+        if self.media is None:
+            return {**self.inputs, "use_cache": False}
+        media = self._media(self.rows, encoded)
+        if self.pack:
+            return pack_inputs(self.text_inputs(), self.pack, media)
+        return {**self.text_inputs(), **media, "use_cache": False}
+
+    def row_inputs(self, row: int) -> dict[str, Any]:
+        """Inputs of one row alone, with its pixels."""
+        text = self.text_inputs().items()
+        kept = {name: value for name, value in text if isinstance(value, Tensor) and value.ndim > 1}
+        return {name: value[..., row : row + 1, :] for name, value in kept.items()} | self._media(
+            [row], False
+        )
+
+    def leave_pixels(self) -> None:
+        """Bring the pixels out of the device's memory; the host's forward brings them back if it must."""
+        assert self.media is not None
+        for name, images in self.media.items():
+            pixels = images.pixels.cpu()
+            self.media[name] = replace(images, pixels=pixels)
+            self.inputs[name] = pixels
+
+    def text_inputs(self) -> dict[str, Any]:
+        """The inputs without those of the images."""
+        of_images = {name for names in MEDIA for name in names[:2]}
+        return {name: value for name, value in self.inputs.items() if name not in of_images}
+
+    def _media(self, rows: Sequence[int], encoded: bool) -> dict[str, Any]:
+        inputs: dict[str, Any] = {}
+        for pixels_name, grid_name, _ in MEDIA:
+            images = (self.media or {}).get(pixels_name)
+            which = images.of_rows(rows) if images else []
+            if images is None or not which:
+                continue
+            inputs[pixels_name] = self._no_pixels(images) if encoded else images.pick(which)[0]
+            if images.grid is not None:
+                inputs[grid_name] = images.grid_of(which)
+        return inputs
+
+    def _no_pixels(self, images: Images) -> Tensor:
+        return images.pixels.new_empty(0, device=self.inputs["input_ids"].device)
+
+
+def look_at(
+    inputs: dict[str, Any],
+    completion_mask: Tensor,
+    facts: VisionFacts | None,
+    backend: str,
+) -> MicroBatch:
+    """Find the images and the groups of a micro-batch.
+
+    Args:
+        inputs: The model's inputs as the host collated them.
+        completion_mask: ``(batch, keep)``.
+        facts: The model's family; None for a language model.
+        backend: Attention function for a pack; empty to make none.
+    """
+    try:
+        media = _media_of(inputs, facts)
+        batch = MicroBatch(inputs, completion_mask, media)
+    except CannotPackError as problem:
+        return MicroBatch(inputs, completion_mask, None, reason=str(problem))
+    if backend:
+        try:
+            batch.pack = _pack_of(batch, facts, backend)
+        except CannotPackError as problem:
+            batch.reason = str(problem)
+    return batch
+
+
+def _media_of(inputs: Mapping[str, Any], facts: VisionFacts | None) -> dict[str, Images]:
+    if facts is None:
+        return {}
+    media = {}
+    for pixels_name, grid_name, token in MEDIA:
+        if inputs.get(pixels_name) is not None:
+            placeholders = (inputs["input_ids"] == getattr(facts, token)).sum(1)
+            media[pixels_name] = assign(placeholders, inputs[pixels_name], inputs.get(grid_name))
+    return media
+
+
+def _pack_of(batch: MicroBatch, facts: VisionFacts | None, backend: str) -> Pack | None:
+    ids, attention_mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
+    rows = read_rows(attention_mask, batch.completion_mask)
+    if facts is not None:
+        _check_completions(ids, rows, facts)
+    media = (batch.media or {}).values()
+    keys = [tuple(images.of_row(row.index) for images in media) for row in rows]
+    groups = find_groups(ids, rows, keys)
+    if all(len(group) == 1 for group in groups):
+        return None
+    pack = build_pack(groups, attention_mask, batch.completion_mask, backend)
+    pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
+    return pack
+
+
+def _check_completions(ids: Tensor, rows: list[Row], facts: VisionFacts) -> None:
+    special = torch.isin(ids, torch.tensor(facts.placeholder_token_ids, device=ids.device)).cpu()
+    for row in rows:
+        if special[row.index, row.split : row.stop].any():
+            raise CannotPackError("a completion has images in it")

@@ -1,0 +1,152 @@
+"""The passes over a generation batch: old, reference and policy log-probs, each by the shortest way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from swift.utils import get_logger
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.attention import choose_backend
+from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.interface import install
+from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
+from swift_grpo_ext.trainer.features import Features, base_model, decide
+from swift_grpo_ext.trainer.micro_batch import MicroBatch, look_at
+from swift_grpo_ext.trainer.self_check import mismatch, without_dropout
+from swift_grpo_ext.trainer.vision_once import VisionOnce
+
+logger = get_logger()
+_ONE_CHUNK = 2**62  # bytes
+_CHECKED_ROWS = 8
+
+
+class GroupPasses:
+    """What the trainer's mixin asks for log-probs.
+
+    Args:
+        trainer: The trainer, ready to train.
+        settings: The package's switches.
+
+    Attributes:
+        features: What is on.
+        checked: The first micro-batch has been held against the stock path.
+    """
+
+    def __init__(self, trainer: Any, settings: Settings) -> None:
+        self.trainer, self.settings = trainer, settings
+        self.checked = not settings.self_check
+        self._told: set[str] = set()
+        base = base_model(trainer, trainer.model)
+        self._facts = facts_for(base.config) if trainer.is_multimodal else None
+        self.set_features(decide(trainer, settings))
+        if not self.features.shared_prefix:
+            implementation = base.config.get_text_config()._attn_implementation
+            install(implementation)
+            self._backend = choose_backend(settings.attention, implementation, base.device, base.dtype)
+        self._keeps_step = gathers_parameters(trainer)
+        self._vision = {mode: self._new_vision() for mode in (True, False)}
+
+    def set_features(self, features: Features) -> None:
+        """Take over what is on, and say so once."""
+        self.features = features
+        self.tell(str(features))
+
+    def tell(self, message: str) -> None:
+        """Log a message, once."""
+        if message not in self._told and self.trainer.accelerator.is_main_process:
+            logger.info(f"swift-grpo-ext: {message}")
+        self._told.add(message)
+
+    @property
+    def vision(self) -> VisionOnce | None:
+        """Features of the current kind of generation batch; evaluation does not disturb training's."""
+        return self._vision[self.trainer.model.training]
+
+    def start_generation_batch(self) -> None:
+        """Let go of the features of the generation batch before; those of training outlive an evaluation."""
+        modes = (True, False) if self.trainer.model.training else (False,)
+        for vision in filter(None, map(self._vision.get, modes)):
+            vision.cache.clear()
+
+    def takes(self, model: nn.Module) -> bool:
+        """True for the policy and the reference; a teacher is another model."""
+        unwrap = self.trainer.accelerator.unwrap_model
+        ours = [one for one in (self.trainer.model, self.trainer.ref_model) if one is not None]
+        return any(unwrap(model) is unwrap(one) for one in ours)
+
+    def look_at(self, model_inputs: dict[str, Any], grpo_batch: Any) -> MicroBatch:
+        """What is known of a micro-batch; found out at its first pass."""
+        batch = getattr(grpo_batch, "swift_grpo_ext", None)
+        if batch is None or batch.inputs is not model_inputs:
+            backend = "" if self.features.shared_prefix else self._backend
+            batch = look_at(model_inputs, grpo_batch.completion_mask, self._facts, backend)
+            grpo_batch.swift_grpo_ext = batch
+            if batch.reason:
+                self.tell(f"a micro-batch went the stock way: {batch.reason}")
+        return batch
+
+    def scores(self, model: nn.Module, batch: MicroBatch, with_entropy: bool) -> Tensor:
+        """Log-probs and entropies of the completions, ``(batch, keep, 2)``, 0 where there is no loss."""
+        base = base_model(self.trainer, model)
+        encoded = not self.features.vision_once and batch.media is not None
+        inputs = batch.forward_inputs(encoded)
+        keep = batch.completion_mask.shape[1]
+        if "logits_to_keep" not in self.trainer.model_kwarg_keys:
+            inputs.pop("logits_to_keep", None)
+        elif not batch.pack:
+            inputs["logits_to_keep"] = keep + 1
+        options = self._options(base, with_entropy)
+        with self.vision.standing_in(base, batch.wanted()) if encoded and self.vision else nullcontext():
+            head = base.get_output_embeddings()
+            if batch.pack:
+                query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
+                scores = packed_scores(model, head, inputs, batch.pack, query)
+            else:
+                scores = row_scores(model, head, inputs, batch.completion_mask, **options)
+        if encoded:
+            batch.leave_pixels()
+        return scores
+
+    def check(self, model: nn.Module, batch: MicroBatch, stock: Callable[..., Any]) -> None:
+        """Compare the first rows of a micro-batch with the stock path; on a mismatch, use that henceforth.
+
+        Args:
+            model: The model as the trainer calls it.
+            batch: The micro-batch.
+            stock: The host's ``_get_per_token_logps_and_entropies_single``.
+        """
+        self.checked = True
+        keep = batch.completion_mask.shape[1]
+        rows = range(min(len(batch.completion_mask), _CHECKED_ROWS))
+        with torch.no_grad(), without_dropout(model):
+            ours = self.scores(model, batch, with_entropy=False)[: len(rows), :, 0]
+            one_row = SimpleNamespace(logits_to_keep=keep)
+            theirs = [stock(model, batch.row_inputs(row), one_row)[0] for row in rows]
+        mask = batch.completion_mask[: len(rows)]
+        problem = mismatch(ours, torch.cat(theirs), mask, base_model(self.trainer, model).dtype)
+        if agreed_max(int(bool(problem)), self.trainer.accelerator.device):
+            logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
+            self.set_features(self.features.without_forward("self-check failed"))
+
+    def _options(self, base: Any, with_entropy: bool) -> dict[str, Any]:
+        chunk = self.settings.logits_chunk_mib * 2**20
+        return {
+            "vocab_size": base.config.get_text_config().vocab_size,
+            "temperature": self.trainer.temperature,
+            "with_entropy": with_entropy,
+            "chunk_bytes": _ONE_CHUNK if self.features.chunked_logps else chunk,
+        }
+
+    def _new_vision(self) -> VisionOnce | None:
+        if self._facts is None:
+            return None
+        device = self.trainer.accelerator.device
+        agree = (lambda number: agreed_max(number, device)) if self._keeps_step else (lambda number: number)
+        return VisionOnce(self._facts, self.settings.vision_cache_mib * 2**20, agree)

@@ -1,0 +1,143 @@
+"""Image features for the passes of a generation batch, from one run of the tower over each distinct image.
+
+While the model runs, a stand-in takes the place of what encodes pixels: the tower, where merging patches to
+tokens is part of it, else ``get_image_features`` of the model. Template and model call it at the usual place
+with the usual arguments; it answers with features from the cache, and what is missing there it encodes first,
+with the original. So ZeRO-3 and FSDP gather the tower's parameters as always, if they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.vision import FeatureCache, Images, Key
+from swift_grpo_ext.models.facts import VisionFacts
+
+Wanted = Sequence[tuple[Images, Sequence[int]]]
+_LARGE = ("last_hidden_state", "hidden_states", "attentions")
+
+
+class VisionOnce:
+    """Encodes the images of one kind of generation batch (training, or evaluation).
+
+    Args:
+        facts: The model's family.
+        limit: Most bytes of features.
+        agree: The largest of a number over the ranks that must call the tower equally often.
+    """
+
+    def __init__(self, facts: VisionFacts, limit: int, agree: Callable[[int], int]) -> None:
+        self.facts = facts
+        self.cache = FeatureCache(limit)
+        self._agree = agree
+        self._form: Any = None  # what the encoder answered last, emptied
+
+    @contextmanager
+    def standing_in(self, base: nn.Module, wanted: Wanted) -> Iterator[None]:
+        """While this is open, the model gets features of the ``wanted`` images for the pixels it encodes.
+
+        Args:
+            base: The model (policy or reference), out of its wrappers.
+            wanted: Images of the model's inputs in their order, for each medium; empty for text only. Then
+                zeros answer for the blank image that the template encodes.
+        """
+        owner, name = encoder_of(base, self.facts)
+        encode = getattr(owner, name)
+
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            given = args[0] if args else kwargs["pixel_values"]
+            known = self._encode_missing(encode, wanted, given, lambda: encode(*args, **kwargs))
+            parts = [known[images.keys[image]] for images, which in wanted for image in which]
+            if parts:
+                return _in_form(self._form, torch.cat(parts) if len(parts) > 1 else parts[0])
+            if self._form is None:  # no rank has met an image so far
+                return encode(*args, **kwargs)
+            return _in_form(self._form, given.new_zeros(1, base.config.get_text_config().hidden_size))
+
+        with _replaced(owner, name, answer):
+            yield
+
+    def _encode_missing(
+        self, encode: Callable[..., Any], wanted: Wanted, given: Tensor, encode_blank: Callable[[], Any]
+    ) -> dict[Key, Tensor]:
+        """All known features, after as many tower calls as the rank with the most images to encode."""
+
+        def tower(pixels: Tensor, grid: Tensor | None) -> Tensor:
+            grids = {} if grid is None else {"grid_thw": grid.to(given.device)}
+            return self._note_form(encode(pixels.to(given.device, given.dtype), **grids))
+
+        missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
+        fresh: dict[Key, Tensor] = {}
+        for images, new in missing:
+            fresh |= self.cache.encode(images, new, tower)
+        for _ in range(self._agree(len(missing)) - len(missing)):
+            with torch.no_grad():
+                if wanted:
+                    tower(*_smallest(*wanted[0]))
+                else:
+                    self._note_form(encode_blank())
+            self.cache.calls += 1
+        return {**self.cache.features, **fresh}
+
+    def _note_form(self, found: Any) -> Tensor:
+        features = _features_of(found)
+        self._form = _in_form(found, features[:0])
+        return features
+
+
+def _smallest(images: Images, which: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    return images.pick([min(which, key=lambda image: images.sizes[image])])
+
+
+def encoder_of(base: Any, facts: VisionFacts) -> tuple[Any, str]:
+    """Object and name of what turns pixels into features of the language model's width."""
+    (tower,) = facts.vision_tower
+    if all(part.startswith(tower) for part in facts.aligner):
+        return base.get_submodule(tower), "forward"
+    return base.get_submodule(tower.rpartition(".")[0]), "get_image_features"
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    """True if two modules have the same parameters, each rank looking at its own part of them."""
+    ours, theirs = (dict(module.named_parameters()) for module in (one, other))
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(_local(ours[name]), _local(theirs[name]).to(_local(ours[name]))) for name in ours
+    )
+
+
+def _local(parameter: Tensor) -> Tensor:
+    return getattr(parameter, "ds_tensor", parameter).detach()
+
+
+def _features_of(found: Any) -> Tensor:
+    if isinstance(found, Tensor):
+        return found
+    return found[0] if type(found) is tuple else found.pooler_output
+
+
+def _in_form(found: Any, features: Tensor) -> Any:
+    """``features`` in the form that the encoder answers in: a tensor, a tuple or an output class."""
+    if isinstance(found, Tensor):
+        return features
+    if type(found) is tuple:  # with the indicators, transformers 4
+        return (features, *found[1:])
+    kept = {name: value for name, value in found.items() if name not in _LARGE}
+    return type(found)(**{**kept, "pooler_output": features})
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    own = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)

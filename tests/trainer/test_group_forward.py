@@ -1,0 +1,40 @@
+"""Real runs: with prompts and images shared, every logged figure is that of the stock passes."""
+
+import pytest
+
+from tests.trainer.runs import STOCK, figures
+
+LORA = {"tuner_type": "lora", "lora_dropout": 0, "lora_rank": 4, "target_modules": "all-linear"}
+RUNS = {
+    "full": {},
+    "full, no reference": {"beta": 0},
+    "lora": LORA,
+    "lora, no reference": {**LORA, "beta": 0},
+    "no checkpointing": {"gradient_checkpointing": False},
+    "several groups": {"per_device_train_batch_size": 8},
+    "half a group": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
+    "one row": {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4},
+    "ragged, left": {"stop_words": ["e", "a", "<", " "], "padding_side": "left"},
+    "ragged, right": {"stop_words": ["e", "a", "<", " "], "per_device_train_batch_size": 8},
+    "entropy": {"log_entropy": True, "top_entropy_quantile": 0.5, "temperature": 0.8},
+    "two iterations": {"num_iterations": 2, "max_steps": 4},
+    "off policy": {"steps_per_generation": 2, "per_device_train_batch_size": 2},
+    "kl in reward": {"advantage_estimator": "rloo"},
+    "dapo": {"loss_type": "dapo", "per_device_train_batch_size": 8},
+    "sequence ratio": {"importance_sampling_level": "sequence"},
+}
+
+
+@pytest.fixture(params=["qwen2_5_vl", "ovis2"])
+def model(request, tiny_qwen, tiny_ovis):
+    return {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[request.param]
+
+
+@pytest.mark.parametrize("run", sorted(RUNS))
+def test_equals_the_stock_passes(model, run, digits, tmp_path, caplog):
+    stock = figures(model, digits.train, tmp_path / "stock", STOCK, **RUNS[run])
+    ours = figures(model, digits.train, tmp_path / "ours", **RUNS[run])
+    assert stock.keys() == ours.keys()
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+    assert any(value > 1e-4 for value in stock["grad_norm"])
