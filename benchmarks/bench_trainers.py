@@ -1,0 +1,181 @@
+"""The host's trainer and ours, built by the host's own pipeline on one checkpoint, with made-up rollouts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench_measure import Peak, peak_memory, timed
+from bench_operations import Case
+from torch import Tensor
+
+HOST = "swift.rlhf_trainers.GRPOTrainer"
+OURS = "swift_grpo_ext.trainer.grpo.GRPOTrainer"
+
+
+@dataclass
+class Update:
+    """One update phase: passes, loss and backward, without rollout and optimizer step.
+
+    Attributes:
+        seconds: Wall clock.
+        peak: Memory at its peak and at its start.
+        logps: Policy's log-probs of the completions, ``(batch, keep)``.
+        gradients: By parameter name; only when asked for.
+        tower_calls: Times that the vision tower ran.
+        tokens: Tokens that went through the language model, all passes.
+    """
+
+    seconds: float = 0.0
+    peak: Peak = field(default_factory=Peak)
+    logps: Tensor | None = None
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    tower_calls: int = 0
+    tokens: int = 0
+
+
+def build_trainer(
+    class_path: str, model: Path, dataset: Path, output: Path, case: Case, **arguments: Any
+) -> Any:
+    """A trainer as ``swift rlhf`` builds it, not started.
+
+    Args:
+        class_path: Dotted path of the trainer class.
+        model: Checkpoint folder.
+        dataset: JSONL of the host's format.
+        output: Output folder.
+        case: Group, completion and beta.
+        **arguments: Other arguments of the host.
+    """
+    from swift.pipelines.train.rlhf import SwiftRLHF
+    from swift.trainers.trainer_factory import TrainerFactory
+
+    from swift_grpo_ext import testing
+
+    class BuildOnly(SwiftRLHF):
+        def train(self, trainer: Any) -> Any:
+            return trainer
+
+    chosen = {
+        "num_generations": case.group,
+        "per_device_train_batch_size": case.group,
+        "max_completion_length": case.completion,
+        "max_length": 2 * (case.prompt + case.completion),
+        "beta": case.beta,
+        "gradient_checkpointing": case.checkpointing,
+        "learning_rate": 0.0,
+        "max_steps": 1,
+        "log_completions": False,
+        "reward_funcs": "format",
+        **arguments,
+    }
+    words = testing.grpo_arguments(model, dataset, output, **chosen)
+    pipeline = BuildOnly(words)
+    TrainerFactory.TRAINER_MAPPING["grpo"] = class_path
+    try:
+        return pipeline.main()
+    finally:
+        TrainerFactory.TRAINER_MAPPING["grpo"] = OURS
+
+
+def made_up_rollouts(trainer: Any, case: Case, seed: int) -> None:
+    """Let the trainer's engine answer with random text of the given length: equal for equal seeds."""
+    from swift.infer_engine.protocol import (
+        ChatCompletionResponse,
+        ChatCompletionResponseChoice,
+        ChatMessage,
+        RolloutOutput,
+        UsageInfo,
+    )
+
+    numbers = random.Random(seed)
+    tokenizer = trainer.template.tokenizer
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ordinary = [token for token in range(len(tokenizer)) if token not in special]
+
+    def answer(infer_requests: Any, request_config: Any = None, **kwargs: Any) -> list[Any]:
+        outputs = []
+        for _ in infer_requests:
+            ids = numbers.choices(ordinary, k=case.completion)
+            message = ChatMessage(role="assistant", content=tokenizer.decode(ids))
+            choice = ChatCompletionResponseChoice(0, message, "length", token_ids=ids)
+            usage = UsageInfo(0, len(ids), len(ids))
+            outputs.append(RolloutOutput(response=ChatCompletionResponse("made up", [choice], usage)))
+        return outputs
+
+    trainer._engine_infer = answer
+    rewards = random.Random(seed + 1)
+    trainer._compute_rewards_per_func = lambda samples: torch.tensor([[rewards.random()] for _ in samples])
+
+
+def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
+    """One call of the trainer's own ``train``, whose training step is measured.
+
+    With the rollouts made up that is: encoding and collating, old and reference passes, policy pass, loss and
+    backward.
+    """
+    done = Update()
+    step, scores = trainer.training_step, trainer._get_per_token_logps_and_entropies
+    device = trainer.accelerator.device
+
+    def training_step(*args: Any, **kwargs: Any) -> Any:
+        with peak_memory(device) as done.peak:
+            done.seconds, result = timed(lambda: step(*args, **kwargs), device)
+        if keep_gradients:
+            named = trainer.accelerator.unwrap_model(trainer.model).named_parameters()
+            done.gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
+        return result
+
+    def remember(*args: Any, **kwargs: Any) -> Any:
+        found = scores(*args, **kwargs)
+        if found[0] is not None:
+            done.logps = found[0].detach()
+        return found
+
+    replaced = {"training_step": training_step, "_get_per_token_logps_and_entropies": remember}
+    trainer._step, trainer._buffered_inputs = 0, None
+    with _attributes(trainer, replaced), _counted(trainer, done):
+        trainer.train()
+    return done
+
+
+@contextmanager
+def _attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            delattr(owner, name)
+
+
+@contextmanager
+def _counted(trainer: Any, done: Update) -> Iterator[None]:
+    """Count tower calls, by a part of it that nothing stands in for, and tokens of the language model."""
+    models = [trainer.model, trainer.ref_model]
+    handles = []
+    for model in filter(None, models):
+        base = trainer.template.get_base_model(trainer.accelerator.unwrap_model(model)).model
+        tower = getattr(base, "visual", None) or base.vision_tower
+        inner = getattr(tower, "patch_embed", None) or tower.transformer
+
+        def tower_called(*_: Any) -> None:
+            done.tower_calls += 1
+
+        def text_called(module: Any, args: Any, kwargs: Any) -> None:
+            embeddings = kwargs["inputs_embeds"]
+            done.tokens += embeddings.shape[0] * embeddings.shape[1]
+
+        handles.append(inner.register_forward_hook(tower_called))
+        handles.append(base.language_model.register_forward_pre_hook(text_called, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

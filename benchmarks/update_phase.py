@@ -1,0 +1,177 @@
+"""The update phase of one group through the host's trainer and through ours, side by side in one process.
+
+    python benchmarks/update_phase.py --family qwen2_5_vl --size mini --group 8 --image-tokens 576 \\
+        --completion 128 --beta 0.04 --device cpu --repeats 3 --json OUT
+
+Both trainers are built by the host's own pipeline from one random checkpoint and run their own ``train`` with
+the same made-up completions and rewards. Measured is the training step: encoding, old and reference passes,
+policy pass, loss and backward. ``--repeats`` runs of each, taken in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from bench_measure import machine, median
+from bench_operations import Case, bound
+from bench_shapes import SHAPES, Shape
+from bench_trainers import HOST, OURS, Update, build_trainer, made_up_rollouts, run_update
+
+
+def build_checkpoint(family: str, shape: Shape, case: Case, folder: Path) -> Path:
+    """A random checkpoint of the family and shape."""
+    from swift_grpo_ext import testing
+
+    sizes = {name: value for name, value in asdict(shape).items() if name not in _NOT_OF_THE_BUILDER}
+    if family == "qwen2_5_vl":
+        height, width = (14 * side for side in case.grid)
+        return testing.tiny_qwen2_5_vl(folder, max_pixels=height * width, min_pixels=56 * 56, **sizes)
+    return testing.tiny_ovis2(folder, image_size=14 * 2 * int(case.image_tokens**0.5), **sizes)
+
+
+_NOT_OF_THE_BUILDER = ("vocab_size", "tie_word_embeddings")
+
+
+def build_dataset(case: Case, folder: Path) -> Path:
+    """One question about one noisy image of the wanted size, as often as a dataset needs rows."""
+    from PIL import Image
+
+    height, width = (14 * side for side in case.grid)
+    torch.manual_seed(0)
+    noise = (torch.rand(height, width, 3) * 255).byte().numpy()
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise).save(folder / "noise.png")
+    row = {
+        "messages": [{"role": "user", "content": "<image>" + "digit " * max(1, case.text_tokens - 24)}],
+        "images": [str(folder / "noise.png")],
+    }
+    path = folder / "train.jsonl"
+    path.write_text("\n".join([json.dumps(row)] * 8), encoding="utf-8")
+    return path
+
+
+def largest_logp_difference(one: Update, other: Update) -> float:
+    """Over the completions; both trainers put other figures where nothing counts."""
+    assert one.logps is not None
+    assert other.logps is not None
+    return float((one.logps - other.logps).abs().max())
+
+
+def gradient_difference(ours: Update, stock: Update) -> float:
+    """Norm of the difference over the norm of the stock gradients."""
+    above = sum(float((ours.gradients[name] - grad).square().sum()) for name, grad in stock.gradients.items())
+    below = sum(float(grad.square().sum()) for grad in stock.gradients.values())
+    return (above / below) ** 0.5
+
+
+def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All figures of one case."""
+    case = Case(
+        asked.group,
+        asked.image_tokens,
+        asked.text_tokens,
+        asked.completion,
+        asked.beta,
+        not asked.no_checkpointing,
+    )
+    shape = SHAPES[asked.size]
+    model = build_checkpoint(asked.family, shape, case, folder / "model")
+    dataset = build_dataset(case, folder / "data")
+    arguments: dict[str, Any] = {"use_cpu": asked.device == "cpu"}
+    if asked.device == "cuda":
+        arguments |= {"bf16": True, "torch_dtype": "bfloat16"}
+    trainers = {
+        name: build_trainer(path, model, dataset, folder / name, case, **arguments)
+        for name, path in (("stock", HOST), ("ext", OURS))
+    }
+
+    def run(name: str, seed: int, keep_gradients: bool = False) -> Update:
+        trainer = trainers[name]
+        made_up_rollouts(trainer, case, seed)
+        trainer.model.zero_grad(set_to_none=True)
+        return run_update(trainer, keep_gradients)
+
+    first = {name: run(name, 0, keep_gradients=True) for name in trainers}  # warm-up, self-check, comparison
+    seconds: dict[str, list[float]] = {name: [] for name in trainers}
+    last: dict[str, Update] = {}
+    for repeat in range(asked.repeats):
+        for name in trainers:
+            last[name] = run(name, repeat)
+            seconds[name].append(last[name].seconds)
+    device = trainers["ext"].accelerator.device
+    weights = sum(p.numel() * p.element_size() for p in trainers["ext"].model.parameters())
+    if asked.beta:
+        weights *= 2  # the reference
+    peaks = {name: weights + update.peak.above for name, update in last.items()}
+    stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds["ext"])
+    limit = bound(shape, case)
+    return {
+        "ratio": stock_seconds / ext_seconds,
+        "stock_seconds": stock_seconds,
+        "ext_seconds": ext_seconds,
+        "all_seconds": seconds,
+        "peak_memory_ratio": peaks["ext"] / peaks["stock"],
+        "peak_bytes": peaks,
+        "peak_above_start_ratio": last["ext"].peak.above / last["stock"].peak.above,
+        "logp_max_diff": largest_logp_difference(first["ext"], first["stock"]),
+        "grad_rel_diff": gradient_difference(first["ext"], first["stock"]),
+        "tower_calls": last["ext"].tower_calls,
+        "stock_tower_calls": last["stock"].tower_calls,
+        "tokens": last["ext"].tokens,
+        "stock_tokens": last["stock"].tokens,
+        "bound": limit,
+        "of_bound": stock_seconds / ext_seconds / limit,
+        "family": asked.family,
+        "size": asked.size,
+        "case": asdict(case),
+        "backend": asked.backend,
+        "machine": machine(device),
+    }
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--family", default="qwen2_5_vl", choices=["qwen2_5_vl", "ovis2"])
+    parser.add_argument("--size", default="mini", choices=sorted(SHAPES))
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--image-tokens", type=int, default=576)
+    parser.add_argument("--text-tokens", type=int, default=42, help="roughly; counts for the bound")
+    parser.add_argument("--completion", type=int, default=128)
+    parser.add_argument("--beta", type=float, default=0.04)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--backend", default="auto", choices=["auto", "two_part", "dense", "flex", "varlen"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = read_arguments()
+    os.environ["SWIFT_GRPO_EXT_ATTENTION"] = asked.backend
+    os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks"  # the monitors watch one run, not one after another
+    from swift_grpo_ext.testing import cpu_environment
+
+    if asked.device == "cpu":
+        os.environ.update(cpu_environment())
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(asked, Path(folder))
+    if asked.json:
+        asked.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
