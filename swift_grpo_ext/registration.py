@@ -93,6 +93,8 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
         news = True
     if news and not settings.quiet and _speaks_for_the_run():
         print(summary(settings.disable), file=sys.stderr, flush=True)
+    if news and settings.preflight:
+        import_module("swift_grpo_ext.doctor.check.inside").preflight()
     if refused:
         raise _refusal(refused)
     return dict(_registered)

@@ -114,6 +114,9 @@ class Settings(BaseSettings):
         default=True,
         description="Compare the log-probs of the first micro-batch with the stock path's; fall back if off.",
     )
+    preflight: bool = Field(
+        default=False, description="Check the command line before a model is loaded; errors stop the run."
+    )
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
     @field_validator("disable", "disable_patches", mode="before")

@@ -44,13 +44,25 @@ def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
 
 def run_of(words: Sequence[str], *, gpu_memory: float = 0) -> Run:
     """The run that a command line starts in this process's environment and folder."""
+    memory, device = _first_gpu()
     return Run(
         arguments=parse(words),
         environ=dict(os.environ),
         versions={name: installed_version(name) for name in _PACKAGES},
-        gpu_memory=gpu_memory,
+        gpu_memory=gpu_memory or memory,
+        device=device,
         folder=Path.cwd(),
     )
+
+
+def _first_gpu() -> tuple[float, str]:
+    """GiB and name of the first GPU; nothing on a machine without one."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return 0, ""
+    properties = torch.cuda.get_device_properties(0)
+    return properties.total_memory / 2**30, properties.name
 
 
 def run_of_script(path: Path, *, gpu_memory: float = 0) -> Run:

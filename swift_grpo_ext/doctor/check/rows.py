@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.doctor.check import encoded
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Finding, Severity
 
@@ -28,6 +29,7 @@ def findings(run: Run, limit: int) -> list[Finding]:
 
 def _of_file(run: Run, path: Path, limit: int) -> Iterator[Finding]:
     read: list[Row] = []
+    sound: list[tuple[str, Row]] = []
     for number, row in islice(_rows(path), limit):
         where = f"{path.name}:{number}"
         if row is None:
@@ -36,8 +38,12 @@ def _of_file(run: Run, path: Path, limit: int) -> Iterator[Finding]:
             )
             continue
         read.append(row)
-        yield from _images(row, where, path.parent)
+        faults = list(_images(row, where, path.parent))
+        yield from faults
+        if not faults:
+            sound.append((where, row))
     yield from _rewards(run, read, path.name)
+    yield from encoded.findings(run, sound)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Row | None]]:

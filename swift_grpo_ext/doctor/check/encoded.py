@@ -1,0 +1,123 @@
+"""Sends dataset rows through the real template: tokens against the limits, placeholders against features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Finding, Severity
+
+_PIXEL_VARIABLES = ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "USE_HF")
+
+# What templates raise for a row, the host's and ours.
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AssertionError,
+    AttributeError,
+    RuntimeError,
+    OSError,
+    SwiftGrpoExtError,
+)
+
+
+def findings(run: Run, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Finding]:
+    """What the template says to some rows; one note if the model's files are not here.
+
+    Args:
+        run: The run.
+        rows: Places and rows.
+    """
+    folder = Path(str(run.arguments.model or "")).expanduser()
+    if not rows:
+        return
+    if not (folder / "tokenizer_config.json").is_file():
+        yield Finding(
+            "rows-not-encoded",
+            Severity.NOTE,
+            "no tokenizer here: rows were not sent through the template",
+            f"--model {run.arguments.model}",
+            "check again where the model is downloaded",
+        )
+        return
+    with _variables(run.environ):
+        template = _template(run, folder)
+        for where, row in rows:
+            yield from _row(run, template, where, row)
+
+
+def _row(run: Run, template: Any, where: str, row: dict[str, Any]) -> Iterator[Finding]:
+    prompt = {**row, "messages": _prompt(row)}
+    try:
+        encoded = template.encode(prompt)
+    except _REFUSALS as error:
+        what = f"the template refuses it: {type(error).__name__}: {error}"
+        yield Finding("row-refused", Severity.ERROR, what[:400], where, "mend or drop the row")
+        return
+    tokens = len(encoded["input_ids"])
+    limit = run.arguments.max_length
+    if limit and tokens > limit:
+        what = f"{tokens} prompt tokens, max_length is {limit}"
+        yield Finding("row-too-long", Severity.WARNING, what, where, "raise --max_length or lower MAX_PIXELS")
+    length = run.arguments.vllm_max_model_len if run.arguments.use_vllm else None
+    if length and tokens + run.arguments.max_completion_length > length:
+        what = f"{tokens} + {run.arguments.max_completion_length} tokens, vllm_max_model_len is {length}"
+        yield Finding("row-over-model-len", Severity.ERROR, what, where, "raise --vllm_max_model_len")
+    yield from _placeholders(template, encoded, where)
+
+
+def _placeholders(template: Any, encoded: Mapping[str, Any], where: str) -> Iterator[Finding]:
+    """As many placeholder tokens as the vision tower will give features (DEFECTS C5)."""
+    grid, token = encoded.get("image_grid_thw"), getattr(template, "image_token_id", None)
+    if grid is None or token is None:
+        return
+    merge = template.processor.image_processor.merge_size
+    features = int(grid.prod(-1).sum()) // merge**2
+    placeholders = list(encoded["input_ids"]).count(token)
+    if features != placeholders:
+        what = f"{placeholders} image tokens for {features} image features"
+        yield Finding("row-placeholders", Severity.ERROR, what, where, "check the template", reports=("C5",))
+
+
+def _prompt(row: dict[str, Any]) -> list[dict[str, Any]]:
+    messages = list(row.get("messages") or [])
+    if messages and messages[-1].get("role") == "assistant":
+        messages.pop()
+    return messages
+
+
+def _template(run: Run, folder: Path) -> Any:
+    from swift.arguments import BaseArguments
+    from swift.pipelines import prepare_model_template
+
+    if run.has_plugin:
+        from swift_grpo_ext.models import register
+
+        register()
+    args = run.arguments
+    wanted = {"model_type": args.model_type, "template": args.template, "max_pixels": args.max_pixels}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    arguments = BaseArguments(model=str(folder), load_args=False, use_hf=True, **given)
+    _, template = prepare_model_template(arguments, load_model=False)
+    template.max_length = None
+    return template
+
+
+@contextmanager
+def _variables(environ: Mapping[str, str]) -> Iterator[None]:
+    """The run's pixel limits in this process."""
+    before = {name: os.environ.get(name) for name in _PIXEL_VARIABLES}
+    os.environ.update({name: environ[name] for name in _PIXEL_VARIABLES if name in environ})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
