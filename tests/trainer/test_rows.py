@@ -10,8 +10,9 @@ from PIL import Image
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.testing.contract_cases import picture
+from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.row_search import other_rows, row_number
 
 FAST = {"num_generations": 2, "per_device_train_batch_size": 8, "logging_steps": 1, "beta": 0.0}
@@ -82,12 +83,10 @@ def model(family, request):
 @pytest.fixture
 def policy(monkeypatch):
     def choose(value):
-        monkeypatch.setenv("SWIFT_GRPO_EXT_BAD_ROW", value)
-        current_settings.cache_clear()
+        # Not through the environment: the datasets package and accelerate save and restore all of it.
+        monkeypatch.setattr(rows, "current_settings", lambda: Settings(bad_row=value))
 
-    yield choose
-    monkeypatch.undo()
-    current_settings.cache_clear()
+    return choose
 
 
 @pytest.fixture
@@ -119,16 +118,20 @@ def train(model, dataset, output, **overrides):
 
 def test_broken_rows_are_named_counted_and_replaced(model, family, folder, policy, said, tmp_path):
     policy("skip")
-    rows = [row(folder, name) for name in ROWS]
-    rows += [row(folder, "good.png", tags=2), row(folder, "good.png", "one.png", tags=1), row(folder, tags=1)]
-    rows += [row(folder, "good.png", question=f"Is it {number}?") for number in range(7)]
+    table = [row(folder, name) for name in ROWS]
+    table += [
+        row(folder, "good.png", tags=2),
+        row(folder, "good.png", "one.png", tags=1),
+        row(folder, tags=1),
+    ]
+    table += [row(folder, "good.png", question=f"Is it {number}?") for number in range(7)]
     problems = [
         *(expected(name, family) for name in ROWS),
         "2 <image> tags",
         "1 <image> tags",
         "1 <image> tags",
     ]
-    steps = train(model, write(tmp_path / "rows.jsonl", rows), tmp_path / "out", max_steps=5)
+    steps = train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_steps=5)
     assert len(steps) == 5, "five steps of four prompts: every row was met"
     assert steps[-1]["bad_rows"] == sum(problem is not None for problem in problems)
     for number, problem in enumerate(problems):
@@ -140,14 +143,14 @@ def test_broken_rows_are_named_counted_and_replaced(model, family, folder, polic
 
 def test_a_run_with_broken_rows_is_refused_before_it_starts(tiny_ovis, folder, policy, tmp_path):
     policy("raise")
-    rows = [
+    table = [
         row(folder, "good.png"),
         row(folder, "missing.png"),
         row(folder, "good.png"),
         row(folder, "empty.png"),
     ]
     with pytest.raises(DatasetRowError) as refusal:
-        train(tiny_ovis, write(tmp_path / "rows.jsonl", rows), tmp_path / "out")
+        train(tiny_ovis, write(tmp_path / "rows.jsonl", table), tmp_path / "out")
     message = str(refusal.value)
     assert "2 broken rows" in message
     assert "row 1: image file not found" in message
@@ -158,27 +161,27 @@ def test_a_run_with_broken_rows_is_refused_before_it_starts(tiny_ovis, folder, p
 
 def test_a_dataset_without_one_good_row_ends_with_its_faults(tiny_ovis, folder, policy, tmp_path):
     policy("skip")
-    rows = [row(folder, f"missing{number}.png") for number in range(4)]
+    table = [row(folder, f"missing{number}.png") for number in range(4)]
     with pytest.raises(DatasetRowError, match="image file not found"):
-        train(tiny_ovis, write(tmp_path / "rows.jsonl", rows), tmp_path / "out")
+        train(tiny_ovis, write(tmp_path / "rows.jsonl", table), tmp_path / "out")
 
 
 def test_rows_whose_images_leave_no_room_for_text(tiny_qwen, folder, policy, said, tmp_path):
     picture(280, 280).save(folder / "large.png")
-    rows = [row(folder, "large.png"), *(row(folder, "good.png", question=f"{n}?") for n in range(3))]
+    table = [row(folder, "large.png"), *(row(folder, "good.png", question=f"{n}?") for n in range(3))]
     steps = train(
-        tiny_qwen, write(tmp_path / "rows.jsonl", rows), tmp_path / "out", max_length=64, max_steps=1
+        tiny_qwen, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_length=64, max_steps=1
     )
     assert steps[-1]["bad_rows"] == 1
     assert any("102 image tokens leave no room for text in 64 tokens" in line for line in said)
 
 
 def test_too_long_rows_are_deleted_group_by_group(tiny_qwen, folder, said, tmp_path):
-    rows = [row(folder, "good.png", question="long " * 200)]
-    rows += [row(folder, "good.png", question=f"{n}?") for n in range(3)]
+    table = [row(folder, "good.png", question="long " * 200)]
+    table += [row(folder, "good.png", question=f"{n}?") for n in range(3)]
     steps = train(
         tiny_qwen,
-        write(tmp_path / "rows.jsonl", rows),
+        write(tmp_path / "rows.jsonl", table),
         tmp_path / "out",
         max_length=128,
         max_steps=1,
@@ -202,9 +205,9 @@ def test_rewards_get_sizes_and_grids(model, family, folder, tmp_path):
 
     orms["look"] = Look
     picture(150, 90).save(folder / "wide.png")
-    rows = [row(folder, "wide.png"), row(folder, "good.png", "wide.png"), row(folder)]
+    table = [row(folder, "wide.png"), row(folder, "good.png", "wide.png"), row(folder)]
     one_prompt = {"per_device_train_batch_size": 2, "max_steps": 3}
-    train(model, write(tmp_path / "rows.jsonl", rows), tmp_path / "out", reward_funcs="look", **one_prompt)
+    train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", reward_funcs="look", **one_prompt)
     by_count = {len(batch["image_sizes"][0]): batch for batch in seen}
     assert set(by_count) == {0, 1, 2}
     resized = {"qwen2_5_vl": [140, 84], "ovis2": [112, 168]}[family]  # as their processors choose
@@ -234,17 +237,15 @@ def test_an_image_is_prepared_once_for_its_group(tiny_qwen, digits, tmp_path, mo
     assert len(prepared) == 2
 
 
-def samples(*rows):
+def samples(*table):
     from swift.rl_core.data import GRPOSample
 
-    return [GRPOSample.from_row(row) for row in rows]
+    return [GRPOSample.from_row(row) for row in table]
 
 
 def test_prompt_ids_tell_images_apart(folder):
-    from swift_grpo_ext.trainer.rows import CheckedRows
-
-    rows = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "good.png")]
-    found = CheckedRows._add_prompt_id_to_inputs(SimpleNamespace(), samples(*rows))
+    table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "good.png")]
+    found = rows.CheckedRows._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
     ids = [sample.prompt_id for sample in found]
     assert ids[0] == ids[2] != ids[1]
     assert len({sample.request_id for sample in found}) == 3
@@ -253,20 +254,20 @@ def test_prompt_ids_tell_images_apart(folder):
 def test_before_prompt_ids_did_not(folder):
     from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 
-    rows = [row(folder, "good.png"), row(folder, "one.png")]
-    found = RolloutTrainerMixin._add_prompt_id_to_inputs(SimpleNamespace(), samples(*rows))
+    table = [row(folder, "good.png"), row(folder, "one.png")]
+    found = RolloutTrainerMixin._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
     assert found[0].prompt_id == found[1].prompt_id
 
 
 def test_row_number_and_other_rows(folder):
     from datasets import Dataset
 
-    rows = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "one.png", question="b")]
-    dataset = Dataset.from_list(rows)
+    table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "one.png", question="b")]
+    dataset = Dataset.from_list(table)
     assert [row_number(dataset, dataset[n]) for n in range(3)] == [0, 1, 2]
     assert row_number(dataset, row(folder, "missing.png")) is None
-    assert row_number(iter(rows), rows[0]) is None
+    assert row_number(iter(table), table[0]) is None
     assert [found["messages"] for found in other_rows(dataset, [], {"1": ""})] == [
-        rows[n]["messages"] for n in (1, 2, 0)
+        table[n]["messages"] for n in (1, 2, 0)
     ]
-    assert list(other_rows(iter([]), rows, {"1": ""})) == rows
+    assert list(other_rows(iter([]), table, {"1": ""})) == table
