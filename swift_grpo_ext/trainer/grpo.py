@@ -11,6 +11,7 @@ from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
 from swift_grpo_ext.trainer.rows import CheckedRows
+from swift_grpo_ext.trainer.resuming import Resuming
 from swift_grpo_ext.trainer.startup import Startup
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
 from swift_grpo_ext.trainer.tracing import Tracing
@@ -23,6 +24,7 @@ class GRPOTrainer(
     GroupForward,
     Tracing,
     Watching,
+    Resuming,
     AgreedRollouts,
     CheckedRows,
     NoPlaceholders,

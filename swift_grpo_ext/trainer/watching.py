@@ -60,14 +60,13 @@ class Watching:
     """
 
     watch: Watch | None = None
-    _probe: Probe | None = None
     _judged_step = 0
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         every = current_settings().kl_every
         if self.watch and every and self.beta == 0 and self.template.sequence_parallel_size == 1:
-            self._probe = Probe(self._logps_of, every)
+            self.watch.probe = Probe(self._logps_of, every)
 
     def _get_callbacks(self: Any, args: Any) -> list[Any]:
         callbacks: list[Any] = super()._get_callbacks(args)  # type: ignore[misc]
@@ -82,12 +81,13 @@ class Watching:
     def _phase(self, phase: str) -> AbstractContextManager[None]:
         return self.watch.phases.within(phase) if self.watch else nullcontext()
 
-    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train; write down how it ended, and close the monitors' books."""
         if not self.watch:
-            return super().train(*args, **kwargs)  # type: ignore[misc]
+            return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
+        self.watch.resumed_from = resume_from_checkpoint or ""
         try:
-            result = super().train(*args, **kwargs)  # type: ignore[misc]
+            result = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
         except BaseException as error:
             self.watch.failed(error)
             raise
@@ -113,9 +113,9 @@ class Watching:
             return
         if self.accelerator.is_main_process:
             self.watch.rollout = self._rollout_facts(samples)
-        if self._probe and not self.dynamic_num_samples:
+        if self.watch.probe and not self.dynamic_num_samples:
             with self._phase("logps"):
-                found = self._probe.look(samples[:: self.num_generations], self.state.global_step)
+                found = self.watch.probe.look(samples[:: self.num_generations], self.state.global_step)
             if found:
                 self.watch.tally.kl, self.watch.tally.kl_tokens = found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from swift.callbacks import TrainerCallback
@@ -23,3 +24,7 @@ class WatchCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step begins."""
         self.watch.begin_step()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint has been written."""
+        self.watch.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")

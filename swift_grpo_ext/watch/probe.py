@@ -8,9 +8,12 @@ every few steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from swift_grpo_ext.group.statistics import per_token_kl
@@ -54,3 +57,48 @@ class Probe:
         self._last = step
         now, mask = self._score(self._samples)
         return (per_token_kl(self._before, now) * mask).sum(), mask.sum()
+
+    def state(self) -> dict[str, Any] | None:
+        """What a checkpoint keeps, as JSON data; None before there is anything to keep."""
+        if self._before is None:
+            return None
+        rows = [_as_row(sample) for sample in self._samples]
+        return {"rows": rows, "logps": self._before.tolist(), "last": self._last}
+
+    def load_state(self, state: Mapping[str, Any], as_sample: Callable[[Any], Any], device: Any) -> None:
+        """Go on with the completions and log-probs of the run's first start.
+
+        Args:
+            state: From `state`.
+            as_sample: Makes a sample of the host from a row.
+            device: Where log-probs lie.
+        """
+        self._samples = [as_sample(_decoded(row)) for row in state["rows"]]
+        self._before = torch.tensor(state["logps"], device=device)
+        self._last = int(state["last"])
+
+
+def _as_row(sample: Any) -> dict[str, Any]:
+    """A sample as a row of plain data, without what is made anew when it is scored."""
+    made_anew = ("extra", "encoded", "advantages", "rewards", "routed_experts")
+    row = {field.name: getattr(sample, field.name) for field in fields(sample) if field.name not in made_anew}
+    return {name: _encoded(value) for name, value in row.items()}
+
+
+def _encoded(value: Any) -> Any:
+    """Plain data for JSON: bytes (of images in memory) as base64, what else is not plain left out."""
+    if isinstance(value, bytes):
+        return {"__base64__": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, Mapping):
+        return {str(name): _encoded(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encoded(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool)) else None
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "__base64__" in value:
+            return base64.b64decode(value["__base64__"])
+        return {name: _decoded(item) for name, item in value.items()}
+    return [_decoded(item) for item in value] if isinstance(value, list) else value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +22,14 @@ from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Phases
+from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.rules import Finding
 from swift_grpo_ext.watch.run_facts import run_facts
 from swift_grpo_ext.watch.stall import Watchdog, end_process
 
 logger = get_logger()
+
+STATE = "swift_grpo_ext_watch_rank_{rank}.json"
 
 
 @dataclass
@@ -91,6 +96,8 @@ class Watch:
         self.journal = Journal(args.output_dir, args.process_index)
         self.tally = Tally()
         self.rollout = RolloutFacts()
+        self.probe: Probe | None = None
+        self.resumed_from = ""
         self._kl: float | None = None
         self._learning_rate: float | None = None
         self._stopped_dead = False
@@ -111,6 +118,8 @@ class Watch:
         self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._patience)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
+        if self.resumed_from:
+            self.load(Path(self.resumed_from))
         self._began = True
         self._watchdog.start()
         self._end_request.listen()
@@ -165,6 +174,34 @@ class Watch:
                 level=finding.level.value,
                 text=finding.text,
             )
+
+    def save(self, checkpoint: Path) -> None:
+        """Keep in a checkpoint what a resumed run goes on with. Every rank calls it for itself."""
+        if not checkpoint.is_dir():
+            return
+        state = {
+            "monitor": self.monitor.state() if self._first else {},
+            "longest": self.phases.longest,
+            "probe": self.probe.state() if self.probe else None,
+            "kl": self._kl,
+        }
+        path = checkpoint / STATE.format(rank=self.journal.rank)
+        path.write_text(json.dumps(state), encoding="utf-8")
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on where `save` left off; a checkpoint of a run that was not watched is a fresh start."""
+        path = checkpoint / STATE.format(rank=self.journal.rank)
+        if not path.is_file():
+            return
+        state = json.loads(path.read_text(encoding="utf-8"))
+        self.monitor.load_state(state["monitor"])
+        self.phases.longest.update(state["longest"])
+        self._kl = state["kl"]
+        if self.probe and state["probe"]:
+            sample = self._trainer.sample_cls.from_row
+            self.probe.load_state(state["probe"], sample, self._trainer.args.device)
+        if self._first:
+            self.journal.add("resumed", checkpoint=str(checkpoint), step=int(self._trainer.state.global_step))
 
     def failed(self, error: BaseException) -> None:
         """Training ends with an error: write down where it was."""

@@ -83,7 +83,20 @@ class SignalsInterrupt(Signals):
     number = signal.SIGINT
 
 
+class Kills(Good):
+    """Kills its process in the middle of the fourth step."""
+
+    calls = 0
+
+    def __call__(self, completions, **kwargs):
+        self.calls += 1
+        if self.calls == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(completions, **kwargs)
+
+
 for kind in (
+    Kills,
     Sleeps,
     SleepsOnRank1,
     Signals,

@@ -1,0 +1,53 @@
+"""Resuming full training: the checkpoint's weights are really loaded.
+
+transformers 5 saves Qwen2.5-VL under the names of its published checkpoints (``model.layers``, ``visual``),
+while the module's own are others (``model.language_model.layers``, ``model.visual``). Its ``Trainer`` loads a
+checkpoint by name and passes over what does not fit, so a resumed run goes on with the optimizer's state of
+the checkpoint and the weights of the start, with no more than a warning. ``from_pretrained`` translates names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+from safetensors import safe_open
+from swift.utils import get_logger
+
+from swift_grpo_ext.errors import OutputFolderError
+
+logger = get_logger()
+
+
+class Resuming:
+    """Mixin of the host's trainer that loads full checkpoints whose names are not the module's own."""
+
+    def _load_from_checkpoint(self: Any, resume_from_checkpoint: str, model: Any = None) -> None:
+        target = self.accelerator.unwrap_model(model if model is not None else self.model)
+        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        saved = saved_names(Path(resume_from_checkpoint))
+        if sharded or isinstance(target, PeftModel) or not saved or saved <= set(target.state_dict()):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+            return
+        loaded = type(target).from_pretrained(resume_from_checkpoint, dtype=target.dtype)
+        missing, unknown = target.load_state_dict(loaded.state_dict(), strict=False)
+        if missing or unknown:
+            raise OutputFolderError(
+                f"{len(missing)} weights are missing and {len(unknown)} unknown, the first: "
+                f"{[*missing, *unknown][0]}",
+                where=resume_from_checkpoint,
+                mend="resume with the model that the run was started with",
+            )
+        logger.info(
+            f"swift-grpo-ext: loaded {len(saved)} weights of {resume_from_checkpoint} under translated names"
+        )
+
+
+def saved_names(checkpoint: Path) -> set[str]:
+    """Names of the weights in a checkpoint's safetensors files; empty if it has none."""
+    names: set[str] = set()
+    for path in sorted(checkpoint.glob("model*.safetensors")):
+        with safe_open(str(path), "pt") as file:
+            names.update(file.keys())
+    return names

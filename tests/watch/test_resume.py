@@ -1,0 +1,86 @@
+"""A run that goes on from a checkpoint sees the data that it would have seen, and its monitors go on too."""
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.watch.journal import read_events
+
+FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate", "watch/kl_to_start")
+
+
+def arguments(model, digits, output, reward="test_Good", **overrides):
+    plugin = __file__.replace("test_resume", "faulty_rewards")
+    return testing.grpo_arguments(
+        model,
+        digits.train,
+        output,
+        reward_funcs=reward,
+        external_plugins=[plugin_file(), plugin],
+        **{
+            "max_steps": 5,
+            "beta": 0,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "learning_rate": 1e-3,
+            **overrides,
+        },
+    )
+
+
+def steps(output):
+    return {
+        int(row["global_step/max_steps"].split("/")[0]): row
+        for row in testing.read_logging(output)
+        if "loss" in row
+    }
+
+
+def prompts(output):
+    return {int(row["step"]): row["images"] for row in testing.read_completions(output)}
+
+
+def check_goes_on(whole, resumed):
+    before, after = steps(whole), steps(resumed)
+    assert set(after) == {3, 4, 5}
+    for step, row in after.items():
+        for figure in FIGURES:
+            assert row.get(figure) == pytest.approx(before[step].get(figure), abs=1e-4), (step, figure)
+        assert prompts(resumed)[step] == prompts(whole)[step]
+    (event,) = read_events(testing.newest_version(resumed), ["resumed"])
+    assert event["step"] == 2
+
+
+@pytest.fixture
+def whole(tiny_qwen, digits, tmp_path, monkeypatch):
+    from swift_grpo_ext import settings
+
+    monkeypatch.setenv("SWIFT_GRPO_EXT_KL_EVERY", "2")
+    settings.current_settings.cache_clear()
+    testing.run_in_process("rlhf", arguments(tiny_qwen, digits, tmp_path / "whole"))
+    yield tmp_path / "whole"
+    settings.current_settings.cache_clear()
+
+
+def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path):
+    checkpoint = testing.newest_version(whole) / "checkpoint-2"
+    testing.run_in_process(
+        "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
+    )
+    check_goes_on(whole, tmp_path / "resumed")
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_the_middle_of_a_step_goes_on(whole, tiny_qwen, digits, tmp_path):
+    killed = testing.run_swift(
+        "rlhf",
+        arguments(tiny_qwen, digits, tmp_path / "killed", reward="test_Kills"),
+        timeout=280,
+        check=False,
+    )
+    assert killed.returncode != 0
+    checkpoint = testing.newest_version(tmp_path / "killed") / "checkpoint-2"
+    testing.run_in_process(
+        "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
+    )
+    check_goes_on(whole, tmp_path / "resumed")
