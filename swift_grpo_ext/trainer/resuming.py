@@ -3,7 +3,8 @@
 transformers 5 saves Qwen2.5-VL under the names of its published checkpoints (``model.layers``, ``visual``),
 while the module's own are others (``model.language_model.layers``, ``model.visual``). Its ``Trainer`` loads a
 checkpoint by name and passes over what does not fit, so a resumed run goes on with the optimizer's state of
-the checkpoint and the weights of the start, with no more than a warning. ``from_pretrained`` translates names.
+the checkpoint and the weights of the start, with no more than a warning. ``from_pretrained`` translates
+names.
 """
 
 from __future__ import annotations
