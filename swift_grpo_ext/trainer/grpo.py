@@ -10,8 +10,8 @@ from swift_grpo_ext.trainer.forward import GroupForward
 from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
-from swift_grpo_ext.trainer.rows import CheckedRows
 from swift_grpo_ext.trainer.resuming import Resuming
+from swift_grpo_ext.trainer.rows import CheckedRows
 from swift_grpo_ext.trainer.startup import Startup
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
 from swift_grpo_ext.trainer.tracing import Tracing
