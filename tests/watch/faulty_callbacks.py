@@ -1,6 +1,5 @@
 """A plugin that breaks gradients or log-probs of a run on purpose."""
 
-import torch
 from swift.callbacks import TrainerCallback, callbacks_map
 
 
@@ -14,7 +13,7 @@ class NanGradient(TrainerCallback):
 
 
 class NanModule(TrainerCallback):
-    """From the second step on, one module gives NaN for its last row."""
+    """From the second step on, one module of the last layer gives NaN for its last row."""
 
     def on_step_begin(self, args, state, control, model=None, **kwargs):
         if state.global_step == 1:
@@ -22,7 +21,9 @@ class NanModule(TrainerCallback):
             def spoil(module, inputs, output):
                 if not module.training:  # let rollouts pass
                     return output
-                return torch.cat([output[:-1], output[-1:] * float("nan")])
+                spoiled = output.clone()
+                spoiled[-1, -4:] *= float("nan")  # the last tokens of the last row, in packs of a group too
+                return spoiled
 
             model.get_submodule("model.language_model.layers.1.mlp").register_forward_hook(spoil)
 
