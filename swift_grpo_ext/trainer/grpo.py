@@ -5,6 +5,7 @@ from __future__ import annotations
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.trainer.baselines import GroupBaselines
+from swift_grpo_ext.trainer.empty_completions import NoEmptyCompletions
 from swift_grpo_ext.trainer.failure import EndTogether
 from swift_grpo_ext.trainer.forward import GroupForward
 from swift_grpo_ext.trainer.logged import HonestLog
@@ -28,6 +29,7 @@ class GRPOTrainer(
     AgreedRollouts,
     CheckedRows,
     NoPlaceholders,
+    NoEmptyCompletions,
     GroupBaselines,
     HonestLog,
     LoggedImages,

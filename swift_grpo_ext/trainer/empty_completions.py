@@ -1,0 +1,42 @@
+"""Completions without a token: they get back the one token that the engine took away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class NoEmptyCompletions:
+    """Mixin of the host's GRPO trainer: every completion has a token that can be trained on.
+
+    The host's transformers engine drops the padding token from what was generated. In Qwen2.5-VL and Ovis2
+    that token, ``<|endoftext|>``, also ends a completion: one that consists of nothing else comes out empty.
+    Its labels are all -100, the host then keeps the logits of the whole sequence, one position too many, and
+    the run dies ("Size does not match at dimension 1").
+    """
+
+    def _postprocess_rollout_outputs(self: Any, samples: list[Any], outputs: list[Any]) -> list[Any]:
+        results = super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[misc]
+        tokenizer = self.template.tokenizer
+        token = tokenizer.eos_token_id if self.args.use_vllm else tokenizer.pad_token_id
+        for sample in results:
+            fill_empty(sample, token)
+        return list(results)
+
+
+def fill_empty(sample: Any, token: int) -> None:
+    """Give each empty turn of a sample one token.
+
+    Args:
+        sample: The host's sample after its rollout; ``response_token_ids`` of one turn, or of several.
+        token: Id of the token that the turn consisted of.
+    """
+    turns = sample.response_token_ids
+    if not turns and not sample.messages[-1]["content"]:
+        sample.response_token_ids, sample.response_loss_mask = [token], []
+    elif turns and isinstance(turns[0], list) and not all(turns):
+        masks = sample.response_loss_mask
+        sample.response_token_ids = [turn or [token] for turn in turns]
+        sample.response_loss_mask = [mask or [1] for mask in masks]
+    else:
+        return
+    sample.rollout_logprobs = []  # the engine gave none for that token
