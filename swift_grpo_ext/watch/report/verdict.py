@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.report.run import Run, Series
 
 Level = Literal["good", "warn", "bad"]
@@ -67,12 +68,12 @@ def trend(series: Series) -> Trend | None:
 
 
 def judge(run: Run) -> Verdict:
-    """The verdict on a run, from its logged figures alone.
+    """The verdict on a run, from its logged figures and what the monitors wrote down, if it was watched.
 
     Neither a loss near 0 (so by construction on-policy) nor a KL of 0 says anything; a gradient and a rising
     reward do.
     """
-    reasons = tuple(_signal_problems(run))
+    reasons = (*_told_by_monitors(run), *_signal_problems(run))
     gradient = run.series("grad_norm")
     if gradient and not any(value > 0 for value in gradient.finite().values):
         return Verdict("bad", "Nothing is learned: no step had a gradient.", reasons)
@@ -109,6 +110,16 @@ def figures(run: Run) -> list[Figure]:
     if seconds:
         found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
     return found
+
+
+def _told_by_monitors(run: Run) -> Iterable[str]:
+    """What the monitors said while the run went on, each finding once, the newest words."""
+    told = {}
+    for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed")):
+        name = str(event.get("id", event["kind"]))
+        step = f" at step {event['step']}" if "step" in event else ""
+        told[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
+    return told.values()
 
 
 def _signal_problems(run: Run) -> Iterable[str]:

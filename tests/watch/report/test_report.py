@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from swift_grpo_ext import testing
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
 from swift_grpo_ext.watch.report.gallery import distinct, shown_groups
 from swift_grpo_ext.watch.report.plots import running_mean
@@ -237,3 +238,13 @@ def test_the_command_prints_the_verdict_and_the_path(tmp_path):
         "It learns: the reward rose from 0.09 to 0.89.",
         str(tmp_path / "there" / "report.html"),
     ]
+
+
+def test_what_the_monitors_wrote_down_is_among_the_reasons(tmp_path):
+    folder = write_run(tmp_path / "run", [0.1] * 12)
+    journal = Journal(read_run(folder).folder, rank=0)
+    journal.add("verdict", step=3, id="clipped", level="warn", text="95 % are <b>cut off</b>")
+    journal.add("stall", step=4, text="phase reward has lasted 300 s")
+    _, *reasons = judge(read_run(folder)).reasons
+    assert reasons[0] == "Monitor [clipped] at step 3: 95 % are <b>cut off</b>"
+    assert reasons[1] == "Monitor [stall] at step 4: phase reward has lasted 300 s"
