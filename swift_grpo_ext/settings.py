@@ -110,6 +110,16 @@ class Settings(BaseSettings):
     logits_chunk_mib: int = Field(
         default=256, ge=1, description="Most MiB of fp32 logits at a time, with chunked_logps."
     )
+    group_batch: bool = Field(
+        default=False,
+        description="Cut the same completions into micro-batches of whole groups, whatever "
+        "per_device_train_batch_size and gradient_accumulation_steps say.",
+    )
+    group_batch_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="With group_batch, most completion tokens of a micro-batch. 0: no limit.",
+    )
     self_check: bool = Field(
         default=True,
         description="Compare the log-probs of the first micro-batch with the stock path's; fall back if off.",

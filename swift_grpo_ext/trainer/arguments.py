@@ -7,6 +7,7 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.compat.refusals import Run, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
+from swift_grpo_ext.group.micro_batches import BatchSizes, grouped
 from swift_grpo_ext.settings import current_settings
 
 HOST_DDP_TIMEOUT = 18_000_000  # seconds: 208 days
@@ -20,6 +21,10 @@ class GRPOConfig(HostGRPOConfig):
     """
 
     ddp_timeout: int
+    per_device_train_batch_size: int
+    gradient_accumulation_steps: int
+    steps_per_generation: int | None
+    generation_batch_size: int | None
 
     def __post_init__(self) -> None:
         refuse(
@@ -33,4 +38,27 @@ class GRPOConfig(HostGRPOConfig):
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = current_settings().ddp_timeout
             get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
+        if current_settings().group_batch:
+            self._make_micro_batches_of_groups()
         super().__post_init__()
+
+    def _make_micro_batches_of_groups(self) -> None:
+        """Change the sizes of micro-batches before DeepSpeed and the data loader read them."""
+        batch, accumulation = self.per_device_train_batch_size, self.gradient_accumulation_steps
+        per_generation = self.steps_per_generation or accumulation
+        if self.generation_batch_size:
+            per_generation = self.generation_batch_size // (batch * world_size())
+        sizes = grouped(
+            BatchSizes(batch, accumulation, per_generation),
+            self.num_generations,
+            self.max_completion_length,
+            current_settings().group_batch_tokens,
+        )
+        self.per_device_train_batch_size, self.gradient_accumulation_steps = sizes.batch, sizes.accumulation
+        self.steps_per_generation, self.generation_batch_size = sizes.per_generation, None
+        note = " (bnpo and top_entropy_quantile are defined per micro-batch)"
+        depends = self.loss_type == "bnpo" or self.top_entropy_quantile < 1.0
+        get_logger().info(
+            f"swift-grpo-ext: micro-batches of {batch} x {accumulation} are now {sizes.batch} x "
+            f"{sizes.accumulation}, the same completions per step{note if depends else ''}."
+        )

@@ -5,6 +5,7 @@ import pytest
 from tests.trainer.runs import STOCK, figures
 
 LORA = {"tuner_type": "lora", "lora_dropout": 0, "lora_rank": 4, "target_modules": "all-linear"}
+GROUPS = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
 RUNS = {
     "full": {},
     "full, no reference": {"beta": 0},
@@ -38,3 +39,14 @@ def test_equals_the_stock_passes(model, run, digits, tmp_path, caplog):
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
     assert any(value > 1e-4 for value in stock["grad_norm"])
+
+
+@pytest.mark.parametrize("overrides", [{}, {"loss_type": "dapo"}, LORA], ids=["grpo", "dapo", "lora"])
+def test_micro_batches_of_groups_change_nothing_but_their_size(tiny_qwen, overrides, digits, tmp_path):
+    """Batch 1 x accumulation is what people run; nothing could be shared there."""
+    overrides = {**GROUPS, **overrides}
+    single = figures(tiny_qwen, digits.train, tmp_path / "single", STOCK, **overrides)
+    grouped = figures(tiny_qwen, digits.train, tmp_path / "grouped", {"GROUP_BATCH": "1"}, **overrides)
+    for name in single:
+        assert grouped[name] == pytest.approx(single[name], abs=2e-6, rel=2e-5), name
+    assert len(grouped["loss"]) == 2

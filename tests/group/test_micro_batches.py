@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.group.micro_batches import BatchSizes, grouped
+
+
+@pytest.mark.parametrize(
+    ("asked", "group", "expected"),
+    [
+        (BatchSizes(1, 8, 8), 8, BatchSizes(8, 1, 1)),
+        (BatchSizes(1, 32, 32), 8, BatchSizes(8, 4, 4)),
+        (BatchSizes(2, 8, 8), 8, BatchSizes(8, 2, 2)),
+        (BatchSizes(1, 4, 4), 8, BatchSizes(4, 1, 1)),  # half of a group on each of two ranks
+        (BatchSizes(1, 12, 12), 8, BatchSizes(4, 3, 3)),
+        (BatchSizes(1, 16, 8), 8, BatchSizes(8, 2, 1)),
+        (BatchSizes(16, 2, 2), 8, BatchSizes(16, 2, 2)),  # whole groups already
+    ],
+)
+def test_examples(asked, group, expected):
+    assert grouped(asked, group, completion=100) == expected
+
+
+@given(
+    st.integers(1, 16),
+    st.integers(1, 16),
+    st.integers(1, 16),
+    st.integers(2, 16),
+    st.sampled_from([0, 300, 1000]),
+)
+def test_the_effective_batch_stays_and_no_micro_batch_crosses_a_group(
+    batch, steps, generation, group, budget
+):
+    asked = BatchSizes(batch, steps, generation)
+    try:
+        made = grouped(asked, group, completion=100, budget=budget)
+    except RefusedError:
+        return
+    assert made.batch * made.accumulation == batch * steps
+    assert made.batch * made.per_generation == batch * generation
+    assert made == asked or group % made.batch == 0
+    assert not budget or made.batch * 100 <= budget
+
+
+def test_a_budget_splits_a_group():
+    assert grouped(BatchSizes(1, 8, 8), 8, completion=1000, budget=5000) == BatchSizes(4, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "group", "budget", "message"),
+    [
+        (BatchSizes(1, 7, 7), 8, 0, "share no prompt in groups of 8"),
+        (BatchSizes(1, 4, 8), 8, 0, "4 completions per step and rank cannot be cut into micro-batches of 8"),
+        (BatchSizes(1, 8, 8), 8, 50, "one completion may have 100 tokens, more than the 50"),
+    ],
+)
+def test_what_does_not_divide_is_refused(sizes, group, budget, message):
+    with pytest.raises(RefusedError, match=message):
+        grouped(sizes, group, completion=100, budget=budget)
