@@ -101,6 +101,17 @@ def check(
     raise typer.Exit(command.check(context.args, as_json=json, row_limit=rows, gpu_memory=gpu_memory))
 
 
+@app.command(name="convert-ovis2")
+def convert_ovis2(
+    source: Annotated[str, typer.Argument(help="Folder of an original AIDC-AI/Ovis2 checkpoint.")],
+    target: Annotated[str, typer.Argument(help="Folder to write; missing or empty.")],
+) -> None:
+    """Convert an original Ovis2 checkpoint (remote code) to transformers' own class."""
+    from swift_grpo_ext.models.ovis2_convert import convert_checkpoint
+
+    print(convert_checkpoint(source, target))
+
+
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:

@@ -74,3 +74,7 @@ class RolloutError(SwiftGrpoExtError):
 
 class DeadRunError(SwiftGrpoExtError):
     """A run that could not learn, stopped as ``SWIFT_GRPO_EXT_ON_DEAD=stop`` asks."""
+
+
+class CheckpointError(SwiftGrpoExtError):
+    """A checkpoint folder that lacks something, or is not what it is taken for."""

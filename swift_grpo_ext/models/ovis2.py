@@ -10,12 +10,23 @@ from typing import Any
 
 import torch
 from PIL import Image
-from swift.model import Model, ModelGroup, ModelLoader, ModelMeta, MultiModelKeys, register_model
+from swift.model import (
+    MODEL_MAPPING,
+    Model,
+    ModelGroup,
+    ModelLoader,
+    ModelMeta,
+    MultiModelKeys,
+    register_model,
+)
 from swift.model.model_arch import register_model_arch
+from swift.model.models.qwen import OvisLoader as HostRemoteLoader
 from swift.template import StdTemplateInputs, register_template
 from swift.template.templates.qwen import QwenTemplateMeta
 from swift.utils import get_env_args
 
+from swift_grpo_ext.compat.native_config import is_native
+from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.facts import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
 from swift_grpo_ext.models.ovis2_vision import embed_images, image_tokens
@@ -39,6 +50,30 @@ class Ovis2Loader(ModelLoader):
 
         self.auto_model_cls = self.auto_model_cls or Ovis2ForConditionalGeneration
         return super().get_model(model_dir, *args, **kwargs)
+
+
+class RemoteOvis2Loader(HostRemoteLoader):
+    """The host's loader of the original checkpoints, where transformers still takes their code."""
+
+    def get_config(self, model_dir: str) -> Any:
+        """Read the config, unless this transformers cannot load the model anyway.
+
+        Raises:
+            RefusedError: The class is native, or transformers has a class of a name that the code registers.
+        """
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+        if is_native(model_dir):
+            raise RefusedError(
+                "model type ovis2 is the remote-code class", where=model_dir, mend=f"--model_type {NAME}"
+            )
+        if "aimv2" in CONFIG_MAPPING_NAMES:
+            raise RefusedError(
+                "this transformers cannot load the original Ovis2: its code registers aimv2, which is taken",
+                where=model_dir,
+                mend=f"swift-grpo-ext convert-ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
+            )
+        return super().get_config(model_dir)
 
 
 class Ovis2Template(VisionTemplate):
@@ -126,4 +161,5 @@ def register() -> list[str]:
         exist_ok=True,
     )
     register_template(QwenTemplateMeta(NAME, template_cls=Ovis2Template), exist_ok=True)
+    MODEL_MAPPING["ovis2"].loader = RemoteOvis2Loader
     return [NAME]

@@ -1,0 +1,196 @@
+"""Turns an original Ovis2 checkpoint (``AIDC-AI/Ovis2-*``, remote code) into transformers' own layout.
+
+One shard at a time is in memory; code of the checkpoint is not run, pickled weights are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import CheckpointError
+from swift_grpo_ext.models.ovis2_keys import configuration, convert
+
+TOKENS = ("<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
+INDEX = "model.safetensors.index.json"
+MAX_TILES = 9  # the original's max_partition; transformers' default is 12
+_CONTEXT = 32768
+_SHOWN = 5
+
+CHAT_TEMPLATE = """\
+{%- if messages[0].role != 'system' -%}
+{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- endif -%}
+{%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.content is string -%}
+{{ message.content }}
+{%- else -%}
+{%- for part in message.content -%}
+{{ '<image>\\n' if part.type == 'image' else part.text }}
+{%- endfor -%}
+{%- endif -%}
+{{ '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|im_start|>assistant\\n' }}
+{%- endif -%}
+"""
+
+
+def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
+    """Write the checkpoint in `source` to `target` in transformers' layout.
+
+    config.json is written last, so a conversion that was cut off does not pass for a checkpoint.
+
+    Args:
+        source: Folder of an original checkpoint: safetensors, tokenizer, config.json.
+        target: Folder to write; missing or empty.
+
+    Returns:
+        `target`.
+
+    Raises:
+        CheckpointError: Something is missing, unknown or of another shape; says what.
+    """
+    source, target = Path(source), Path(target)
+    original = _read_json(source / "config.json")
+    if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
+        raise CheckpointError("this checkpoint is in transformers' layout already", where=str(source))
+    if target.exists() and any(target.iterdir()):
+        raise CheckpointError("the folder to write is not empty", where=str(target))
+    config = configuration(original)
+    shards = _shards(source)
+    expected = _expected(config)
+    target.mkdir(parents=True, exist_ok=True)
+    _write_weights(shards, target, expected)
+    _write_processor(source, target, config)
+    if (source / "generation_config.json").is_file():
+        text = (source / "generation_config.json").read_text(encoding="utf-8")
+        (target / "generation_config.json").write_text(text, encoding="utf-8")
+    config.save_pretrained(target)
+    return target
+
+
+def _write_weights(shards: list[Path], target: Path, expected: dict[str, tuple[int, ...]]) -> None:
+    from safetensors.torch import save_file
+
+    where: dict[str, str] = {}
+    total = 0
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        tensors = {}
+        for key, tensor in _converted(shard):
+            if key == "lm_head.weight" and key not in expected:
+                continue  # tied: the embedding serves
+            _check(key, tuple(tensor.shape), expected, where)
+            tensors[key] = tensor
+            where[key] = name
+            total += tensor.nbytes
+        save_file(tensors, target / name, metadata={"format": "pt"})
+    if missing := sorted(set(expected) - set(where)):
+        first = ", ".join(missing[:_SHOWN])
+        raise CheckpointError(
+            f"{len(missing)} weights are missing, first {first}", mend="download the checkpoint again"
+        )
+    index = {"metadata": {"total_size": total}, "weight_map": where}
+    (target / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def _converted(shard: Path) -> Iterator[tuple[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(shard, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  (no mapping)
+                yield from convert(name, file.get_tensor(name)).items()
+    except SafetensorError as error:
+        raise CheckpointError(f"shard cannot be read: {error}", where=str(shard)) from None
+
+
+def _check(
+    key: str, shape: tuple[int, ...], expected: dict[str, tuple[int, ...]], seen: dict[str, str]
+) -> None:
+    if key not in expected:
+        raise CheckpointError(f"{key} has no place in a model of this config")
+    if shape != expected[key]:
+        raise CheckpointError(f"{key} has shape {shape}, by config.json it is {expected[key]}")
+    if key in seen:
+        raise CheckpointError(f"{key} comes twice")
+
+
+def _expected(config: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of a model of this config, without those that are tied to others."""
+    import torch
+    from transformers import Ovis2ForConditionalGeneration
+
+    with torch.device("meta"):
+        model = Ovis2ForConditionalGeneration(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if config.tie_word_embeddings:
+        shapes.pop("lm_head.weight", None)
+    return shapes
+
+
+def _shards(source: Path) -> list[Path]:
+    index = source / INDEX
+    if index.is_file():
+        names = sorted(set(_read_json(index).get("weight_map", {}).values()))
+    else:
+        names = ["model.safetensors"]
+    shards = [source / Path(name).name for name in names]
+    missing = [shard.name for shard in shards if not shard.is_file()]
+    if missing or not shards:
+        raise CheckpointError(
+            f"weights are missing: {', '.join(missing) or 'the index names none'}",
+            where=str(source),
+            mend="download the checkpoint again; pickled .bin files are not read",
+        )
+    return shards
+
+
+def _write_processor(source: Path, target: Path, config: Any) -> None:
+    """Write tokenizer, image processor and chat template, and put the tokens' ids into the config."""
+    from transformers import Ovis2ImageProcessor, Ovis2Processor, Qwen2TokenizerFast
+
+    if not any((source / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+        # transformers would make an empty tokenizer of such a folder, without a word.
+        raise CheckpointError("the tokenizer is missing: no tokenizer.json, no vocab.json", where=str(source))
+    try:
+        tokenizer = Qwen2TokenizerFast.from_pretrained(str(source))
+    except (OSError, ValueError, TypeError) as error:
+        problem = " ".join(str(error).split())[:160]
+        raise CheckpointError(f"the tokenizer cannot be loaded: {problem}", where=str(source)) from None
+    tokenizer.add_special_tokens({"additional_special_tokens": list(TOKENS)})
+    tokenizer.model_max_length = _CONTEXT
+    config.image_token_id, *indicators = tokenizer.convert_tokens_to_ids(list(TOKENS))
+    config.visual_indicator_token_ids = indicators
+    if max(indicators) >= config.vocab_size:
+        raise CheckpointError(
+            f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}"
+        )
+    vision = config.vision_config
+    per_side = -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
+    side = {"height": vision.image_size, "width": vision.image_size}
+    tiles = Ovis2ImageProcessor(crop_to_patches=True, size=side, max_patches=MAX_TILES)
+    processor = Ovis2Processor(
+        image_processor=tiles,
+        tokenizer=tokenizer,
+        chat_template=CHAT_TEMPLATE,
+        image_seq_length=per_side**2,
+    )
+    processor.save_pretrained(target)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.name} is missing", where=str(path.parent)) from None
+    except ValueError as error:
+        raise CheckpointError(f"{path.name} is no JSON: {error}", where=str(path.parent)) from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path.name} is no JSON object", where=str(path.parent))
+    return found
