@@ -8,6 +8,7 @@ from swift_grpo_ext.trainer.baselines import GroupBaselines
 from swift_grpo_ext.trainer.failure import EndTogether
 from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
+from swift_grpo_ext.trainer.rewarding import RewardRuntime
 from swift_grpo_ext.trainer.startup import Startup
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
 from swift_grpo_ext.trainer.tracing import Tracing
@@ -20,6 +21,7 @@ class GRPOTrainer(
     Tracing,
     Watching,
     AgreedRollouts,
+    RewardRuntime,
     GroupBaselines,
     HonestLog,
     LoggedImages,
