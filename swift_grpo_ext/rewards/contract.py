@@ -52,6 +52,8 @@ class Reward:
         gold_text: Writes the row's gold as the model should have answered it.
         host_defaults: Parameters whose default is the first of these arguments of the host that is set.
         inputs: Columns filled with the score of another reward unless the row has them.
+        required: Parameters that the reward table must set.
+        settings_only: Parameters that a row must not set.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Reward:
     gold_text: Callable[..., str] | None = field(default=None, repr=False)
     host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    required: tuple[str, ...] = ()
+    settings_only: tuple[str, ...] = ()
 
     def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
         """Score one completion against its row; keywords override the row's parameters and the defaults."""
@@ -140,7 +144,12 @@ class Reward:
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
         """Every column that it may look at: gold, inputs, parameters of the row, and the others."""
-        return tuple(dict.fromkeys((*self.gold, *self.reads, *self.inputs, *self.parameters)))
+        return tuple(dict.fromkeys((*self.gold, *self.reads, *self.inputs, *self.row_settable)))
+
+    @functools.cached_property
+    def row_settable(self) -> tuple[str, ...]:
+        """Parameters that a row may set in a column of the same name."""
+        return tuple(name for name in self.parameters if name not in self.settings_only)
 
     @functools.cached_property
     def _adapters(self) -> dict[str, TypeAdapter[Any]]:
@@ -183,7 +192,7 @@ class Reward:
             Unscorable: A value that does not fit.
         """
         own = {}
-        for name in self.parameters:
+        for name in self.row_settable:
             value = columns.get(name)
             if value is not None:
                 try:
@@ -209,6 +218,8 @@ def reward(
     gold_text: Callable[..., str] | None = None,
     host_defaults: Mapping[str, tuple[str, ...]] | None = None,
     inputs: Mapping[str, str] | None = None,
+    required: tuple[str, ...] = (),
+    settings_only: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Reward]:
     """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.
 
@@ -227,6 +238,8 @@ def reward(
             gold_text=gold_text,
             host_defaults=host_defaults or {},
             inputs=inputs or {},
+            required=required,
+            settings_only=settings_only,
         )
         object.__setattr__(made, "__doc__", function.__doc__)
         return made

@@ -19,6 +19,7 @@ from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_t
 from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.baselines import checked
 
 logger = get_logger()
 
@@ -61,7 +62,7 @@ class RewardRuntime:
         if _is_async_reward(inner):
             return AsyncGuard(function, name, seconds=seconds if own else None, **options)
         if own and seconds is not None:
-            function = Limited(inner, seconds, name)
+            function = checked(Limited(inner, seconds, name), name, self.infinite_scores)
         return Guard(function, name, **options)
 
     def _composition(self: Any, rule: RewardRule) -> Composition:

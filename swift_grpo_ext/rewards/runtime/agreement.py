@@ -77,6 +77,7 @@ def metrics(total: dict[str, Report]) -> dict[str, float]:
             figures[f"rewards/{name}/seconds_p95"] = report.percentile(0.95)
         figures[f"rewards/{name}/timeouts"] = float(report.timeouts)
         figures[f"rewards/{name}/failures"] = float(report.failures)
+        figures |= {f"rewards/{name}/{what}": float(amount) for what, amount in report.counts.items()}
     return figures
 
 

@@ -47,6 +47,7 @@ class Report:
         timeouts: How many ran into their limit, whoever's fault that is.
         unscored: Completions whose row cannot be scored, by reason.
         seconds: Times of single completions, at most `MAX_LATENCIES`.
+        counts: What else the reward counts, such as the tokens that a judge cost.
         first: The first failure, and any that was refused.
     """
 
@@ -55,6 +56,7 @@ class Report:
     timeouts: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
     first: Failure | None = None
 
     def add(self, other: Report) -> None:
@@ -64,6 +66,7 @@ class Report:
         self.timeouts += other.timeouts
         self.unscored.update(other.unscored)
         self.seconds += other.seconds
+        self.counts.update(other.counts)
         if self.first is None or (other.first and other.first.kind == "refused"):
             self.first = other.first or self.first
 
@@ -102,6 +105,11 @@ class Ledger:
         """Count a completion that ran into its limit."""
         with self._lock:
             self._report.timeouts += 1
+
+    def count(self, what: str, amount: int = 1) -> None:
+        """Count something that is particular to the reward."""
+        with self._lock:
+            self._report.counts[what] += amount
 
     def failed(self, failure: Failure, completions: int = 1) -> None:
         """Count completions that have no score through the reward's fault."""

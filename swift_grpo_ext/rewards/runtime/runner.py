@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score
 from swift_grpo_ext.rewards.runtime import replay
@@ -19,7 +20,7 @@ from swift_grpo_ext.rewards.runtime.composition import Composition
 from swift_grpo_ext.rewards.runtime.diagnosis import FrameDiagnosis
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
-from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.speech import say
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from swift_grpo_ext.settings import Settings, current_settings
@@ -56,6 +57,10 @@ class Runner:
         table = load_table(current_settings().reward_table) if table is None else table
         rule = table.rule(reward.name)
         self.parameters = reward.checked_parameters({**_host_defaults(reward, arguments), **rule.parameters})
+        for name in reward.required:
+            if not self.parameters.get(name):
+                mend = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'
+                raise SettingsError(f"{reward.name} needs the parameter {name!r}", mend=mend)
         self.composition = Composition(
             rule,
             table.task_column,
