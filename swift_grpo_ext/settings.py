@@ -127,6 +127,28 @@ class Settings(BaseSettings):
     preflight: bool = Field(
         default=False, description="Check the command line before a model is loaded; errors stop the run."
     )
+    reward_table: str = Field(
+        default="",
+        description="Parameters, tasks, gates, schedules of rewards: JSON, or the path of a JSON file.",
+    )
+    reward_timeout: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds that a reward may take for one completion. Set: every reward function, also a "
+        "user's own, runs one completion at a time in child processes that are killed at the limit.",
+    )
+    reward_workers: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="Child processes per rank for rewards. 0: its share of the cores, at most 4.",
+    )
+    reward_failures: int = Field(
+        default=50,
+        ge=0,
+        description="Completions of one reward, of the last 1000 on all ranks, that may fail by the reward's "
+        "fault before the run ends. 0: the first failure ends it.",
+    )
     quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
     @field_validator("disable", "disable_patches", mode="before")

@@ -37,6 +37,7 @@ FAMILIES: dict[str, str] = {
     "overlong": "length",
     "cosine": "length",
     "repetition": "repetitive",
+    "judge": "judge",
 }
 
 NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
@@ -29,10 +30,11 @@ class Unscorable(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A score, or None with the reason why the row cannot be scored."""
+    """A score, or None: with the reason why the row cannot be scored, or `failed`, the reward is at fault."""
 
     score: Score
     reason: str = ""
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Reward:
         gold_text: Writes the row's gold as the model should have answered it.
         host_defaults: Parameters whose default is the first of these arguments of the host that is set.
         inputs: Columns filled with the score of another reward unless the row has them.
+        required: Parameters that the reward table must set.
+        settings_only: Parameters that a row must not set.
     """
 
     name: str
@@ -62,23 +66,62 @@ class Reward:
     gold_text: Callable[..., str] | None = field(default=None, repr=False)
     host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    required: tuple[str, ...] = ()
+    settings_only: tuple[str, ...] = ()
 
     def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
         """Score one completion against its row; keywords override the row's parameters and the defaults."""
         return self.outcome(completion, columns or {}, **parameters).score
 
-    def outcome(self, completion: str, columns: Columns, **parameters: Any) -> Outcome:
+    def outcome(
+        self,
+        completion: str,
+        columns: Columns,
+        defaults: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Outcome:
         """Like calling it, with the reason of a None.
+
+        Args:
+            completion: What the model wrote.
+            columns: The row.
+            defaults: Parameters in the place of the reward's own defaults; the row's columns override them.
+            **parameters: Parameters that override all others.
 
         Raises:
             RewardError: The reward itself is at fault: its score lies outside its declared range.
         """
-        text = completion if isinstance(completion, str) else ""
+        if self.cost == "async":
+            return asyncio.run(self.awaited(completion, columns, defaults, **parameters))
         try:
-            score = self.function(text, columns, **{**self.row_parameters(columns), **parameters})
+            text, merged = self._ready(completion, columns, defaults, parameters)
+            return Outcome(self.checked(self.function(text, columns, **merged)))
         except Unscorable as fault:
             return Outcome(None, str(fault))
-        return Outcome(self.checked(score))
+
+    async def awaited(
+        self,
+        completion: str,
+        columns: Columns,
+        defaults: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Outcome:
+        """`outcome` of an async reward."""
+        try:
+            text, merged = self._ready(completion, columns, defaults, parameters)
+            return Outcome(self.checked(await self.function(text, columns, **merged)))
+        except Unscorable as fault:
+            return Outcome(None, str(fault))
+
+    def _ready(
+        self,
+        completion: Any,
+        columns: Columns,
+        defaults: Mapping[str, Any] | None,
+        parameters: dict[str, Any],
+    ) -> tuple[str, dict[str, Any]]:
+        text = completion if isinstance(completion, str) else ""
+        return text, {**(defaults or {}), **self.row_parameters(columns), **parameters}
 
     def checked(self, score: float) -> float:
         """The score as a float.
@@ -99,9 +142,14 @@ class Reward:
         return {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
 
     @functools.cached_property
-    def columns(self) -> frozenset[str]:
+    def columns(self) -> tuple[str, ...]:
         """Every column that it may look at: gold, inputs, parameters of the row, and the others."""
-        return frozenset((*self.gold, *self.reads, *self.inputs, *self.parameters))
+        return tuple(dict.fromkeys((*self.gold, *self.reads, *self.inputs, *self.row_settable)))
+
+    @functools.cached_property
+    def row_settable(self) -> tuple[str, ...]:
+        """Parameters that a row may set in a column of the same name."""
+        return tuple(name for name in self.parameters if name not in self.settings_only)
 
     @functools.cached_property
     def _adapters(self) -> dict[str, TypeAdapter[Any]]:
@@ -144,7 +192,7 @@ class Reward:
             Unscorable: A value that does not fit.
         """
         own = {}
-        for name in self.parameters:
+        for name in self.row_settable:
             value = columns.get(name)
             if value is not None:
                 try:
@@ -170,6 +218,8 @@ def reward(
     gold_text: Callable[..., str] | None = None,
     host_defaults: Mapping[str, tuple[str, ...]] | None = None,
     inputs: Mapping[str, str] | None = None,
+    required: tuple[str, ...] = (),
+    settings_only: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Reward]:
     """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.
 
@@ -188,6 +238,8 @@ def reward(
             gold_text=gold_text,
             host_defaults=host_defaults or {},
             inputs=inputs or {},
+            required=required,
+            settings_only=settings_only,
         )
         object.__setattr__(made, "__doc__", function.__doc__)
         return made

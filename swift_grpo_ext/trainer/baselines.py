@@ -42,9 +42,9 @@ class GroupBaselines:
         ):
             if isinstance(function, nn.Module):
                 plugin = self.reward_model_plugins[number]
-                self.reward_model_plugins[number] = _checked(plugin, name, self.infinite_scores)
+                self.reward_model_plugins[number] = checked(plugin, name, self.infinite_scores)
             else:
-                self.reward_funcs[number] = _checked(function, name, self.infinite_scores)
+                self.reward_funcs[number] = checked(function, name, self.infinite_scores)
 
     def _compute_rewards_per_func(self: Any, samples: list[Any]) -> Tensor:
         rewards = super()._compute_rewards_per_func(samples)  # type: ignore[misc]
@@ -133,7 +133,7 @@ class GroupBaselines:
         return self.beta * gather(torch.cat(kl))
 
 
-def _checked(function: Callable[..., Any], name: str, infinite: Counter[str]) -> Callable[..., Any]:
+def checked(function: Callable[..., Any], name: str, infinite: Counter[str]) -> Callable[..., Any]:
     """The reward function, with what it returns held to `checked_scores`; async functions stay async."""
 
     def check(output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[float]:

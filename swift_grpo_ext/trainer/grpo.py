@@ -12,6 +12,7 @@ from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
 from swift_grpo_ext.trainer.resuming import Resuming
+from swift_grpo_ext.trainer.rewarding import RewardRuntime
 from swift_grpo_ext.trainer.rows import CheckedRows
 from swift_grpo_ext.trainer.startup import Startup
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
@@ -30,6 +31,7 @@ class GRPOTrainer(
     CheckedRows,
     NoPlaceholders,
     NoEmptyCompletions,
+    RewardRuntime,
     GroupBaselines,
     HonestLog,
     LoggedImages,

@@ -1,0 +1,103 @@
+"""A language model as judge, asked over HTTP in the OpenAI format."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.judging import Case, Endpoint, ask
+
+RUBRIC = (
+    "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."
+)
+_SETTINGS = ("url", "model", "api_key_variable", "send_images", "seconds", "concurrency", "max_tokens")
+
+
+@reward(
+    reads=("messages", "solution", "answer", "images"),
+    cost="async",
+    required=("url", "model"),
+    settings_only=_SETTINGS,
+)
+async def judge(
+    completion: str,
+    columns: Columns,
+    *,
+    url: str = "",
+    model: str = "",
+    rubric: Annotated[str, Field(min_length=1, max_length=20_000)] = RUBRIC,
+    api_key_variable: str = "OPENAI_API_KEY",
+    send_images: bool = False,
+    seconds: Annotated[float, Field(gt=0)] = 60.0,
+    concurrency: Annotated[int, Field(ge=1, le=1024)] = 16,
+    max_tokens: Annotated[int, Field(ge=16)] = 1024,
+) -> float:
+    """The score of a judge model for the answer, 0..1 in steps of a tenth.
+
+    The judge sees the rubric, the question, the reference if the row has one, and the answer, each text of
+    the row between fences that carry a random number. It must end with one line of JSON that repeats the
+    number and gives a score from 0 to 10; anything else is no score. Failed requests are repeated until the
+    limit is over; answers are kept, so the same answer to the same question is asked once.
+
+    Args:
+        url: Base of the server's API, such as ``http://host:8000/v1``.
+        model: Name of the judge model there.
+        rubric: What to give points for. A row may bring its own in a column of this name.
+        api_key_variable: Environment variable that holds the key, if the server wants one.
+        send_images: Send the row's images along.
+        seconds: Limit for one completion, repeated requests included.
+        concurrency: Requests at a time, per rank.
+        max_tokens: Most tokens that the judge may write.
+
+    Gold:
+        Optional: ``solution`` (or ``answer``) as reference. The question is the row's last user message.
+
+    None:
+        The row has no question. A judge that gives no score within the limit is a failure: counted, and the
+        run ends when there are too many.
+
+    Rises with:
+        The judge's opinion.
+
+    Gaming:
+        - Instructions to the judge in the answer: fenced, and a score that the answer dictates lacks the
+          random number (test_a_dictated_score_is_no_score).
+        - Closing the fence: it cannot know the number (test_the_answer_cannot_leave_its_fence).
+        - No answer, or one in the thinking part: 0 without asking (test_no_answer_is_not_sent).
+        - Persuasion: a judge can be flattered. No parser helps; look at samples, and weigh it below rewards
+          that compute.
+
+    Frame:
+        None.
+
+    Source:
+        LLM-as-a-judge (arXiv 2306.05685).
+    """
+    question = _question(columns)
+    answer = extract_answer(completion)
+    if answer is None:
+        return 0.0
+    reference = columns.get("solution") or columns.get("answer")
+    case = Case(
+        rubric=rubric,
+        question=question,
+        reference="" if reference is None else str(reference),
+        answer=answer,
+        images=tuple(columns.get("images") or ()) if send_images else (),
+    )
+    endpoint = Endpoint(url.rstrip("/"), model, api_key_variable, max_tokens, concurrency)
+    return await ask(endpoint, case, seconds) / 10
+
+
+def _question(columns: Columns) -> str:
+    messages = columns.get("messages") or []
+    asked = [turn["content"] for turn in messages if turn.get("role") == "user" and turn.get("content")]
+    if not asked:
+        raise Unscorable("no question: column messages has no user turn")
+    last = asked[-1]
+    if isinstance(last, str):
+        return last
+    return "\n".join(part["text"] for part in last if isinstance(part, dict) and part.get("type") == "text")

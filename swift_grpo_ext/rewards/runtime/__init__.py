@@ -1,0 +1,1 @@
+"""Everything around the pure functions: processes with hard limits, composition, failures, metrics."""

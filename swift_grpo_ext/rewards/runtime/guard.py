@@ -1,0 +1,129 @@
+"""Around every reward function of a run: a fault in it is counted and told, and never hits one rank alone."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.group.scores import checked_scores
+from swift_grpo_ext.rewards.contract import Score
+from swift_grpo_ext.rewards.runtime import replay
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
+from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+
+
+class Guard:
+    """A reward function that always returns a list of the right length.
+
+    What it raises is written to the ledger, and its completions are not scored; the trainer then decides with
+    all ranks together whether to go on.
+
+    Args:
+        function: The host's reward function.
+        name: Its name in metrics.
+        composition: Rules of the reward table for a reward of the user's own.
+        output_dir: Folder of the replay file.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        composition: Composition | None = None,
+        output_dir: str | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.composition = composition
+        self._replay = replay.replay_file(output_dir)
+        self._keeps_ledger = hasattr(getattr(function, "__wrapped__", function), "keeps_ledger")
+
+    def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
+        """Score a batch."""
+        batch = Batch.of(completions, columns)
+        started = time.perf_counter()
+        try:
+            prepared = self._prepared(batch)
+            return self._finished(prepared, self._call(prepared.batch) if len(prepared.batch) else [])
+        except Exception as error:
+            return self._failed(batch, error)
+        finally:
+            self._book(len(batch), started)
+
+    def _call(self, batch: Batch) -> Any:
+        return self.function(batch.completions, **batch.columns, **batch.shared)
+
+    def _prepared(self, batch: Batch) -> Prepared:
+        if self.composition is None:
+            return Prepared(batch, list(range(len(batch))), len(batch), [False] * len(batch))
+        return self.composition.prepare(batch)
+
+    def _finished(self, prepared: Prepared, output: Any) -> list[Score]:
+        values = checked_scores(output, len(prepared.batch), self.name).values
+        scores = [None if math.isnan(value) else value for value in values]
+        if self.composition is None:
+            return list(scores)
+        return self.composition.finish(prepared, scores)
+
+    def _book(self, completions: int, started: float) -> None:
+        if not self._keeps_ledger:
+            each = (time.perf_counter() - started) / max(1, completions)
+            ledger(self.name).scored(completions, [each] * completions)
+
+    def _failed(self, batch: Batch, error: Exception) -> list[Score]:
+        kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
+        where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
+        failure = Failure(self.name, kind, repr(error), where, traceback.format_exc())
+        ledger(self.name).failed(failure, len(batch))
+        for index, completion in enumerate(batch.completions):
+            replay.record(self._replay, failure, completion, batch.row(index))
+        return [None] * len(batch)
+
+
+class AsyncGuard(Guard):
+    """The same for an async reward function, with a limit for the whole call.
+
+    Args:
+        seconds: The limit; None for none.
+    """
+
+    def __init__(self, *args: Any, seconds: float | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seconds = seconds
+
+    async def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:  # type: ignore[override]
+        """Score a batch."""
+        batch = Batch.of(completions, columns)
+        started = time.perf_counter()
+        try:
+            prepared = self._prepared(batch)
+            waiting = self._call(prepared.batch)
+            return self._finished(prepared, await asyncio.wait_for(waiting, self.seconds))
+        except Exception as error:
+            return self._failed(batch, error)
+        finally:
+            self._book(len(batch), started)
+
+
+class PluginGuard:
+    """The same for a reward model's plugin, which the host calls with rows."""
+
+    def __init__(self, plugin: Callable[..., Any], name: str) -> None:
+        self.guard = Guard(plugin, name)
+        self.plugin = plugin
+
+    def __call__(self, inputs: Sequence[Any], **columns: Any) -> list[Score]:
+        """Score a batch."""
+        try:
+            values = checked_scores(
+                self.plugin(inputs=inputs, **columns), len(inputs), self.guard.name
+            ).values
+            return [None if math.isnan(value) else value for value in values]
+        except Exception as error:
+            return self.guard._failed(Batch([""] * len(inputs), {}, {}), error)

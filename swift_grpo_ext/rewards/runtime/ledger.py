@@ -1,0 +1,171 @@
+"""What happened to the completions of each reward since somebody asked: scores, reasons, failures, times."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from swift_grpo_ext.rewards.contract import Columns
+
+FailureKind: TypeAlias = Literal["error", "timeout", "refused"]
+MAX_LATENCIES = 1024
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A reward that did not come back with a score.
+
+    Attributes:
+        reward: Its name.
+        kind: ``error`` (it raised), ``timeout`` (it was killed), ``refused`` (it broke its contract: the run
+            ends at once).
+        what: One line.
+        row: Which row it was, in words.
+        details: The traceback, if there is one.
+    """
+
+    reward: str
+    kind: FailureKind
+    what: str
+    row: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return f"reward {self.reward!r}: {self.what} [{self.row}]"
+
+
+@dataclass
+class Report:
+    """Counts of one reward, on one rank or added over ranks.
+
+    Attributes:
+        completions: How many it was asked to score.
+        failures: How many of them failed through the reward's fault.
+        timeouts: How many ran into their limit, whoever's fault that is.
+        unscored: Completions whose row cannot be scored, by reason.
+        seconds: Times of single completions, at most `MAX_LATENCIES`.
+        counts: What else the reward counts, such as the tokens that a judge cost.
+        first: The first failure, and any that was refused.
+    """
+
+    completions: int = 0
+    failures: int = 0
+    timeouts: int = 0
+    unscored: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    first: Failure | None = None
+
+    def add(self, other: Report) -> None:
+        """Take in another rank's counts."""
+        self.completions += other.completions
+        self.failures += other.failures
+        self.timeouts += other.timeouts
+        self.unscored.update(other.unscored)
+        self.seconds += other.seconds
+        self.counts.update(other.counts)
+        if self.first is None or (other.first and other.first.kind == "refused"):
+            self.first = other.first or self.first
+
+    def percentile(self, share: float) -> float:
+        """Time in seconds that this share of the completions took at most; 0 without any."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+class Ledger:
+    """The report of one reward in this process, written from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._report = Report()
+        self._lock = threading.Lock()
+        self._reasons_told: set[str] = set()
+
+    def scored(self, completions: int, seconds: list[float]) -> None:
+        """Count completions that the reward dealt with, and their times."""
+        with self._lock:
+            self._report.completions += completions
+            room = MAX_LATENCIES - len(self._report.seconds)
+            self._report.seconds += seconds[:room]
+
+    def unscored(self, reason: str) -> bool:
+        """Count a row that cannot be scored; True the first time that this process meets the reason."""
+        kind = reason.split("'")[0][:80]
+        with self._lock:
+            self._report.unscored[kind] += 1
+            new = kind not in self._reasons_told
+            self._reasons_told.add(kind)
+        return new
+
+    def timed_out(self) -> None:
+        """Count a completion that ran into its limit."""
+        with self._lock:
+            self._report.timeouts += 1
+
+    def count(self, what: str, amount: int = 1) -> None:
+        """Count something that is particular to the reward."""
+        with self._lock:
+            self._report.counts[what] += amount
+
+    def failed(self, failure: Failure, completions: int = 1) -> None:
+        """Count completions that have no score through the reward's fault."""
+        with self._lock:
+            self._report.failures += completions
+            if self._report.first is None or failure.kind == "refused":
+                self._report.first = failure
+
+    def drain(self) -> Report:
+        """The report since the last call."""
+        with self._lock:
+            report, self._report = self._report, Report()
+        return report
+
+
+_ledgers: dict[str, Ledger] = {}
+
+
+def ledger(name: str) -> Ledger:
+    """The ledger of the reward of this name, one per process."""
+    return _ledgers.setdefault(name, Ledger(name))
+
+
+def drain_all() -> dict[str, Report]:
+    """The reports of all rewards since the last call."""
+    return {name: book.drain() for name, book in list(_ledgers.items())}
+
+
+def row_in_words(index: int, columns: Columns) -> str:
+    """Which row this is: its place, and what its columns tell: id, first image, the question's start."""
+    rank = os.environ.get("RANK")
+    parts = [f"completion {index} of the batch" + (f" of rank {rank}" if rank else "")]
+    for key in ("id", "row_id", "prompt_id"):
+        if columns.get(key):
+            parts.append(f"{key} {columns[key]!r:.60}")
+            break
+    images = columns.get("images")
+    if isinstance(images, list) and images:
+        parts.append(f"image {_image_in_words(images[0])}")
+    question = _question(columns.get("messages"))
+    if question:
+        parts.append(f"question {question!r}")
+    return ", ".join(parts)
+
+
+def _image_in_words(image: Any) -> str:
+    path = image.get("path") if isinstance(image, dict) else image
+    return f"{path!r:.80}" if isinstance(path, str) and len(path) < 4096 else "without a path"
+
+
+def _question(messages: Any) -> str:
+    if not isinstance(messages, list):
+        return ""
+    texts = [
+        message.get("content")
+        for message in messages
+        if isinstance(message, dict) and message.get("role") == "user"
+    ]
+    return str(texts[-1])[:80] if texts else ""

@@ -1,0 +1,121 @@
+"""A hard limit for any reward function: it runs in child processes that are killed when it is over."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.contract import Score
+from swift_grpo_ext.rewards.runtime import replay
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
+from swift_grpo_ext.rewards.runtime.runner import worker_count
+from swift_grpo_ext.rewards.runtime.worker import PickledJob
+from swift_grpo_ext.settings import current_settings
+
+
+class Limited:
+    """A reward function whose every completion is scored within a number of seconds, or not at all.
+
+    It is called with one completion at a time, in child processes without a GPU. A function that compares the
+    completions of a batch with each other says so with an attribute ``whole_batch = True``, on itself or its
+    class: then it gets the batch in one call, under the same limit.
+
+    Args:
+        function: The reward function. It is pickled, so its class must be importable: defined in a module or
+            a plugin file.
+        seconds: The limit.
+        name: Its name in messages and metrics.
+
+    Raises:
+        RewardError: It cannot be pickled.
+    """
+
+    keeps_ledger = True
+
+    def __init__(self, function: Callable[..., Any], seconds: float, name: str) -> None:
+        self.name = name
+        self.whole_batch = bool(getattr(function, "whole_batch", False))
+        try:
+            job = PickledJob(pickle.dumps(function), _plugin_files())
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise RewardError(
+                f"cannot be sent to a child process: {error}",
+                where=name,
+                mend="define its class at the top of a module or plugin file, under the name it keeps",
+            ) from None
+        self.pool = Pool(job, worker_count(current_settings()), seconds)
+        self.pool.warm_up()
+        arguments = getattr(function, "args", None)
+        self._replay = replay.replay_file(getattr(arguments, "output_dir", None))
+
+    def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
+        """Score a batch; None for a completion without a score."""
+        batch = Batch.of(completions, {name: _light(value) for name, value in columns.items()})
+        parts = [batch] if self.whole_batch else [batch.select([row]) for row in range(len(batch))]
+        requests = [(list(part.completions), {**part.columns, **part.shared}) for part in parts]
+        answers = self.pool.map(requests, give_up_after=current_settings().reward_failures)
+        ledger(self.name).scored(len(batch), [answer.seconds for answer in answers])
+        scores: list[Score] = []
+        for part, answer in zip(parts, answers, strict=True):
+            if answer.ended == "value":
+                scores += answer.value
+            else:
+                scores += [None] * len(part)
+                self._report(part, answer, row=len(scores) - len(part))
+        return scores
+
+    def _report(self, part: Batch, answer: Answer, row: int) -> None:
+        kind: FailureKind = "timeout" if answer.ended == "timeout" else "error"
+        lines = str(answer.value).strip().splitlines() or ["no reason given"]
+        details = str(answer.value) if answer.ended == "failed" else ""
+        failure = Failure(self.name, kind, lines[-1], row_in_words(row, part.row(0)), details)
+        book = ledger(self.name)
+        if answer.ended == "timeout":
+            book.timed_out()
+        book.failed(failure, len(part))
+        if answer.ended != "skipped":
+            for index, completion in enumerate(part.completions):
+                replay.record(self._replay, failure, completion, part.row(index))
+
+
+def limited(reward: Any, seconds: float | None = None) -> Any:
+    """Give a reward of your own a hard limit: ``orms["mine"] = limited(MyReward, seconds=5)``.
+
+    Args:
+        reward: A class as ms-swift registers it, or a reward function.
+        seconds: For one completion; by default ``SWIFT_GRPO_EXT_REWARD_TIMEOUT``, else 10.
+
+    Returns:
+        A class of the same name, or a callable, to be used in its place.
+    """
+    limit = seconds or current_settings().reward_timeout or 10.0
+    if not isinstance(reward, type):
+        return Limited(reward, limit, getattr(reward, "__name__", type(reward).__name__))
+
+    def start(self: Limited, args: Any = None, **kwargs: Any) -> None:
+        Limited.__init__(self, reward(args=args, **kwargs), limit, reward.__name__)
+
+    return type(reward.__name__, (Limited,), {"__init__": start, "__doc__": reward.__doc__})
+
+
+def _plugin_files() -> tuple[str, ...]:
+    """The plugin files of this run; empty in a host that keeps no record of them, or without a host."""
+    import sys
+
+    utils = sys.modules.get("swift.utils")
+    known: Callable[[], list[str]] = getattr(utils, "get_external_files", list)
+    return tuple(known())
+
+
+def _light(value: Any) -> Any:
+    """The trainer's state without its history, which grows and which no reward needs; the rest as it is."""
+    if not hasattr(value, "log_history"):
+        return value
+    state = copy.copy(value)
+    state.log_history = []
+    return state

@@ -1,0 +1,278 @@
+"""Child processes that run one job at a time each, under a hard limit.
+
+A limit by signals does not work off the main thread, and a thread cannot be ended: a hung sympy can only be
+killed together with its process. The pool kills it, starts another, and goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any, Literal, Protocol, TypeAlias
+
+from swift_grpo_ext.errors import RewardError
+
+START_LIMIT = 180.0
+"""Seconds for a child to import what it needs, which does not count as a job's time."""
+
+# A child is no rank: it must neither join the process group nor touch a GPU.
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_RANK_PREFIXES = ("MASTER_", "TORCHELASTIC_", "ACCELERATE_")
+# The parent's module path, set before anything of the package is imported.
+_BOOT = (
+    "import sys; del sys.path[0]; import json; sys.path[:] = json.loads(sys.argv[3]); "
+    "from swift_grpo_ext.rewards.runtime.worker import main; main()"
+)
+
+Ended: TypeAlias = Literal["value", "failed", "timeout", "died", "skipped"]
+
+
+class Job(Protocol):
+    """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
+
+    def load(self) -> Any:
+        """Import what is needed and return the function that answers requests."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one request ended.
+
+    Attributes:
+        ended: ``value``, ``failed`` (the job raised), ``timeout``, ``died`` (the child ended by itself), or
+            ``skipped`` (given up before it was started).
+        value: The job's value, or the traceback, or what is known of the end.
+        seconds: Time that it took.
+    """
+
+    ended: Ended
+    value: Any
+    seconds: float = 0.0
+
+
+@dataclass
+class _Child:
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+    started: float
+    ready: bool = False
+    request: int | None = None
+
+
+@dataclass(eq=False)
+class Pool:
+    """Up to `workers` children for one kind of job. Safe to use from any thread, and in a forked child.
+
+    Attributes:
+        job: What each child loads.
+        workers: Most children at a time; started when there is work for them.
+        limit: Seconds for one request.
+    """
+
+    job: Job
+    workers: int
+    limit: float
+    children: list[_Child] = field(default_factory=list, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _pools.add(self)
+
+    def map(self, requests: Sequence[tuple[Any, ...]], give_up_after: int | None = None) -> list[Answer]:
+        """Run every request and wait for all answers.
+
+        Args:
+            requests: Arguments of the job's function, each picklable.
+            give_up_after: After more than so many timeouts, deaths and failures the rest is skipped.
+
+        Raises:
+            RewardError: A child cannot load the job, or a request cannot be pickled.
+        """
+        with self._lock:
+            return _Run(self, [_pickled(request) for request in requests], give_up_after).answers()
+
+    def warm_up(self) -> None:
+        """Let one child import what it needs while the caller does something else."""
+        with self._lock:
+            if not self.children:
+                self.start_child()
+
+    def close(self) -> None:
+        """End all children."""
+        while self.children:
+            self.drop(self.children[-1])
+
+    def forget(self) -> None:
+        """In a forked process: the children are the parent's, and the lock may have been held there."""
+        self.children = []
+        self._lock = threading.Lock()
+
+    def start_child(self) -> _Child:
+        """Start a child; it is ready when it says so."""
+        ours, theirs = Pipe()
+        paths = json.dumps([os.path.abspath(path or ".") for path in sys.path])
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), paths],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
+            env=_child_environment(),
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.send_bytes(pickle.dumps(self.job))
+        child = _Child(process, ours, time.monotonic())
+        self.children.append(child)
+        return child
+
+    def drop(self, child: _Child) -> None:
+        """End a child for good."""
+        _end(child)
+        self.children.remove(child)
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _for_all_pools(action: str) -> None:
+    for pool in list(_pools):
+        getattr(pool, action)()
+
+
+atexit.register(_for_all_pools, "close")
+os.register_at_fork(after_in_child=lambda: _for_all_pools("forget"))
+
+
+@dataclass
+class _Run:
+    """One call of `Pool.map`."""
+
+    pool: Pool
+    requests: list[bytes]
+    give_up_after: int | None
+    done: dict[int, Answer] = field(default_factory=dict)
+    waiting: deque[int] = field(default_factory=deque)
+    bad: int = 0
+
+    def answers(self) -> list[Answer]:
+        self.waiting.extend(range(len(self.requests)))
+        while len(self.done) < len(self.requests):
+            self._start_and_hand_out()
+            self._collect()
+        return [self.done[index] for index in range(len(self.requests))]
+
+    def _start_and_hand_out(self) -> None:
+        if self.give_up_after is not None and self.bad > self.give_up_after:
+            self.done |= {index: Answer("skipped", "too many failures before it") for index in self.waiting}
+            self.waiting.clear()
+        starting = sum(not child.ready for child in self.pool.children)
+        idle = [child for child in self.pool.children if child.ready and child.request is None]
+        missing = len(self.waiting) - len(idle) - starting
+        for _ in range(min(missing, self.pool.workers - len(self.pool.children))):
+            self.pool.start_child()
+        for child in idle[: len(self.waiting)]:
+            child.request, child.started = self.waiting.popleft(), time.monotonic()
+            try:
+                child.pipe.send_bytes(self.requests[child.request])
+            except OSError:
+                self._settle(child, "died", _obituary(child))
+
+    def _collect(self) -> None:
+        """Wait for the next answer or deadline, and take in all that there is."""
+        busy = [child for child in self.pool.children if not child.ready or child.request is not None]
+        if not busy:
+            return
+        next_end = min(child.started + self._limit(child) for child in busy)
+        wait([child.pipe for child in busy], max(0.0, next_end - time.monotonic()))
+        for child in busy:
+            if child.pipe.poll():
+                self._read(child)
+            elif time.monotonic() >= child.started + self._limit(child):
+                self._settle(child, "timeout", f"no answer within {self._limit(child):g} s")
+
+    def _limit(self, child: _Child) -> float:
+        return self.pool.limit if child.ready else START_LIMIT
+
+    def _read(self, child: _Child) -> None:
+        try:
+            answer = json.loads(child.pipe.recv_bytes())
+        except (EOFError, OSError):
+            self._settle(child, "died", _obituary(child))
+            return
+        if not child.ready:
+            child.ready = "ready" in answer
+            if not child.ready:
+                self._refuse(child, answer["failed"])
+            return
+        ((ended, value),) = answer.items()
+        self._record(child, ended, value)
+
+    def _settle(self, child: _Child, ended: Ended, what: str) -> None:
+        """A child hangs or is gone: record what it was at, and end it."""
+        if not child.ready:
+            self._refuse(child, what)
+        self._record(child, ended, what)
+        self.pool.drop(child)
+
+    def _record(self, child: _Child, ended: Ended, value: Any) -> None:
+        if child.request is not None:
+            self.done[child.request] = Answer(ended, value, time.monotonic() - child.started)
+            self.bad += ended != "value"
+        child.request = None
+
+    def _refuse(self, child: _Child, what: str) -> None:
+        self.pool.drop(child)
+        lines = what.strip().splitlines()
+        raise RewardError(
+            f"a child process cannot load the reward: {lines[-1] if lines else 'no reason given'}",
+            where=what.strip(),
+            mend="define the reward in a module or plugin file that can be imported, without side effects",
+        )
+
+
+def _pickled(request: tuple[Any, ...]) -> bytes:
+    try:
+        return pickle.dumps(request)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise RewardError(f"a row cannot be sent to a child process: {error}") from None
+
+
+def _end(child: _Child) -> None:
+    child.process.kill()
+    child.process.wait()
+    child.pipe.close()
+
+
+def _obituary(child: _Child) -> str:
+    try:
+        code = child.process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        return "the child process closed its pipe"
+    return f"the child process ended with {code}"
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        return isinstance(stream.fileno(), int)
+    except (AttributeError, OSError):
+        return False
+
+
+def _child_environment() -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _RANK_VARIABLES and not name.startswith(_RANK_PREFIXES)
+    }
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "SWIFT_GRPO_EXT_QUIET": "1"}

@@ -1,0 +1,162 @@
+"""Runs one reward of the catalogue over a batch: in place, in child processes, or awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import traceback
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import SettingsError
+from swift_grpo_ext.rewards import catalogue
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score
+from swift_grpo_ext.rewards.runtime import replay
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.composition import Composition
+from swift_grpo_ext.rewards.runtime.diagnosis import FrameDiagnosis
+from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
+from swift_grpo_ext.rewards.runtime.speech import say
+from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
+from swift_grpo_ext.settings import Settings, current_settings
+
+DEFAULT_LIMIT = 10.0
+"""Seconds for one completion of a reward that runs in a child process, if no setting says otherwise."""
+
+
+def worker_count(settings: Settings) -> int:
+    """Child processes of this rank: as set, else its share of the cores, at most 4."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return settings.reward_workers or max(1, min(4, (os.cpu_count() or 1) // ranks))
+
+
+@lru_cache(maxsize=1)
+def catalogue_pool() -> Pool:
+    """The children that run the catalogue's rewards, shared by all of them."""
+    settings = current_settings()
+    names = tuple(name for name, reward in catalogue.all_rewards().items() if reward.cost == "process")
+    return Pool(CatalogueJob(names), worker_count(settings), settings.reward_timeout or DEFAULT_LIMIT)
+
+
+class Runner:
+    """One reward with its parameters and rules.
+
+    Args:
+        reward: The reward.
+        arguments: The host's arguments: they give some defaults, and the folder for the replay file.
+        table: The reward table; by default that of the settings.
+    """
+
+    def __init__(self, reward: Reward, arguments: Any = None, table: RewardTable | None = None) -> None:
+        self.reward = reward
+        table = load_table(current_settings().reward_table) if table is None else table
+        rule = table.rule(reward.name)
+        self.parameters = reward.checked_parameters({**_host_defaults(reward, arguments), **rule.parameters})
+        for name in reward.required:
+            if not self.parameters.get(name):
+                mend = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'
+                raise SettingsError(f"{reward.name} needs the parameter {name!r}", mend=mend)
+        self.composition = Composition(
+            rule,
+            table.task_column,
+            reward.low,
+            lambda name: Runner(catalogue.get_reward(name), arguments, table),
+            dict(reward.inputs),
+        )
+        self.diagnosis = FrameDiagnosis(reward, self.parameters)
+        self._replay: Path | None = replay.replay_file(getattr(arguments, "output_dir", None))
+        self._book = ledger(reward.name)
+
+    def __call__(self, batch: Batch) -> list[Score]:
+        """Score a batch."""
+        prepared = self.composition.prepare(batch)
+        run = self._in_children if self.reward.cost == "process" else self._in_place
+        return self.composition.finish(prepared, self._settled(prepared.batch, run(prepared.batch)))
+
+    async def awaited(self, batch: Batch) -> list[Score]:
+        """Score a batch with an async reward."""
+        prepared = self.composition.prepare(batch)
+        rows = range(len(prepared.batch))
+        outcomes = await asyncio.gather(*(self._await_one(prepared.batch, row) for row in rows))
+        return self.composition.finish(prepared, self._settled(prepared.batch, outcomes))
+
+    def _row(self, batch: Batch, index: int) -> Columns:
+        return batch.row(index, self.reward.columns)
+
+    def _in_place(self, batch: Batch) -> list[Outcome]:
+        outcomes, seconds = [], []
+        for index, completion in enumerate(batch.completions):
+            started = time.perf_counter()
+            try:
+                outcome = self.reward.outcome(completion, self._row(batch, index), self.parameters)
+            except Exception as error:
+                outcome = self._failure(batch, index, "error", repr(error), traceback.format_exc())
+            outcomes.append(outcome)
+            seconds.append(time.perf_counter() - started)
+        self._book.scored(len(batch), seconds)
+        return outcomes
+
+    async def _await_one(self, batch: Batch, index: int) -> Outcome:
+        started = time.perf_counter()
+        try:
+            return await self.reward.awaited(
+                batch.completions[index], self._row(batch, index), self.parameters
+            )
+        except Exception as error:
+            return self._failure(batch, index, "error", repr(error), traceback.format_exc())
+        finally:
+            self._book.scored(1, [time.perf_counter() - started])
+
+    def _in_children(self, batch: Batch) -> list[Outcome]:
+        name, parameters = self.reward.name, self.parameters
+        requests = [
+            (name, completion, self._row(batch, index), parameters)
+            for index, completion in enumerate(batch.completions)
+        ]
+        answers = catalogue_pool().map(requests)
+        self._book.scored(len(batch), [answer.seconds for answer in answers])
+        return [self._outcome(batch, index, answer) for index, answer in enumerate(answers)]
+
+    def _outcome(self, batch: Batch, index: int, answer: Answer) -> Outcome:
+        if answer.ended == "value":
+            return Outcome(*answer.value)
+        if answer.ended == "failed":
+            return self._failure(batch, index, "error", answer.value.strip().splitlines()[-1], answer.value)
+        # The completion is what made the child hang or break, and what cannot be checked is not right.
+        self._book.timed_out()
+        failure = Failure(self.reward.name, "timeout", answer.value, row_in_words(index, batch.row(index)))
+        replay.record(self._replay, failure, batch.completions[index], self._row(batch, index))
+        return Outcome(self.reward.low)
+
+    def _failure(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
+        row = batch.row(index)
+        failure = Failure(self.reward.name, kind, what, row_in_words(index, row), details)
+        self._book.failed(failure)
+        replay.record(self._replay, failure, batch.completions[index], self._row(batch, index))
+        return Outcome(None, failed=True)
+
+    def _settled(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
+        """The scores; rows that cannot be scored are counted, and named the first time."""
+        for index, outcome in enumerate(outcomes):
+            if outcome.score is None and not outcome.failed and self._book.unscored(outcome.reason):
+                row = row_in_words(index, batch.row(index))
+                say(f"reward {self.reward.name!r} does not score a row: {outcome.reason} [{row}]")
+        scores = [outcome.score for outcome in outcomes]
+        self.diagnosis.look(batch, scores)
+        return scores
+
+
+def _host_defaults(reward: Reward, arguments: Any) -> dict[str, Any]:
+    """Parameters that the host's own arguments set."""
+    found = {}
+    for parameter, names in reward.host_defaults.items():
+        values = (getattr(arguments, name, None) for name in names)
+        value = next((value for value in values if value is not None), None)
+        if value is not None:
+            found[parameter] = value
+    return found

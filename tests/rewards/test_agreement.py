@@ -1,0 +1,77 @@
+import pytest
+import torch
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.runtime.agreement import Budget, added, metrics
+from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
+from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
+
+FIRST = Failure("r", "timeout", "no answer within 3 s", "completion 5 of the batch", "Traceback")
+LATER = Failure("r", "error", "boom", "completion 0 of the batch")
+
+
+def report(completions=100, failures=0, first=None, seconds=(0.1,)):
+    return Report(completions, failures, failures, seconds=list(seconds), first=first)
+
+
+def test_reports_of_ranks_add_up():
+    total = added([{"r": report(failures=1, first=FIRST)}, {"r": report(seconds=[0.3]), "s": report()}])
+    assert total["r"].completions == 200
+    assert total["r"].first is FIRST
+    assert metrics(total)["rewards/r/seconds_p95"] == 0.3
+    assert metrics(total)["rewards/r/failures"] == 1.0
+
+
+def test_no_failure_is_allowed_with_a_budget_of_none():
+    with pytest.raises(RewardError) as caught:
+        Budget(0).check({"r": report(failures=1, first=FIRST)})
+    message = str(caught.value)
+    for part in (
+        "reward 'r'",
+        "no answer within 3 s",
+        "completion 5 of the batch",
+        "Traceback",
+        "1 of the last",
+    ):
+        assert part in message
+
+
+def test_failures_count_within_the_window_only():
+    budget = Budget(50)
+    for _ in range(100):
+        budget.check({"r": report(failures=4, first=LATER)})
+    budget.check({"r": report(failures=10, first=FIRST)})
+    with pytest.raises(RewardError, match="boom"):
+        budget.check({"r": report(failures=10, first=FIRST)})
+
+
+def test_a_broken_contract_ends_the_run_at_once():
+    refused = Failure("r", "refused", "returned 1 scores for 8", "one of 8 completions")
+    total = added([{"r": report(failures=1, first=LATER)}, {"r": report(failures=8, first=refused)}])
+    with pytest.raises(RewardError, match="returned 1 scores"):
+        Budget(1000).check(total)
+
+
+def test_means_by_task():
+    nan = float("nan")
+    rewards = torch.tensor([[1.0, nan], [0.0, nan], [nan, 0.5], [nan, nan]])
+    figures = task_means(rewards, ["box", "box", "ocr", None], ["iou", "ocr"])
+    assert figures == {"rewards/iou/box": 0.5, "rewards/ocr/ocr": 0.5}
+    assert task_means(rewards, ["box"] * 4, ["iou", "ocr"]) == {}
+
+
+def test_each_task_is_scaled_by_its_own_running_deviation():
+    generator = torch.Generator().manual_seed(0)
+    scales = TaskScales()
+    tasks = ["wide", "narrow"] * 64
+    for _ in range(50):
+        rewards = torch.randn(128, 2, generator=generator)
+        rewards[0::2, 0] *= 10
+        rewards[1::2, 0] *= 0.1
+        rewards[3, 0] = float("nan")
+        scaled = scales.scaled(rewards, tasks, [0])
+    assert scaled[0::2, 0].std().item() == pytest.approx(1.0, rel=0.25)
+    assert scaled[1::2, 0].nanmean().abs().item() < 0.5
+    assert scaled[5::2, 0].std().item() == pytest.approx(1.0, rel=0.25)
+    assert scaled[3, 0].isnan()
+    assert torch.equal(scaled[:, 1], rewards[:, 1])

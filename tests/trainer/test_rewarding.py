@@ -1,0 +1,146 @@
+"""Rewards in real runs of the host: composition, limits, and an end on all ranks together."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.settings import current_settings
+
+PLUGIN = Path(__file__).with_name("hanging_reward.py")
+
+
+@pytest.fixture
+def train(tiny_qwen, tmp_path, monkeypatch):
+    """Run GRPO in this process with these settings; returns the logged steps and the run's folder."""
+
+    def run(dataset, settings, **overrides):
+        for name, value in settings.items():
+            monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
+        current_settings.cache_clear()
+        output = tmp_path / "output"
+        testing.run_in_process(
+            "rlhf", testing.grpo_arguments(tiny_qwen, dataset, output, seed=1, **overrides)
+        )
+        return [row for row in testing.read_logging(output) if "loss" in row], testing.newest_version(output)
+
+    yield run
+    monkeypatch.undo()
+    current_settings.cache_clear()
+
+
+@pytest.fixture
+def mixed(digits, tmp_path):
+    """Grounding, choice and OCR rows in one dataset, one of them without a gold."""
+    kinds = [
+        {"task": "grounding", "solution": "[4, 4, 40, 40]"},
+        {"task": "choice", "solution": "B"},
+        {"task": "ocr", "solution": "seven 7"},
+        {"task": "ocr", "solution": None},
+    ]
+    rows = [json.loads(line) for line in digits.train.read_text().splitlines()]
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("".join(json.dumps({**row, **kinds[n % 4]}) + "\n" for n, row in enumerate(rows[:8])))
+    return path
+
+
+def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
+    table = {
+        "rewards": {
+            "ext_iou": {"tasks": ["grounding"]},
+            "ext_choice": {"tasks": ["choice"]},
+            "ext_ocr": {"tasks": ["ocr"], "normalise": True, "weight": [[0, 1.0], [2, 3.0]]},
+            "ext_math": {"tasks": ["choice"]},
+        }
+    }
+    steps, _ = train(
+        mixed,
+        {"REWARD_TABLE": json.dumps(table)},
+        reward_funcs=["ext_iou", "ext_choice", "ext_ocr", "ext_format"],
+        reward_weights=[1.0, 1.0, 1.0, 0.1],
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=2,
+        max_steps=4,
+    )
+    assert len(steps) == 4
+    logged = set().union(*steps)
+    assert {"rewards/ext_ocr/ocr", "rewards/ext_iou/grounding", "rewards/ext_choice/choice"} <= logged
+    assert not {"rewards/ext_iou/ocr", "rewards/ext_choice/grounding", "rewards/ext_ocr/choice"} & logged
+    assert {f"rewards/ext_format/{task}" for task in ("grounding", "choice", "ocr")} <= logged
+    assert all(
+        step["rewards/ext_iou/seconds_p95"] < 1 for step in steps if "rewards/ext_iou/seconds_p95" in step
+    )
+    assert all(step["rewards/ext_ocr/failures"] == 0 for step in steps)
+    said = capfd.readouterr().err
+    assert "reward 'ext_ocr' does not score a row: no gold in column solution" in said
+
+
+FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}
+
+
+def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, digits):
+    started = time.monotonic()
+    steps, folder = train(
+        digits.train, {"REWARD_TIMEOUT": "2", "REWARD_WORKERS": "1"}, reward_funcs="hanging", **FAULTY
+    )
+    assert time.monotonic() - started < 200
+    assert len(steps) == 2
+    assert steps[0]["rewards/Hanging/timeouts"] == 1
+    assert steps[0]["rewards/Hanging/failures"] == 1
+    (line,) = (folder / "reward_failures.rank0.jsonl").read_text().splitlines()
+    assert json.loads(line)["failure"]["what"] == "no answer within 2 s"
+
+
+def test_without_a_budget_the_first_failure_ends_the_run(train, digits):
+    with pytest.raises(
+        RewardError, match=r"reward 'Hanging': no answer within 2 s \[completion 1 of the batch"
+    ):
+        train(
+            digits.train,
+            {"REWARD_TIMEOUT": "2", "REWARD_FAILURES": "0"},
+            reward_funcs="hanging",
+            **FAULTY,
+        )
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize(
+    ("reward", "limit", "words"),
+    [
+        ("hanging", 3.0, "reward 'Hanging': no answer within 3 s [completion 1 of the batch of rank 1, "),
+        ("raising", 0.0, "reward 'Raising': ValueError('a fault of this rank alone') [one of 4 completions"),
+    ],
+)
+def test_a_fault_on_one_rank_ends_both_at_once_and_names_reward_and_row(
+    tiny_qwen, digits, tmp_path, reward, limit, words
+):
+    arguments = testing.grpo_arguments(
+        tiny_qwen,
+        digits.train,
+        tmp_path,
+        seed=1,
+        reward_funcs=reward,
+        external_plugins=[plugin_file(), PLUGIN],
+    )
+    settings = {"SWIFT_GRPO_EXT_REWARD_FAILURES": "0"}
+    if limit:
+        settings["SWIFT_GRPO_EXT_REWARD_TIMEOUT"] = str(limit)
+    lines = []
+    testing.run_swift(
+        "rlhf",
+        arguments,
+        settings,
+        ranks=2,
+        timeout=280,
+        check=False,
+        on_line=lambda line: lines.append((time.time(), line)),
+    )
+    (mark,) = tmp_path.rglob("hung")
+    # The launcher shows what rank 0 says: the rank that had no fault of its own.
+    (ended,) = {when for when, line in lines if line.startswith("[rank0]") and words in line}
+    assert ended - float(mark.read_text()) < limit + 5
+    assert lines[-1][0] - ended < 20
