@@ -10,8 +10,10 @@ from swift_grpo_ext.trainer.forward import GroupForward
 from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
+from swift_grpo_ext.trainer.resume import ResumedWeights
 from swift_grpo_ext.trainer.rows import CheckedRows
 from swift_grpo_ext.trainer.startup import Startup
+from swift_grpo_ext.trainer.teacher import NoPhantomTeacher
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
 from swift_grpo_ext.trainer.tracing import Tracing
 from swift_grpo_ext.trainer.watching import Watching
@@ -29,6 +31,8 @@ class GRPOTrainer(
     GroupBaselines,
     HonestLog,
     LoggedImages,
+    ResumedWeights,
+    NoPhantomTeacher,
     HostGRPOTrainer,
 ):
     """The host's GRPO trainer with our mixins, each about one thing."""

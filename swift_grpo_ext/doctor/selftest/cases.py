@@ -73,6 +73,8 @@ def cases() -> Iterator[Case]:
     for name, loss in LOSSES.items():
         differs = BNPO if name == "bnpo" else ""
         yield Case(f"{name}: 1 x 8 = 8 x 1", {**loss, **cut(8)}, {**loss, **cut(1, 8)}, differs=differs)
+    real = {"loss_type": "real"}  # compares the completions of a group, so a micro-batch holds whole groups
+    yield Case("real: 4 x 2 = 8 x 1", {**real, **cut(8)}, {**real, **cut(4, 2)})
     for name in ("grpo", "dapo"):
         options = {**LOSSES[name], "num_iterations": 2, "max_steps": 4}
         yield Case(

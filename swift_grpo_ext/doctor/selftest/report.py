@@ -39,6 +39,7 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
         what, known = (unknown[0], FAMILIES) if unknown else (only, [case.name for case in cases()])
         raise SwiftGrpoExtError(f"selftest knows no {what!r}", mend=f"one of: {'; '.join(known)}")
     console = Console(file=sys.stdout)
+    console.width = max(console.width, 140)  # a file or a pipe has no width, and rows must stay rows
     with tempfile.TemporaryDirectory() as temporary:
         root = (folder or Path(temporary)).resolve()
         root.mkdir(parents=True, exist_ok=True)
