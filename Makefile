@@ -14,7 +14,7 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help install quickstart test lint types unit test-slow test-hosts format clean
+.PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -44,6 +44,9 @@ unit: $(READY)  ## pytest, two workers
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-deepspeed-old: $(READY)  ## what DeepSpeed 0.18.9 breaks, on a second copy that is made on first use
+	$(BIN)/python -m pytest -m slow tests/compat/test_old_deepspeed.py
 
 test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end tests on both ends of the host range
 	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \

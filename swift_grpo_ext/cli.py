@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,8 +68,6 @@ def plan(
     output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
     """Rank the settings that fit by arithmetic; write the fastest as a launch script."""
-    from pathlib import Path
-
     from swift_grpo_ext.doctor.plan import command
     from swift_grpo_ext.doctor.plan.setting import Machine, Work
 
@@ -110,6 +110,23 @@ def convert_ovis2(
     from swift_grpo_ext.models.ovis2_convert import convert_checkpoint
 
     print(convert_checkpoint(source, target))
+
+
+@app.command()
+def selftest(
+    family: Annotated[list[str] | None, typer.Option(help="qwen2_5_vl or ovis2; both by default.")] = None,
+    only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
+    folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
+) -> None:
+    """Hold pairs of tiny CPU runs against each other that must be equal (exit code 1 if one is not)."""
+    from swift_grpo_ext.testing.environment import cpu_environment
+
+    os.environ.update(cpu_environment())  # before anything imports torch
+    from swift_grpo_ext.doctor.selftest.cases import FAMILIES
+    from swift_grpo_ext.doctor.selftest.report import selftest as run_selftest
+
+    if not run_selftest(family or FAMILIES, only, folder):
+        raise typer.Exit(1)
 
 
 def main() -> None:

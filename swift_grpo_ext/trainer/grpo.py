@@ -15,6 +15,7 @@ from swift_grpo_ext.trainer.resuming import Resuming
 from swift_grpo_ext.trainer.rewarding import RewardRuntime
 from swift_grpo_ext.trainer.rows import CheckedRows
 from swift_grpo_ext.trainer.startup import Startup
+from swift_grpo_ext.trainer.teacher import NoPhantomTeacher
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
 from swift_grpo_ext.trainer.tracing import Tracing
 from swift_grpo_ext.trainer.watching import Watching
@@ -35,6 +36,7 @@ class GRPOTrainer(
     GroupBaselines,
     HonestLog,
     LoggedImages,
+    NoPhantomTeacher,
     HostGRPOTrainer,
 ):
     """The host's GRPO trainer with our mixins, each about one thing."""

@@ -1,0 +1,104 @@
+"""Which runs are held against each other, and where a difference is part of a definition."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Options = dict[str, Any]
+
+FAMILIES = ("qwen2_5_vl", "ovis2")
+
+# Two prompts of four completions each per step; `cut` says in how many micro-batches.
+BASE: Options = {
+    "num_generations": 4,
+    "max_completion_length": 12,
+    "max_steps": 2,
+    "beta": 0.04,
+    "optim": "sgd",  # Adam turns the sign of a gradient of 1e-9 into a full step
+    "learning_rate": 0.1,
+    "weight_decay": 0.0,
+    "lr_scheduler_type": "constant",
+    "warmup_ratio": 0.0,
+    "reward_funcs": "selftest",
+    "save_strategy": "steps",
+}
+LOSSES: dict[str, Options] = {
+    "grpo": {"loss_type": "grpo"},
+    "bnpo": {"loss_type": "bnpo"},
+    "dr_grpo": {"loss_type": "dr_grpo"},
+    "dapo": {"loss_type": "dapo"},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
+    "sapo": {"loss_type": "sapo"},
+    "fipo": {"loss_type": "fipo"},
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+}
+BNPO = "bnpo divides by the tokens of the micro-batch"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two runs that must agree, or one run and what must be zero in it.
+
+    Attributes:
+        name: Shown in the table, unique.
+        one: Options of the first run, on top of `BASE`.
+        other: Options of the second; None for a run that is measured by itself.
+        ranks: Processes of the second run.
+        resume: The second run starts from the first one's checkpoint of this step.
+        measure: Key of `SelftestTrainer.measured` that must be zero, where there is no second run.
+        differs: Why the two may differ, if the difference is part of a definition.
+        absent: Why the case cannot be run here.
+    """
+
+    name: str
+    one: Options
+    other: Options | None = None
+    ranks: int = 1
+    resume: int = 0
+    measure: str = ""
+    differs: str = ""
+    absent: str = field(default="", compare=False)
+
+
+def cut(size: int, accumulation: int = 1) -> Options:
+    """A step of `size` x `accumulation` completions per rank."""
+    return {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulation}
+
+
+def cases() -> Iterator[Case]:
+    """Every equality, in the order of the table."""
+    for name, loss in LOSSES.items():
+        differs = BNPO if name == "bnpo" else ""
+        yield Case(f"{name}: 1 x 8 = 8 x 1", {**loss, **cut(8)}, {**loss, **cut(1, 8)}, differs=differs)
+    real = {"loss_type": "real"}  # compares the completions of a group, so a micro-batch holds whole groups
+    yield Case("real: 4 x 2 = 8 x 1", {**real, **cut(8)}, {**real, **cut(4, 2)})
+    for name in ("grpo", "dapo"):
+        options = {**LOSSES[name], "num_iterations": 2, "max_steps": 4}
+        yield Case(
+            f"{name}, num_iterations 2: 2 x 4 = 8 x 1", {**options, **cut(8)}, {**options, **cut(2, 4)}
+        )
+        yield Case(
+            f"{name}: 2 ranks = 1 rank",
+            {**LOSSES[name], **cut(8)},
+            {**LOSSES[name], **cut(4)},
+            ranks=2,
+        )
+    steps = {**cut(8), "max_steps": 4, "save_steps": 2}
+    yield Case("resumed at step 2 = uninterrupted", steps, steps, resume=2)
+    lora = {**cut(8), "tuner_type": "lora", "max_steps": 3, "learning_rate": 1.0}
+    yield Case("LoRA off = a separate reference", lora, measure="reference")
+    yield Case("importance ratio is 1, full", cut(8), measure="log_ratio")
+    yield Case("importance ratio is 1, LoRA", lora, measure="log_ratio")
+    padded = {**cut(8), "attn_impl": "flash_attn", "torch_dtype": "bfloat16"}
+    yield Case(
+        "padding_free = padded", padded, {**padded, "padding_free": True}, absent=_no_flash_attention()
+    )
+
+
+def _no_flash_attention() -> str:
+    if importlib.util.find_spec("flash_attn") is None:
+        return "needs flash-attn and a GPU"
+    return "runs on the CPU only, flash-attn does not"

@@ -1,0 +1,102 @@
+"""What selftest runs give the host: scripted completions, a reward for them, a trainer that measures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from swift.infer_engine.protocol import (
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatMessage,
+    RolloutOutput,
+    UsageInfo,
+)
+from swift.rewards import ORM, orms
+from swift.trainers.trainer_factory import TrainerFactory
+from torch import Tensor
+
+from swift_grpo_ext.trainer.grpo import GRPOTrainer
+
+WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"
+
+
+class SelftestReward(ORM):
+    """A number in 0 ... 1 that depends on the completion's text alone."""
+
+    def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
+        """Score each completion by a hash of its text."""
+        return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in completions]
+
+
+class SelftestTrainer(GRPOTrainer):
+    """Our trainer with completions that depend on prompt and place in the group, however a step is cut.
+
+    Attributes:
+        measured: Largest values met in the last run: ``log_ratio`` of old and new log-probs, and
+            ``reference``, the distance of a LoRA run's reference log-probs from those of the base model.
+    """
+
+    measured: ClassVar[dict[str, float]] = {}
+
+    def _engine_infer(self, infer_requests: list[Any], *args: Any, **kwargs: Any) -> list[RolloutOutput]:
+        first = self.accelerator.process_index * len(infer_requests)
+        return [
+            self._answer(request, (first + row) % self.num_generations)
+            for row, request in enumerate(infer_requests)
+        ]
+
+    def _answer(self, request: Any, place: int) -> RolloutOutput:
+        images = [Path(str(image)).name for image in request.images]
+        texts = [[message["role"], str(message["content"])] for message in request.messages]
+        generator = random.Random(json.dumps([texts, images, place]))
+        words = generator.choices(WORDS.split(), k=generator.randint(1, 3))
+        tokenizer = self.template.tokenizer
+        tokens = tokenizer.encode(" ".join(words))[: self.max_completion_length]
+        choice = ChatCompletionResponseChoice(
+            0, ChatMessage("assistant", tokenizer.decode(tokens)), "stop", token_ids=tokens
+        )
+        usage = UsageInfo(0, len(tokens), len(tokens))
+        return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
+
+    def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, Any]]:
+        batches = super()._prepare_batch_inputs(samples)
+        if os.environ.get("SELFTEST_REFERENCE"):
+            for batch in batches:
+                self._measure_reference(batch["model_inputs"], batch["grpo_batch"])
+        return batches
+
+    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
+        result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
+        if grpo_batch.old_per_token_logps is not None and self._policy_logps is not None:
+            difference = self._policy_logps - grpo_batch.old_per_token_logps
+            self._measure("log_ratio", difference, grpo_batch)
+        return result
+
+    @torch.no_grad()
+    def _measure_reference(self, model_inputs: Any, grpo_batch: Any) -> None:
+        """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
+        if not hasattr(self, "_base"):
+            unwrapped = self.accelerator.unwrap_model(self.model)
+            base = unwrapped.get_base_model()
+            self._base = type(base).from_pretrained(base.model_dir, dtype=base.dtype).to(base.device).eval()
+            for name in ("model_meta", "model_info"):
+                setattr(self._base, name, getattr(base, name))
+            self._base.register_forward_pre_hook(self.template.pre_forward_hook, with_kwargs=True)
+        logps = self._get_per_token_logps_and_entropies(self._base, model_inputs, grpo_batch)[0]
+        self._measure("reference", logps - grpo_batch.ref_per_token_logps, grpo_batch)
+
+    def _measure(self, key: str, difference: Tensor, grpo_batch: Any) -> None:
+        largest = (difference * grpo_batch.completion_mask).abs().max().item()
+        self.measured[key] = max(self.measured.get(key, 0.0), largest)
+
+
+def install() -> None:
+    """Make the host build this trainer and know this reward, in this process."""
+    orms["selftest"] = SelftestReward
+    TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{SelftestTrainer.__name__}"

@@ -1,0 +1,107 @@
+"""The command: runs the cases and prints the table of equalities."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from swift_grpo_ext.doctor.selftest.cases import FAMILIES, Case, cases
+from swift_grpo_ext.doctor.selftest.runs import Bench, Finding, find
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+COLUMNS = ("loss", "grad_norm", "parameters", "log_ratio", "reference")
+
+
+def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
+    """Run the equivalence suite on tiny models and print what it found.
+
+    Args:
+        families: Of `FAMILIES`.
+        only: Run only the cases whose name contains this.
+        folder: Where to keep the runs and their log; a temporary folder when None.
+
+    Returns:
+        True if no equality is violated.
+
+    Raises:
+        SwiftGrpoExtError: A family or a case that does not exist.
+    """
+    chosen = [case for case in cases() if only in case.name]
+    unknown = [family for family in families if family not in FAMILIES]
+    if unknown or not chosen:
+        what, known = (unknown[0], FAMILIES) if unknown else (only, [case.name for case in cases()])
+        raise SwiftGrpoExtError(f"selftest knows no {what!r}", mend=f"one of: {'; '.join(known)}")
+    console = Console(file=sys.stdout)
+    console.width = max(console.width, 140)  # a file or a pipe has no width, and rows must stay rows
+    with tempfile.TemporaryDirectory() as temporary:
+        root = (folder or Path(temporary)).resolve()
+        root.mkdir(parents=True, exist_ok=True)
+        findings = {family: list(_findings(family, chosen, root, console)) for family in families}
+    for family, found in findings.items():
+        console.print(_table(family, found))
+    violated = sum(finding.violated for found in findings.values() for finding in found)
+    verdict = f"{violated} equalities are VIOLATED." if violated else "No equality is violated."
+    console.print(verdict, style="bold red" if violated else "bold green")
+    return not violated
+
+
+def _findings(family: str, chosen: Sequence[Case], root: Path, console: Console) -> Iterator[Finding]:
+    with _quiet(root / f"{family}.log"):
+        bench = _bench(family, root / family)
+        for number, case in enumerate(chosen, start=1):
+            console.print(f"{family} {number}/{len(chosen)}  {case.name}", highlight=False)
+            yield find(case, bench)
+
+
+def _bench(family: str, folder: Path) -> Bench:
+    from swift_grpo_ext import testing
+
+    build = {"qwen2_5_vl": testing.tiny_qwen2_5_vl, "ovis2": testing.tiny_ovis2}[family]
+    return Bench(
+        model=build(folder / "model"),
+        dataset=testing.digits_dataset(folder / "digits", limit=32).train,
+        folder=folder,
+    )
+
+
+@contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """What the host says goes to a file."""
+    with open(log, "a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        logging.getLogger("swift").propagate = False
+        yield
+
+
+def _table(family: str, findings: Sequence[Finding]) -> Table:
+    shown = [name for name in COLUMNS if any(name in finding.differences for finding in findings)]
+    table = Table(title=f"selftest, tiny {family}: largest differences")
+    table.add_column("equality")
+    for name in shown:
+        table.add_column(name, justify="right")
+    table.add_column("verdict", overflow="fold")
+    for finding in findings:
+        figures = [_figure(finding.differences.get(name)) for name in shown]
+        style = "red" if finding.violated else ""
+        table.add_row(finding.case.name, *figures, _verdict(finding), style=style)
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.case.absent:
+        return f"not here: {finding.case.absent}"
+    if finding.case.differs:
+        return f"by definition: {finding.case.differs}"
+    if finding.error:
+        return f"VIOLATED: {finding.error}"
+    return "VIOLATED" if finding.violated else "equal"

@@ -1,0 +1,152 @@
+"""Makes the runs of a case and holds their numbers against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.doctor.selftest.cases import BASE, Case, Options
+from swift_grpo_ext.errors import HostRunError
+from swift_grpo_ext.plugin_files import plugin_file
+
+PLUGIN = "from swift_grpo_ext.doctor.selftest import plugin\n\nplugin.install()\n"
+# Largest difference that the order of single-precision sums explains.
+TOLERANCE = {"loss": 1e-5, "grad_norm": 1e-5, "parameters": 1e-4, "log_ratio": 0.0, "reference": 1e-5}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all runs of a family share.
+
+    Attributes:
+        model: Checkpoint folder.
+        dataset: JSONL of rows with an image each.
+        folder: Empty folder for the runs' output.
+    """
+
+    model: Path
+    dataset: Path
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Result:
+    """Numbers of one run: the logged steps, and the folder with its checkpoints."""
+
+    steps: list[dict[str, Any]]
+    folder: Path
+    measured: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a case gave: the largest difference by figure, and where they lie above the tolerance."""
+
+    case: Case
+    differences: dict[str, float] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def violated(self) -> bool:
+        """The case is one that must be equal, and is not."""
+        if self.case.absent or self.case.differs:
+            return False
+        return bool(self.error) or any(
+            not value <= TOLERANCE[name] for name, value in self.differences.items()
+        )
+
+
+def find(case: Case, bench: Bench) -> Finding:
+    """Run a case. An error of a run is a finding like any other: the rest of the table goes on."""
+    if case.absent:
+        return Finding(case)
+    folder = bench.folder / "".join(char if char.isalnum() else "_" for char in case.name)
+    try:
+        one = _run(bench, case.one, folder / "one")
+        if case.other is None:
+            return Finding(case, {case.measure: one.measured.get(case.measure, math.nan)})
+        checkpoint = one.folder / f"checkpoint-{case.resume}" if case.resume else None
+        other = _run(bench, case.other, folder / "other", case.ranks, checkpoint)
+        return Finding(case, differences(one, other, bench.model, skip=case.resume))
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, HostRunError) as error:
+        return Finding(case, error=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
+
+
+def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[str, float]:
+    """Largest differences of two runs after `skip` steps.
+
+    Returns:
+        ``loss`` in its own unit; ``grad_norm`` relative; ``parameters`` relative to the largest change of any
+        parameter since the start. NaN where a figure is missing on one side.
+    """
+    mine = {row["global_step/max_steps"]: row for row in one.steps[skip:]}
+    theirs = {
+        row["global_step/max_steps"]: row for row in other.steps if row["global_step/max_steps"] in mine
+    }
+    if set(mine) != set(theirs) or not mine:
+        return dict.fromkeys(("loss", "grad_norm", "parameters"), math.nan)
+    pairs = [(mine[step], theirs[step]) for step in mine]
+    return {
+        "loss": max(abs(a["loss"] - b["loss"]) for a, b in pairs),
+        "grad_norm": max(abs(a["grad_norm"] - b["grad_norm"]) / max(a["grad_norm"], 1e-12) for a, b in pairs),
+        "parameters": _parameter_difference(one.folder, other.folder, model),
+    }
+
+
+def _parameter_difference(one: Path, other: Path, model: Path) -> float:
+    from safetensors.torch import load_file
+
+    start = load_file(model / "model.safetensors")
+    ends = [load_file(_last_checkpoint(folder) / "model.safetensors") for folder in (one, other)]
+    moved = max(float((ends[0][name] - tensor).abs().max()) for name, tensor in start.items())
+    apart = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in start)
+    return apart / moved if moved else math.nan
+
+
+def _last_checkpoint(folder: Path) -> Path:
+    return max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def _run(
+    bench: Bench, options: Options, folder: Path, ranks: int = 1, checkpoint: Path | None = None
+) -> Result:
+    """One run of the host: inside this process, or as a command where it takes several ranks."""
+    folder.mkdir(parents=True)
+    plugin = folder / "ext_selftest.py"
+    plugin.write_text(PLUGIN, encoding="utf-8")
+    chosen = {**BASE, "save_steps": options.get("max_steps", BASE["max_steps"]), **options}
+    if checkpoint is not None:
+        chosen["resume_from_checkpoint"] = checkpoint
+    arguments = testing.grpo_arguments(
+        bench.model, bench.dataset, folder, external_plugins=[plugin_file(), plugin], **chosen
+    )
+    env = {"SELFTEST_REFERENCE": "1"} if options.get("tuner_type") == "lora" else {"SELFTEST_REFERENCE": ""}
+    measured: dict[str, float] = {}
+    if ranks > 1:
+        testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
+    else:
+        with _host_put_back() as measured:
+            testing.run_in_process("rlhf", arguments, env)
+            measured = dict(measured)
+    steps = [row for row in testing.read_logging(folder) if "loss" in row]
+    return Result(steps, testing.newest_version(folder), measured)
+
+
+@contextmanager
+def _host_put_back() -> Iterator[dict[str, float]]:
+    """Empty measurements of a run in this process; afterwards the host builds the trainer that it did."""
+    from swift.trainers.trainer_factory import TrainerFactory
+
+    from swift_grpo_ext.doctor.selftest.plugin import SelftestTrainer
+
+    before = TrainerFactory.TRAINER_MAPPING["grpo"]
+    SelftestTrainer.measured.clear()
+    try:
+        yield SelftestTrainer.measured
+    finally:
+        TrainerFactory.TRAINER_MAPPING["grpo"] = before

@@ -1,0 +1,58 @@
+"""Runs of the host on an old DeepSpeed, all in one process: `python old_deepspeed_runs.py MODEL DATA OUTPUT`.
+
+Writes what each run logged, or the error that ended it, to OUTPUT/results.json.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import gloo_first  # noqa: F401
+import length_reward
+from swift.rewards import orms
+
+import swift_grpo_ext
+import swift_grpo_ext.trainer.arguments as arguments
+from swift_grpo_ext import testing
+from swift_grpo_ext.compat import registry
+
+MODEL, DATA, OUTPUT = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+ACCUMULATE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
+LORA_ZERO3 = {"tuner_type": "lora", "deepspeed": "zero3", "max_steps": 3}
+
+
+def run(name, **overrides):
+    words = testing.grpo_arguments(
+        MODEL, DATA, OUTPUT / name, seed=1, reward_funcs="even_characters", **overrides
+    )
+    try:
+        testing.run_in_process("rlhf", words)
+    except (IndexError, swift_grpo_ext.errors.RefusedError) as error:
+        return f"{type(error).__name__}: {error}"
+    rows = testing.read_logging(OUTPUT / name)
+    return [{key: row[key] for key in ("loss", "grad_norm")} for row in rows if "loss" in row]
+
+
+def main():
+    orms["even_characters"] = length_reward.EvenCharacters
+    swift_grpo_ext.register()
+    registry.import_what_is_awaited()
+    results = {
+        "states": {outcome.patch.id: outcome.state.value for outcome in registry.outcomes()},
+        "zero2": run("zero2", deepspeed="zero2", **ACCUMULATE),
+        "offload": run("offload", deepspeed="zero2_offload", **ACCUMULATE),
+        "lora zero3": run("zero3", **LORA_ZERO3),
+    }
+    registry.revert("B1-zero2-offload")
+    registry.revert("A3-zero3-trace")
+    results["offload, unhealed"] = run("refused2", deepspeed="zero2_offload", **ACCUMULATE)
+    results["lora zero3, unhealed"] = run("refused3", **LORA_ZERO3)
+    arguments.refuse = lambda run: None
+    results["offload, stock"] = run("stock2", deepspeed="zero2_offload", **ACCUMULATE)
+    results["lora zero3, stock"] = run("stock3", **LORA_ZERO3)
+    OUTPUT.mkdir(exist_ok=True)
+    (OUTPUT / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

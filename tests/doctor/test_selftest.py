@@ -1,0 +1,74 @@
+"""The equivalence suite: what it calls a violation, and two of its rows in real runs."""
+
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from swift_grpo_ext.cli import app
+from swift_grpo_ext.doctor.selftest import runs
+from swift_grpo_ext.doctor.selftest.cases import Case, cases, cut
+from swift_grpo_ext.doctor.selftest.report import selftest
+from swift_grpo_ext.doctor.selftest.runs import Finding
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+EQUAL = {"loss": 0.0, "grad_norm": 1e-7, "parameters": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("finding", "violated"),
+    [
+        (Finding(Case("a", {}), EQUAL), False),
+        (Finding(Case("a", {}), {**EQUAL, "grad_norm": 1e-3}), True),
+        (Finding(Case("a", {}), {**EQUAL, "parameters": math.nan}), True),
+        (Finding(Case("a", {}), error="ValueError: broken"), True),
+        (Finding(Case("a", {}, differs="so it is defined"), {**EQUAL, "loss": 1.0}), False),
+        (Finding(Case("a", {}, absent="needs a GPU")), False),
+        (Finding(Case("a", {}, measure="log_ratio"), {"log_ratio": 1e-9}), True),
+    ],
+)
+def test_what_is_a_violation(finding, violated):
+    assert finding.violated is violated
+
+
+def test_names_are_unique_and_every_family_of_losses_is_there():
+    names = [case.name for case in cases()]
+    assert len(set(names)) == len(names)
+    for loss in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "gspo"):
+        assert any(name.startswith(f"{loss}: 1 x 8") for name in names)
+
+
+def test_unknown_names_are_told():
+    with pytest.raises(SwiftGrpoExtError, match=r"knows no 'gpt'.*qwen2_5_vl; ovis2"):
+        selftest(["gpt"])
+    with pytest.raises(SwiftGrpoExtError, match="knows no 'nothing like it'"):
+        selftest(only="nothing like it")
+
+
+def test_two_rows_in_real_runs_and_the_exit_code(tmp_path, monkeypatch):
+    rows = [
+        Case("cut", cut(8), cut(4, 2)),
+        Case("another beta", cut(8), {**cut(8), "beta": 0.5}),
+    ]
+    monkeypatch.setattr("swift_grpo_ext.doctor.selftest.report.cases", lambda: iter(rows))
+    command = ["selftest", "--family", "qwen2_5_vl", "--folder", str(tmp_path), "--only"]
+    good = CliRunner().invoke(app, [*command, "cut"])
+    assert good.exit_code == 0, good.output
+    assert "No equality is violated" in good.output
+    bad = CliRunner().invoke(app, [*command, "beta"])
+    assert bad.exit_code == 1
+    assert "1 equalities are VIOLATED" in bad.output
+
+
+def test_a_run_that_fails_is_a_row_of_the_table(tiny_qwen, digits, tmp_path):
+    bench = runs.Bench(tiny_qwen, digits.train, tmp_path)
+    finding = runs.find(Case("broken", {**cut(3), "num_generations": 4}, cut(8)), bench)
+    assert finding.violated
+    assert "divisible" in finding.error
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "ovis2"])
+def test_no_equality_is_violated(family, tmp_path):
+    assert selftest([family], folder=tmp_path)

@@ -1,0 +1,46 @@
+"""A plugin that fails on rank 1 in the second step, where FAILS_IN says."""
+
+import os
+
+import torch
+from swift.rewards import ORM, orms
+from swift.template.base import Template
+
+WHERE = os.environ.get("FAILS_IN", "")
+FAILS_HERE = os.environ.get("RANK") == "1"
+
+
+def fail(where):
+    if FAILS_HERE and where == WHERE:
+        raise ValueError(f"the {where} of rank 1 is broken")
+
+
+class Failing(ORM):
+    def __call__(self, completions, trainer_state, **kwargs):
+        if trainer_state.global_step == 1:
+            fail("reward")
+        return [float(len(text) % 2) for text in completions]
+
+
+def failing_after(calls, function, where):
+    """The function, broken after some calls."""
+    count = [0]
+
+    def call(*args, **kwargs):
+        count[0] += 1
+        if count[0] > calls:
+            fail(where)
+        return function(*args, **kwargs)
+
+    return call
+
+
+orms["failing"] = Failing
+if WHERE == "template":
+    Template.encode = failing_after(20, Template.encode, WHERE)
+if WHERE == "optimizer":
+    torch.optim.AdamW.step = failing_after(1, torch.optim.AdamW.step, WHERE)
+if WHERE == "rollout":
+    from transformers import GenerationMixin
+
+    GenerationMixin.generate = failing_after(1, GenerationMixin.generate, WHERE)

@@ -1,0 +1,46 @@
+"""One rank of a real run fails, wherever it may be: all end in seconds, with its traceback in each log."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize(
+    "where",
+    [
+        "reward",
+        pytest.param("template", marks=pytest.mark.slow),
+        pytest.param("rollout", marks=pytest.mark.slow),
+        pytest.param("optimizer", marks=pytest.mark.slow),
+    ],
+)
+def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, where):
+    failed_at = []
+    words = f"ValueError: the {where} of rank 1 is broken"
+
+    def watch(line):
+        if words in line and not failed_at:
+            failed_at.append(time.monotonic())
+
+    arguments = testing.grpo_arguments(
+        tiny_qwen,
+        digits.train,
+        tmp_path,
+        external_plugins=[Path(__file__).with_name("failing_rank.py"), plugin_file()],
+        reward_funcs="failing",
+        max_steps=4,
+    )
+    result = testing.run_swift(
+        "rlhf", arguments, {"FAILS_IN": where}, ranks=2, timeout=280, check=False, on_line=watch
+    )
+    assert result.returncode != 0
+    assert not result.timed_out
+    assert failed_at
+    assert time.monotonic() - failed_at[0] < 60, "seconds, on a busy machine too"
+    told = result.tail.partition("rank 1 failed, so rank 0 ends too. Its error:")[2]
+    assert words in told
