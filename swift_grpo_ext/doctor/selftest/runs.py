@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext import testing
+from swift_grpo_ext import register, testing
 from swift_grpo_ext.doctor.selftest.cases import BASE, Case, Options
 from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.plugin_files import plugin_file
@@ -144,6 +144,7 @@ def _host_put_back() -> Iterator[dict[str, float]]:
 
     from swift_grpo_ext.doctor.selftest.plugin import SelftestTrainer
 
+    register()  # it does so once per process, so a mapping noted before would be the host's for good
     before = TrainerFactory.TRAINER_MAPPING["grpo"]
     SelftestTrainer.measured.clear()
     try:
