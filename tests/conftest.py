@@ -28,6 +28,8 @@ def _nothing_left_behind():
     from swift_grpo_ext.settings import current_settings
 
     path = list(sys.path)
+    for name in [name for name in os.environ if name.startswith("SWIFT_GRPO_EXT_")]:
+        del os.environ[name]  # the datasets package puts back variables that an earlier test had set
     current_settings.cache_clear()
     yield
     current_settings.cache_clear()

@@ -35,9 +35,9 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
         reward_funcs="failing",
         max_steps=4,
     )
-    result = testing.run_swift(
-        "rlhf", arguments, {"FAILS_IN": where}, ranks=2, timeout=280, check=False, on_line=watch
-    )
+    # Without a budget: by default a run outlives some failures of a reward.
+    variables = {"FAILS_IN": where, "SWIFT_GRPO_EXT_REWARD_FAILURES": "0"}
+    result = testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=280, check=False, on_line=watch)
     assert result.returncode != 0
     assert not result.timed_out
     assert failed_at
