@@ -70,6 +70,7 @@ def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
         assert "test_every_rank_writes" in (tmp_path / f"watch/stall_1_rank_{rank}.txt").read_text()
 
 
+@pytest.mark.slow  # its sleep of seconds is held against a watch of one second: needs a quiet machine
 def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run):
     run = watched_run("Sleeps", env={"STALL_SECONDS": "1"}, max_steps=2)
     (stall,) = [event for event in run.events if event["kind"] == "stall"]
