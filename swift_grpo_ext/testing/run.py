@@ -17,6 +17,7 @@ from threading import Timer
 from typing import Any
 
 from swift_grpo_ext.errors import HostRunError, MissingExtraError
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.testing.environment import cpu_environment
 
 _TAIL_LINES = 4000
@@ -169,9 +170,11 @@ def kill_tree(pid: int) -> None:
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
+    current_settings.cache_clear()  # read once in a process, but every run has its own
     try:
         yield
     finally:
+        current_settings.cache_clear()
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.settings import current_settings
 
 REWARD = Path(__file__).parents[1] / "e2e" / "length_reward.py"
 FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean")
@@ -21,11 +20,7 @@ def figures(model, dataset, output, switches=None, **overrides):
     overrides = {"reward_funcs": "even_characters", "external_plugins": [REWARD, plugin_file()], **overrides}
     arguments = testing.grpo_arguments(model, dataset, output, **overrides)
     variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in (switches or {}).items()}
-    current_settings.cache_clear()
-    try:
-        testing.run_in_process("rlhf", arguments, variables)
-    finally:
-        current_settings.cache_clear()
+    testing.run_in_process("rlhf", arguments, variables)
     rows = [row for row in testing.read_logging(output) if "loss" in row]
     found = {name: [row[name] for row in rows if name in row] for name in FIGURES}
     return {name: values for name, values in found.items() if values}

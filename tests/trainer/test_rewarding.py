@@ -9,7 +9,6 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.settings import current_settings
 
 PLUGIN = Path(__file__).with_name("hanging_reward.py")
 
@@ -21,16 +20,13 @@ def train(tiny_qwen, tmp_path, monkeypatch):
     def run(dataset, settings, **overrides):
         for name, value in settings.items():
             monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
-        current_settings.cache_clear()
         output = tmp_path / "output"
         testing.run_in_process(
             "rlhf", testing.grpo_arguments(tiny_qwen, dataset, output, seed=1, **overrides)
         )
         return [row for row in testing.read_logging(output) if "loss" in row], testing.newest_version(output)
 
-    yield run
-    monkeypatch.undo()
-    current_settings.cache_clear()
+    return run
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext import settings, testing
+from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import read_events
 
@@ -33,7 +33,6 @@ def watched_run(tiny_qwen, digits, tmp_path, monkeypatch) -> Callable[..., Run]:
     def run(reward: str, env: dict[str, str] | None = None, **overrides) -> Run:
         for name, value in (env or {}).items():
             monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
-        settings.current_settings.cache_clear()
         arguments = testing.grpo_arguments(
             tiny_qwen,
             digits.train,
@@ -52,5 +51,4 @@ def watched_run(tiny_qwen, digits, tmp_path, monkeypatch) -> Callable[..., Run]:
         testing.run_in_process("rlhf", arguments)
         return Run(tmp_path)
 
-    yield run
-    settings.current_settings.cache_clear()
+    return run

@@ -53,13 +53,9 @@ def check_goes_on(whole, resumed):
 
 @pytest.fixture
 def whole(tiny_qwen, digits, tmp_path, monkeypatch):
-    from swift_grpo_ext import settings
-
     monkeypatch.setenv("SWIFT_GRPO_EXT_KL_EVERY", "2")
-    settings.current_settings.cache_clear()
     testing.run_in_process("rlhf", arguments(tiny_qwen, digits, tmp_path / "whole"))
-    yield tmp_path / "whole"
-    settings.current_settings.cache_clear()
+    return tmp_path / "whole"
 
 
 def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path):
