@@ -78,11 +78,17 @@ class News:
         """Publish a failure of this rank, unless another was first, and wait until all have heard of it."""
         self._over.set()
         text = "".join(traceback.format_exception(error))
+        mine = {"rank": self.rank, "traceback": text}
         try:
-            self.store.compare_set("failure", "", json.dumps({"rank": self.rank, "traceback": text}))
+            first = json.loads(self.store.compare_set("failure", "", json.dumps(mine)))
+            if _last_line(first["traceback"]) != _last_line(text):
+                print(obituary(first, self.rank), file=sys.stderr, flush=True)
+            # A rank that fails by itself has no watch any more, and needs no telling: all may fail as one.
+            heard = self.store.add("heard", 1)
             deadline = time.monotonic() + HEARD_SECONDS
-            while self.store.add("heard", 0) < self.world_size - 1 and time.monotonic() < deadline:
+            while heard < self.world_size and time.monotonic() < deadline:
                 time.sleep(0.1)
+                heard = self.store.add("heard", 0)
         except RuntimeError as lost:  # torch raises DistNetworkError and DistStoreError, both of this kind
             print(f"swift-grpo-ext: the other ranks could not be told ({lost})", file=sys.stderr)
         end = threading.Timer(TEARDOWN_SECONDS, os._exit, [1])
@@ -110,6 +116,10 @@ def obituary(failure: dict[str, Any], rank: int) -> str:
         f"swift-grpo-ext: rank {failure['rank']} failed, so rank {rank} ends too. Its error:\n"
         f"{failure['traceback']}"
     )
+
+
+def _last_line(text: str) -> str:
+    return text.rstrip().rpartition("\n")[2]
 
 
 def _connect() -> Any:

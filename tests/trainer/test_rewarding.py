@@ -103,7 +103,6 @@ def test_without_a_budget_the_first_failure_ends_the_run(train, digits):
         )
 
 
-@pytest.mark.slow  # holds seconds against a limit: needs a machine with nothing else to do
 @pytest.mark.two_ranks
 @pytest.mark.parametrize(
     ("reward", "limit", "words"),
