@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def command(*arguments, **variables):
     import os
@@ -35,7 +37,10 @@ def test_env_says_whether_the_versions_fit():
     assert "These versions fit together." in result.stdout
 
 
-def test_env_with_an_unknown_setting_exits_2():
-    result = command("env", SWIFT_GRPO_EXT_DISABEL="trainer")
+@pytest.mark.parametrize(
+    ("variable", "nearest"), [("DISABEL", "SWIFT_GRPO_EXT_DISABLE"), ("DISABLE", "'trainer'")]
+)
+def test_env_with_an_unknown_setting_or_part_exits_2(variable, nearest):
+    result = command("env", **{f"SWIFT_GRPO_EXT_{variable}": "trainr"})
     assert result.returncode == 2
-    assert "did you mean SWIFT_GRPO_EXT_DISABLE?" in result.stderr
+    assert f"did you mean {nearest}?" in result.stderr

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -22,17 +21,17 @@ class _Watcher(MetaPathFinder):
         """Spec of a module that is waited for, with a loader that runs the waiting functions at its end."""
         if fullname not in _waiting:
             return None
-        actions = _waiting.pop(fullname)
-        spec = find_spec(fullname)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next((found for finder in others if (found := finder.find_spec(fullname, path, target))), None)
         if spec is None or spec.loader is None:
-            _waiting[fullname] = actions
             return spec
         loader: Any = spec.loader
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            for action in actions:
+            # Only now: who asks for the spec alone, to see whether a package is installed, imports nothing.
+            for action in _waiting.pop(fullname, ()):
                 action()
 
         loader.exec_module = exec_module

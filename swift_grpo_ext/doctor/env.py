@@ -7,6 +7,7 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
+from swift_grpo_ext.registration import check_part_names
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.versions import package_facts
@@ -20,9 +21,11 @@ def print_environment(console: Console | None = None) -> bool:
 
     Raises:
         SettingsError: A ``SWIFT_GRPO_EXT_*`` variable is unknown or out of range.
+        UnknownPartError: ``SWIFT_GRPO_EXT_DISABLE`` names no part.
     """
     console = console or Console()
     settings = load_settings()
+    check_part_names(settings.disable)
     facts = package_facts()
     table = Table(title=f"swift-grpo-ext {__version__}, Python {platform.python_version()}")
     for heading in ("package", "installed", "supported", "for"):
