@@ -101,6 +101,28 @@ def check(
     raise typer.Exit(command.check(context.args, as_json=json, row_limit=rows, gpu_memory=gpu_memory))
 
 
+@app.command()
+def score(
+    data: Annotated[Path, typer.Argument(help="Dataset, JSONL.")],
+    reward: Annotated[list[str] | None, typer.Option(help="ext_iou ...; several: give it again.")] = None,
+    completions: Annotated[
+        Path | None, typer.Option(help="One per row, of swift infer, or a run's completions.jsonl.")
+    ] = None,
+    gold: Annotated[bool, typer.Option("--gold", help="Score the gold answers: all must be best.")] = False,
+    table: Annotated[str, typer.Option(help="Parameters, tasks, gates: JSON, or a path to it.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Folder for scores.png and scores.jsonl.")] = None,
+    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Plot the distribution.")] = True,
+) -> None:
+    """Score completions, or gold answers, without a run (exit code 1 if a gold answer is not best)."""
+    from swift_grpo_ext.rewards.offline import command
+
+    well = command.run(
+        data, reward or [], completions=completions, gold=gold, table=table, output=output, plot=plot
+    )
+    if not well:
+        raise typer.Exit(1)
+
+
 @app.command(name="convert-ovis2")
 def convert_ovis2(
     source: Annotated[str, typer.Argument(help="Folder of an original AIDC-AI/Ovis2 checkpoint.")],

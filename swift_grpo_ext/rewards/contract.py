@@ -30,7 +30,13 @@ class Unscorable(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A score, or None: with the reason why the row cannot be scored, or `failed`, the reward is at fault."""
+    """A score, or None.
+
+    Attributes:
+        score: In the reward's range, or None.
+        reason: Why there is no score, or why it is the lowest; empty with None: it was not asked for one.
+        failed: There is none through the reward's own fault.
+    """
 
     score: Score
     reason: str = ""

@@ -9,6 +9,8 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.rewards.offline import command
+from swift_grpo_ext.watch.logs import read_completions
 
 PLUGIN = Path(__file__).with_name("hanging_reward.py")
 
@@ -53,9 +55,10 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
             "ext_math": {"tasks": ["choice"]},
         }
     }
-    steps, _ = train(
+    steps, folder = train(
         mixed,
         {"REWARD_TABLE": json.dumps(table)},
+        log_completions=True,
         reward_funcs=["ext_iou", "ext_choice", "ext_ocr", "ext_format"],
         reward_weights=[1.0, 1.0, 1.0, 0.1],
         per_device_train_batch_size=8,
@@ -73,6 +76,26 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
     assert all(step["rewards/ext_ocr/failures"] == 0 for step in steps)
     said = capfd.readouterr().err
     assert "reward 'ext_ocr' does not score a row: no gold in column solution" in said
+    _scored_offline_like_in_the_run(folder, mixed, json.dumps(table))
+
+
+def _scored_offline_like_in_the_run(folder, dataset, table):
+    names = ["ext_iou", "ext_choice", "ext_ocr", "ext_format"]
+    logged = {name: [] for name in names}
+    for row in read_completions(folder):
+        for name in names:
+            logged[name].append(row[name])
+    command.run(
+        dataset, names, completions=folder / "completions.jsonl", table=table, output=folder, plot=False
+    )
+    found = {name: [] for name in names}
+    for line in (folder / "scores.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        found[record["reward"]].append(record["score"])
+    for name in names:
+        scores = [score for score in logged[name] if score is not None]
+        assert [score for score in found[name] if score is not None] == pytest.approx(scores)
+        assert scores
 
 
 FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}

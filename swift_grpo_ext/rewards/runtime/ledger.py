@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Columns
+from swift_grpo_ext.rewards.conversation import last_question
 
 FailureKind: TypeAlias = Literal["error", "timeout", "refused"]
 MAX_LATENCIES = 1024
@@ -139,9 +140,15 @@ def drain_all() -> dict[str, Report]:
 
 
 def row_in_words(index: int, columns: Columns) -> str:
-    """Which row this is: its place, and what its columns tell: id, first image, the question's start."""
+    """Which row this is: its place in the batch, and what its columns tell."""
     rank = os.environ.get("RANK")
-    parts = [f"completion {index} of the batch" + (f" of rank {rank}" if rank else "")]
+    place = f"completion {index} of the batch" + (f" of rank {rank}" if rank else "")
+    return ", ".join([place, *columns_in_words(columns)])
+
+
+def columns_in_words(columns: Columns) -> list[str]:
+    """What tells a row from others: its id, its first image, the start of its question."""
+    parts = []
     for key in ("id", "row_id", "prompt_id"):
         if columns.get(key):
             parts.append(f"{key} {columns[key]!r:.60}")
@@ -149,23 +156,12 @@ def row_in_words(index: int, columns: Columns) -> str:
     images = columns.get("images")
     if isinstance(images, list) and images:
         parts.append(f"image {_image_in_words(images[0])}")
-    question = _question(columns.get("messages"))
+    question = last_question(columns.get("messages"))
     if question:
-        parts.append(f"question {question!r}")
-    return ", ".join(parts)
+        parts.append(f"question {question[:80]!r}")
+    return parts
 
 
 def _image_in_words(image: Any) -> str:
     path = image.get("path") if isinstance(image, dict) else image
     return f"{path!r:.80}" if isinstance(path, str) and len(path) < 4096 else "without a path"
-
-
-def _question(messages: Any) -> str:
-    if not isinstance(messages, list):
-        return ""
-    texts = [
-        message.get("content")
-        for message in messages
-        if isinstance(message, dict) and message.get("role") == "user"
-    ]
-    return str(texts[-1])[:80] if texts else ""

@@ -7,6 +7,7 @@ import os
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.composition import Composition
+from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
 from swift_grpo_ext.rewards.runtime.diagnosis import FrameDiagnosis
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
@@ -74,16 +75,24 @@ class Runner:
 
     def __call__(self, batch: Batch) -> list[Score]:
         """Score a batch."""
-        prepared = self.composition.prepare(batch)
-        run = self._in_children if self.reward.cost == "process" else self._in_place
-        return self.composition.finish(prepared, self._settled(prepared.batch, run(prepared.batch)))
+        return self._told(batch, self.outcomes(batch))
 
     async def awaited(self, batch: Batch) -> list[Score]:
         """Score a batch with an async reward."""
+        return self._told(batch, await self.awaited_outcomes(batch))
+
+    def outcomes(self, batch: Batch) -> list[Outcome]:
+        """Score a batch, with the reason of each None; rows left to other rewards have none."""
+        prepared = self.composition.prepare(batch)
+        run = self._in_children if self.reward.cost == "process" else self._in_place
+        return self._settled(prepared, run(prepared.batch))
+
+    async def awaited_outcomes(self, batch: Batch) -> list[Outcome]:
+        """`outcomes` of an async reward."""
         prepared = self.composition.prepare(batch)
         rows = range(len(prepared.batch))
-        outcomes = await asyncio.gather(*(self._await_one(prepared.batch, row) for row in rows))
-        return self.composition.finish(prepared, self._settled(prepared.batch, outcomes))
+        found = await asyncio.gather(*(self._await_one(prepared.batch, row) for row in rows))
+        return self._settled(prepared, found)
 
     def _row(self, batch: Batch, index: int) -> Columns:
         return batch.row(index, self.reward.columns)
@@ -131,24 +140,32 @@ class Runner:
         self._book.timed_out()
         failure = Failure(self.reward.name, "timeout", answer.value, row_in_words(index, batch.row(index)))
         replay.record(self._replay, failure, batch.completions[index], self._row(batch, index))
-        return Outcome(self.reward.low)
+        return Outcome(self.reward.low, answer.value)
 
     def _failure(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
         row = batch.row(index)
         failure = Failure(self.reward.name, kind, what, row_in_words(index, row), details)
         self._book.failed(failure)
         replay.record(self._replay, failure, batch.completions[index], self._row(batch, index))
-        return Outcome(None, failed=True)
+        return Outcome(None, what, failed=True)
 
-    def _settled(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
+    def _settled(self, prepared: Prepared, found: Sequence[Outcome]) -> list[Outcome]:
+        """Outcomes of the whole batch."""
+        scores = [outcome.score for outcome in found]
+        self.diagnosis.look(prepared.batch, scores)
+        whole = [Outcome(score) for score in self.composition.finish(prepared, scores)]
+        for index, outcome in zip(prepared.indices, found, strict=True):
+            whole[index] = replace(outcome, score=whole[index].score)
+        return whole
+
+    def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
         """The scores; rows that cannot be scored are counted, and named the first time."""
         for index, outcome in enumerate(outcomes):
-            if outcome.score is None and not outcome.failed and self._book.unscored(outcome.reason):
+            unscored = outcome.score is None and outcome.reason and not outcome.failed
+            if unscored and self._book.unscored(outcome.reason):
                 row = row_in_words(index, batch.row(index))
                 say(f"reward {self.reward.name!r} does not score a row: {outcome.reason} [{row}]")
-        scores = [outcome.score for outcome in outcomes]
-        self.diagnosis.look(batch, scores)
-        return scores
+        return [outcome.score for outcome in outcomes]
 
 
 def _host_defaults(reward: Reward, arguments: Any) -> dict[str, Any]:

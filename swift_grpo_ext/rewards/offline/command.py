@@ -1,0 +1,74 @@
+"""The command ``swift-grpo-ext score``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from swift_grpo_ext.errors import DatasetRowError, SettingsError
+from swift_grpo_ext.rewards.offline import printed
+from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
+from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
+from swift_grpo_ext.rewards.runtime.rules import load_table
+from swift_grpo_ext.settings import current_settings
+
+
+def run(
+    data: Path,
+    rewards: Sequence[str],
+    *,
+    completions: Path | None = None,
+    gold: bool = False,
+    table: str = "",
+    output: Path | None = None,
+    plot: bool = True,
+) -> bool:
+    """Score a file, print the figures, write ``scores.png`` and ``scores.jsonl``.
+
+    Args:
+        data: The dataset, JSONL.
+        rewards: Names of rewards; none: the one that every row names, as a file of failed completions does.
+        completions: The completions; None: the rows carry their own.
+        gold: Score the gold answers.
+        table: The reward table, JSON or a path; empty: that of the settings.
+        output: Folder to write to; None: the current one.
+        plot: Write the plot.
+
+    Returns:
+        Whether all is well: no reward at fault, and with `gold` every row at the maximum.
+
+    Raises:
+        SwiftGrpoExtError: A file, a row, a name or a parameter that does not fit.
+    """
+    if gold and completions is not None:
+        raise SettingsError("--gold scores the gold answers, not --completions", mend="give one of the two")
+    if plot:
+        printed.check_plot()
+    rules = load_table(table or current_settings().reward_table)
+    rows = with_image_sizes(read_rows(data), data.parent)
+    names = list(dict.fromkeys(rewards)) or [_named_reward(rows, data)]
+    samples = [] if gold else samples_of(rows, completions)
+    found = [score(name, gold_samples(name, rows, rules) if gold else samples, rules) for name in names]
+    console = printed.console()
+    printed.print_scores(found, console)
+    (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
+    _write(found, output or Path(), plot)
+    return not any(scored.failed or (gold and scored.below_maximum) for scored in found)
+
+
+def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
+    named = {str(row.get("reward", "")) for row in rows}
+    if len(named) != 1 or "" in named:
+        raise DatasetRowError(
+            "the rows do not all name one reward", where=str(data), mend="give --reward ext_..."
+        )
+    return named.pop()
+
+
+def _write(found: Sequence[Scored], folder: Path, plot: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    printed.write_scores(found, folder / "scores.jsonl")
+    print(folder / "scores.jsonl")
+    if plot:
+        printed.write_plot(found, folder / "scores.png")
+        print(folder / "scores.png")

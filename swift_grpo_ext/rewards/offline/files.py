@@ -1,0 +1,175 @@
+"""Reading what is to be scored: the rows of a dataset, and the completions for them.
+
+Completions come in three forms, one JSON value per line:
+
+1. a text, or an object with ``completion`` or ``response`` (``swift infer`` writes the latter): the line's
+   place is the row's place;
+2. ``completions.jsonl`` of a GRPO run, whose lines are tables of columns: each completion is given to the row
+   with its question, images and solution, since a run shuffles its data and samples each row several times;
+3. none: the rows carry their own completion, as in the file of failed completions that a run leaves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.rewards.contract import Columns
+from swift_grpo_ext.rewards.conversation import last_question
+
+TEXT_KEYS = ("completion", "response")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion with its row.
+
+    Attributes:
+        row: Line of the dataset file, from 1.
+        columns: The row.
+        completion: The text to score.
+    """
+
+    row: int
+    columns: Columns
+    completion: str
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL dataset.
+
+    Raises:
+        DatasetRowError: No such file, nothing in it, or a line that is no JSON object.
+    """
+    rows = list(_lines(path))
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise DatasetRowError("line is no JSON object", where=f"{path}:{number}")
+    return rows
+
+
+def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list[Sample]:
+    """Every completion with its row.
+
+    Args:
+        rows: The dataset.
+        completions: File of the completions; None if the rows carry them.
+
+    Raises:
+        DatasetRowError: A completion is missing or fits no row; names the line.
+    """
+    if completions is None:
+        return [
+            Sample(number, row, _text(row, f"row {number}", "or give --completions FILE"))
+            for number, row in enumerate(rows, start=1)
+        ]
+    lines = list(_lines(completions))
+    if isinstance(lines[0], dict) and isinstance(lines[0].get("completion"), list):
+        return list(_matched(rows, lines, completions))
+    if len(lines) != len(rows):
+        raise DatasetRowError(
+            f"{len(lines)} completions for {len(rows)} rows",
+            where=str(completions),
+            mend="one line per row of the dataset, in its order",
+        )
+    return [
+        _paired(number, row, line, f"{completions}:{number}")
+        for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1)
+    ]
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    if not path.is_file():
+        raise DatasetRowError("no such file", where=str(path), mend="give the path of a JSONL file")
+    text = path.read_text(encoding="utf-8", errors="replace").rstrip()
+    if not text:
+        raise DatasetRowError("nothing in it", where=str(path), mend="one JSON value per line")
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            mend = "one JSON value per line, no empty lines"
+            raise DatasetRowError("line is no JSON", where=f"{path}:{number}", mend=mend) from None
+
+
+def _text(line: Any, where: str, mend: str = "") -> str:
+    text = line
+    if isinstance(line, Mapping):
+        text = next((line[key] for key in TEXT_KEYS if line.get(key) is not None), None)
+    if not isinstance(text, str):
+        forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
+        raise DatasetRowError("no completion", where=where, mend=f"{forms} {mend}".rstrip())
+    return text
+
+
+def _paired(number: int, row: dict[str, Any], line: Any, where: str) -> Sample:
+    theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
+    ours = last_question(row.get("messages"))
+    if theirs and ours and _bare(theirs) != _bare(ours):
+        raise DatasetRowError(
+            f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}",
+            where=where,
+            mend="infer without shuffling, on the same file",
+        )
+    return Sample(number, row, _text(line, where))
+
+
+def _matched(rows: Sequence[dict[str, Any]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
+    """The completions of a run, each with its row. The host writes the last table again when a run ends."""
+    numbers = defaultdict(list)
+    for number, row in enumerate(rows, start=1):
+        numbers[_names(row)].append(number)
+    previous = None
+    for place, table in enumerate(tables, start=1):
+        if table == previous:
+            continue
+        previous = table
+        for index, completion in enumerate(table["completion"]):
+            logged = {name: values[index] for name, values in table.items() if isinstance(values, list)}
+            where = f"{path}:{place}, completion {index}"
+            number = _row_of(logged, rows, numbers[_names(logged)], where)
+            yield Sample(number, rows[number - 1], _text(completion, where))
+
+
+def _row_of(
+    logged: Mapping[str, Any], rows: Sequence[dict[str, Any]], candidates: Sequence[int], where: str
+) -> int:
+    """The row that a logged completion belongs to; of rows that are all equal, the first.
+
+    Raises:
+        DatasetRowError: None, or several that differ.
+    """
+    prompt = _bare(str(logged.get("prompt", "")))
+    fitting = [number for number in candidates if _fits(rows[number - 1], logged, prompt)]
+    if not fitting:
+        raise DatasetRowError("no row has its question, images and solution", where=where)
+    if any(rows[number - 1] != rows[fitting[0] - 1] for number in fitting[1:]):
+        some = ", ".join(map(str, fitting[:5]))
+        raise DatasetRowError(
+            "several rows have its question, images and solution",
+            where=where,
+            mend=f"rows {some} differ elsewhere; score them as a file of completions in the rows' order",
+        )
+    return fitting[0]
+
+
+def _fits(row: Mapping[str, Any], logged: Mapping[str, Any], prompt: str) -> bool:
+    same_solution = "solution" not in logged or logged["solution"] == row.get("solution")
+    return same_solution and _bare(last_question(row.get("messages"))) in prompt
+
+
+def _names(columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """File names of the row's images: a run logs absolute paths, a dataset may hold relative ones."""
+    images = columns.get("images") or []
+    paths = [image.get("path") if isinstance(image, dict) else image for image in images]
+    return tuple(Path(path).name if isinstance(path, str) else "" for path in paths)
+
+
+def _bare(text: str) -> str:
+    """A text without its image tags and outer white space."""
+    return " ".join(text.replace("<image>", " ").split())

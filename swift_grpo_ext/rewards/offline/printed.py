@@ -1,0 +1,167 @@
+"""Scores as a table, a plot and a file."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.rewards.contract import Outcome
+from swift_grpo_ext.rewards.offline.files import Sample
+from swift_grpo_ext.rewards.offline.scoring import Scored
+from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
+
+NAMED = 10
+"""Rows without a score that are named, by reward; the file of scores names all."""
+BINS = 20
+HEADINGS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at max", "at min")
+_BLUE, _INK, _GRID = "#2563eb", "#334155", "#e2e8f0"
+
+
+def console() -> Console:
+    """Standard output; wide enough for the table where it is no terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def print_scores(found: Sequence[Scored], console: Console) -> None:
+    """Print one line of figures for each reward."""
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "reward" else "right", overflow="fold")
+    for scored in found:
+        table.add_row(scored.reward.name, *_figures(scored))
+    console.print(table)
+
+
+def print_unscored(found: Sequence[Scored], console: Console) -> None:
+    """Print the rows without a score."""
+    for scored in found:
+        _print_named(scored, scored.unscored, "without a score", console)
+
+
+def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
+    """Print the rows whose gold answer does not get its reward's maximum, or that all do."""
+    for scored in found:
+        below = scored.below_maximum
+        _print_named(scored, below, f"below the maximum of {scored.reward.high:g}", console)
+        if not below:
+            console.print(
+                f"{scored.reward.name}: all {len(scored.samples)} gold answers get the maximum "
+                f"of {scored.reward.high:g}"
+            )
+
+
+def _figures(scored: Scored) -> Iterator[str]:
+    scores = scored.scores
+    yield str(len(scores))
+    yield str(len(scored.unscored))
+    if not scores:
+        yield from ["-"] * (len(HEADINGS) - 3)
+        return
+    for value in (
+        statistics.fmean(scores),
+        scored.deviation,
+        min(scores),
+        statistics.median(scores),
+        max(scores),
+    ):
+        yield f"{value:.3f}"
+    for bound in (scored.reward.high, scored.reward.low):
+        yield f"{scored.share_at(bound):.1%}"
+
+
+def _print_named(
+    scored: Scored, pairs: Sequence[tuple[Sample, Outcome]], what: str, console: Console
+) -> None:
+    if not pairs:
+        return
+    console.print(f"[bold]{scored.reward.name}[/]: {len(pairs)} of {len(scored.samples)} rows {what}")
+    for sample, outcome in pairs[:NAMED]:
+        console.print(f"  {escape(_in_words(sample, outcome))}", soft_wrap=True, highlight=False)
+    if len(pairs) > NAMED:
+        reasons = Counter(_short(outcome) for _, outcome in pairs)
+        for reason, count in reasons.most_common(5):
+            console.print(f"  in all {count} x {escape(reason)}", soft_wrap=True, highlight=False)
+
+
+def _in_words(sample: Sample, outcome: Outcome) -> str:
+    told = ", ".join(columns_in_words(sample.columns))
+    return f"row {sample.row}: {_short(outcome)}" + (f" [{told}]" if told else "")
+
+
+def _short(outcome: Outcome) -> str:
+    reason = " ".join(outcome.reason.split())[:200]
+    return (
+        reason if outcome.score is None else f"scores {outcome.score:g}" + (f", {reason}" if reason else "")
+    )
+
+
+def write_scores(found: Sequence[Scored], path: Path) -> None:
+    """Write one JSON line for each reward and sample: row, reward, score, reason, completion."""
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        for scored in found:
+            for sample, outcome in zip(scored.samples, scored.outcomes, strict=True):
+                line = {
+                    "row": sample.row,
+                    "reward": scored.reward.name,
+                    "score": outcome.score,
+                    "reason": outcome.reason,
+                    "completion": sample.completion,
+                }
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def check_plot() -> None:
+    """Refuse before anything is scored.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError(
+            "matplotlib not installed",
+            where="the plot of the scores",
+            mend='pip install "swift-grpo-ext[report]", or leave the plot out with --no-plot',
+        )
+
+
+def write_plot(found: Sequence[Scored], path: Path) -> None:
+    """Write a histogram of the scores of each reward, one below the other, over its declared range."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(7, 0.6 + 2.1 * len(found)), layout="constrained")
+    rows: list[Any] = list(figure.subplots(len(found), 1, squeeze=False)[:, 0])
+    for axes, scored in zip(rows, found, strict=True):
+        low, high = scored.reward.low, scored.reward.high
+        axes.hist(scored.scores, bins=BINS, range=(low, high), color=_BLUE, edgecolor="white", lw=0.5)
+        if scored.scores:
+            axes.axvline(statistics.fmean(scored.scores), color=_INK, lw=1.2, ls="--")
+        mean = f"mean {statistics.fmean(scored.scores):.3f}, " if scored.scores else ""
+        axes.set_title(
+            f"{scored.reward.name}: {mean}{len(scored.scores)} scored, {len(scored.unscored)} not",
+            loc="left",
+            fontsize=10,
+            color=_INK,
+        )
+        axes.set_xlim(low - 0.02 * (high - low), high + 0.02 * (high - low))
+        axes.set_ylabel("completions", fontsize=8, color=_INK)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.grid(axis="y", color=_GRID, lw=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=8, colors=_INK, length=0)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+    rows[-1].set_xlabel("score", fontsize=8, color=_INK)
+    figure.savefig(path, dpi=150, metadata={"Software": None})

@@ -1,0 +1,149 @@
+"""Completions, or gold answers, scored by rewards of the catalogue."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.catalogue import get_reward
+from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
+from swift_grpo_ext.rewards.frames import SIZES_COLUMN
+from swift_grpo_ext.rewards.gold import gold_completion
+from swift_grpo_ext.rewards.offline.files import Sample
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.rules import RewardTable
+from swift_grpo_ext.rewards.runtime.runner import Runner
+
+TOLERANCE = 1e-6
+"""How far below the maximum a gold answer may score: converting between frames rounds."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What one reward made of all samples that are its to score.
+
+    Attributes:
+        reward: The reward.
+        samples: What was scored.
+        outcomes: One for each sample.
+    """
+
+    reward: Reward
+    samples: list[Sample]
+    outcomes: list[Outcome]
+
+    @cached_property
+    def scores(self) -> list[float]:
+        """The scores there are."""
+        return [outcome.score for outcome in self.outcomes if outcome.score is not None]
+
+    @property
+    def unscored(self) -> list[tuple[Sample, Outcome]]:
+        """Samples without a score."""
+        return [pair for pair in self._pairs() if pair[1].score is None]
+
+    @property
+    def failed(self) -> list[tuple[Sample, Outcome]]:
+        """Samples without a score through the reward's own fault."""
+        return [pair for pair in self._pairs() if pair[1].failed]
+
+    @property
+    def below_maximum(self) -> list[tuple[Sample, Outcome]]:
+        """Samples that did not get the maximum."""
+        least = self.reward.high - TOLERANCE
+        return [pair for pair in self._pairs() if pair[1].score is None or pair[1].score < least]
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the scores."""
+        return statistics.pstdev(self.scores)
+
+    def share_at(self, score: float) -> float:
+        """Share of the scores that are this one."""
+        return sum(abs(found - score) <= TOLERANCE for found in self.scores) / len(self.scores)
+
+    def _pairs(self) -> list[tuple[Sample, Outcome]]:
+        return list(zip(self.samples, self.outcomes, strict=True))
+
+
+def score(name: str, samples: Sequence[Sample], table: RewardTable) -> Scored:
+    """Score completions as a run would: parameters, tasks, gates and limits are those of the reward table.
+
+    Raises:
+        RewardError: No such reward.
+        SettingsError: The table lacks a parameter that the reward needs.
+    """
+    reward = get_reward(name)
+    runner = Runner(reward, table=table)
+    batch = _batch(samples)
+    if reward.cost == "async":
+        outcomes = asyncio.run(runner.awaited_outcomes(batch))
+    else:
+        outcomes = runner.outcomes(batch)
+    asked = [index for index, outcome in enumerate(outcomes) if outcome.score is not None or outcome.reason]
+    return Scored(reward, [samples[index] for index in asked], [outcomes[index] for index in asked])
+
+
+def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) -> list[Sample]:
+    """The rows with their gold answers as completions; a row without a usable one gets an empty completion.
+
+    Raises:
+        RewardError: The reward compares with no gold.
+    """
+    reward = get_reward(name)
+    if not reward.gold:
+        raise RewardError(f"{name} compares with no gold", mend="leave it out of --gold")
+    rule = table.rule(name)
+    samples = []
+    for number, row in enumerate(rows, start=1):
+        columns = {**row, "solution": row[rule.gold]} if rule.gold and rule.gold in row else row
+        try:
+            text = gold_completion(reward, columns, **rule.parameters)
+        except Unscorable:
+            text = ""
+        samples.append(Sample(number, row, text))
+    return samples
+
+
+def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """The rows, with the original sizes of local images where a row does not tell sizes itself.
+
+    What the processor makes of an image is not known here, so the frame ``pixel_resized`` can be compared
+    with itself only, unless the rows hold ``image_sizes``.
+
+    Args:
+        rows: The dataset.
+        folder: Where relative paths start if they lead nowhere from the current folder.
+    """
+    return [row if row.get(SIZES_COLUMN) else {**row, **_sizes(row.get("images"), folder)} for row in rows]
+
+
+def _sizes(images: Any, folder: Path) -> dict[str, Any]:
+    sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
+    return {SIZES_COLUMN: sizes} if sizes and all(sizes) else {}
+
+
+def _size(image: Any, folder: Path) -> dict[str, list[int]] | None:
+    from PIL import Image
+
+    name = image.get("path") if isinstance(image, dict) else image
+    if not isinstance(name, str) or len(name) > 4096 or "://" in name:
+        return None
+    path = Path(name) if Path(name).is_file() else folder / name
+    try:
+        with Image.open(path) as opened:
+            return {"original": list(opened.size)}
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
+
+
+def _batch(samples: Sequence[Sample]) -> Batch:
+    names = dict.fromkeys(name for sample in samples for name in sample.columns)
+    columns = {name: [sample.columns.get(name) for sample in samples] for name in names}
+    return Batch([sample.completion for sample in samples], columns, {})
