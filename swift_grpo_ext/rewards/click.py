@@ -154,7 +154,7 @@ def click(
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images is the screen.
+        image_index: Which of the row's images is the screen, from 0.
 
     Gold:
         ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with

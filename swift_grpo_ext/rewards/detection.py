@@ -71,7 +71,7 @@ def detection_f1(
         iou_threshold: IoU that a hit must reach.
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in.
+        image_index: Which of the row's images the boxes lie in, from 0.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
@@ -169,7 +169,7 @@ def detection_map(
     Args:
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in.
+        image_index: Which of the row's images the boxes lie in, from 0.
 
     Gold:
         As for `ext_detection_f1`.

@@ -86,7 +86,7 @@ def iou(
     Args:
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in.
+        image_index: Which of the row's images the boxes lie in, from 0.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
@@ -132,7 +132,7 @@ def giou(
     Args:
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in.
+        image_index: Which of the row's images the boxes lie in, from 0.
 
     Gold:
         As for `ext_iou`.

@@ -102,7 +102,7 @@ def cosine(
     right_short: Value = 1.0,
     right_long: Value = 0.5,
 ) -> float:
-    """Accuracy shaped by length along half a cosine: short right ones earn most, short wrong ones least.
+    """Accuracy shaped by length along half a cosine, -1..1: short right ones most, short wrong ones least.
 
     The value moves from its ``short`` to its ``long`` end as the length goes from 0 to `max_tokens`, and
     stays there beyond.
@@ -110,10 +110,10 @@ def cosine(
     Args:
         max_tokens: Length at which the ``long`` values are reached, in tokens; by default
             ``--cosine_max_len``, else ``--max_completion_length``.
-        wrong_short: Value of a wrong completion of length 0.
-        wrong_long: Value of a wrong completion of full length.
-        right_short: Value of a right completion of length 0.
-        right_long: Value of a right completion of full length.
+        wrong_short: Score of a wrong completion of 0 tokens.
+        wrong_long: Score of a wrong completion of `max_tokens`.
+        right_short: Score of a right completion of 0 tokens.
+        right_long: Score of a right completion of `max_tokens`.
 
     Gold:
         ``accuracy``: 1 for right. It is filled by another reward, `ext_math` unless the reward table names

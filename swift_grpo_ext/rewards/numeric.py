@@ -44,7 +44,7 @@ def numeric(
     is taken to be in it.
 
     Args:
-        relative_tolerance: Allowed error relative to the gold. 0 for exact.
+        relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
         absolute_tolerance: Allowed error, if that is more: in the gold's unit, in the dimension's base unit
             (metre, kilogram, second, litre, degree) if both have one.
 

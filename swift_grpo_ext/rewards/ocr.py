@@ -129,12 +129,12 @@ def _gold_first_answer(columns: Columns, **_: Any) -> str:
 
 @reward(gold=GOLD_LIST, gold_text=_gold_first_answer)
 def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5) -> float:
-    """Normalised Levenshtein similarity to the nearest of several right answers, 0 below a threshold.
+    """Normalised Levenshtein similarity to the nearest of several answers, 0..1, and 0 below a threshold.
 
     Case does not matter.
 
     Args:
-        threshold: Normalised distances from here on count 0. DocVQA's is .5.
+        threshold: Distances from here on count 0, as a fraction of the longer text. DocVQA's is .5.
 
     Gold:
         ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.

@@ -50,7 +50,7 @@ def point_in_box(
     Args:
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the points lie in.
+        image_index: Which of the row's images the points lie in, from 0.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or

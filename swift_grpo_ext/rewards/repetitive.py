@@ -25,12 +25,13 @@ def repetition(
     ngram: Annotated[int, Field(ge=1, le=100)] = 3,
     max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
 ) -> float:
-    """Penalty for repeating oneself, from `max_penalty` to 0: the share of n-grams that occurred before.
+    """Penalty for repeating oneself, -1..0: minus the share of n-grams that occurred before.
 
-    N-grams are of words; in scripts without spaces, of characters.
+    It is scaled so that endless repetition scores `max_penalty`. N-grams are of words; in scripts without
+    spaces, of characters.
 
     Args:
-        ngram: Length of the n-grams; by default ``--repetition_n_grams``.
+        ngram: Length of the n-grams in words, or characters; by default ``--repetition_n_grams``.
         max_penalty: Score of endless repetition; by default ``--repetition_max_penalty``.
 
     Gold:

@@ -87,7 +87,7 @@ def segmentation_points(
     Args:
         frame: Coordinate frame that the model answers in.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the objects lie in.
+        image_index: Which of the row's images the objects lie in, from 0.
 
     Gold:
         ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.

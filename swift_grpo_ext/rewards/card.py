@@ -1,0 +1,47 @@
+"""The spec card of a reward: its docstring, taken apart."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from dataclasses import dataclass
+
+from swift_grpo_ext.rewards.contract import Reward
+
+SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source")
+"""In the order in which a card has them; ``Args`` only if the reward has parameters."""
+
+_HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.MULTILINE)
+_ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A spec card.
+
+    Attributes:
+        summary: Its first paragraph.
+        description: What follows until the first section.
+        sections: Heading to text, without its indentation.
+    """
+
+    summary: str
+    description: str
+    sections: dict[str, str]
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Name and meaning of each parameter, the meaning on one line."""
+        _, *parts = _ARGUMENT.split(self.sections.get("Args", ""))
+        return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def card_of(reward: Reward) -> Card:
+    """Take a reward's docstring apart."""
+    head, *parts = _HEADING.split(inspect.getdoc(reward.function) or "")
+    summary, _, description = head.strip().partition("\n\n")
+    sections = {
+        heading: textwrap.dedent(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+    return Card(summary, description.strip(), sections)

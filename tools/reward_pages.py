@@ -1,0 +1,170 @@
+"""Writes docs/rewards from the spec cards: one page for each reward, and an index.
+
+python tools/reward_pages.py           write them
+python tools/reward_pages.py --check   exit code 1 if they are not current
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from swift_grpo_ext.rewards.card import card_of
+from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX, all_rewards
+from swift_grpo_ext.rewards.contract import Reward
+
+FOLDER = Path(__file__).parents[1] / "docs" / "rewards"
+INDEX = "README.md"
+RUNS = {
+    "inline": "in the trainer's process, in linear time",
+    "process": "in child processes that are killed at their limit",
+    "async": "awaited, many at a time, with a limit",
+}
+HEADINGS = {
+    "Gold": "Gold",
+    "None": "Not scored",
+    "Rises with": "Rises with",
+    "Gaming": "How it might be gamed, and the test that shows what comes of it",
+    "Frame": "Coordinate frame",
+    "Source": "Source",
+}
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+NAMES = {int: "integer", float: "number", str: "text", bool: "true or false"}
+
+
+def pages() -> dict[str, str]:
+    """File name to text of every page."""
+    rewards = all_rewards()
+    made = {f"{name}.md": page(reward) for name, reward in rewards.items()}
+    return {**made, INDEX: index(rewards)}
+
+
+def index(rewards: dict[str, Reward]) -> str:
+    """The list of all rewards."""
+    lines = [
+        f"| [`{name}`]({name}.md) | {reward.low:g} to {reward.high:g} | {cell(card_of(reward).summary)} |"
+        for name, reward in rewards.items()
+    ]
+    return "\n".join(
+        [
+            "<!-- made by tools/reward_pages.py -->",
+            "# Rewards",
+            "",
+            'Names for `--reward_funcs`, with `--external_plugins "$(swift-grpo-ext path)"`.',
+            "",
+            "| name | range | score |",
+            "|---|---|---|",
+            *lines,
+            "",
+        ]
+    )
+
+
+def page(reward: Reward) -> str:
+    """The page of one reward."""
+    card = card_of(reward)
+    module = FAMILIES[reward.name.removeprefix(PREFIX)]
+    blocks = [
+        f"<!-- made by tools/reward_pages.py from the docstring in swift_grpo_ext/rewards/{module}.py -->\n"
+        f"# {reward.name}",
+        markdown(card.summary),
+        markdown(card.description),
+        facts(reward, module),
+        parameters(reward, card.arguments),
+        *(f"## {title}\n\n{markdown(card.sections[name])}" for name, title in HEADINGS.items()),
+    ]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def facts(reward: Reward, module: str) -> str:
+    """What the code says about the reward, as a table."""
+    short = reward.name.removeprefix(PREFIX)
+    others = [*reward.reads, *reward.inputs]
+    rows = {
+        "range": f"{reward.low:g} to {reward.high:g}",
+        "runs": RUNS[reward.cost],
+        "gold columns": code(reward.gold) or "none",
+        "other columns": code(others) or "none",
+        "from Python": f"`from swift_grpo_ext.rewards.{module} import {short}`, `{short}(completion, row)`",
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows.items())])
+
+
+def parameters(reward: Reward, meanings: dict[str, str]) -> str:
+    """The parameters as a table; empty without any."""
+    if not reward.parameters:
+        return ""
+    hints = get_type_hints(reward.function, include_extras=True)
+    rows = [
+        [f"`{name}`", cell(type_in_words(hints[name])), code([shown(default)]), cell(meanings[name])]
+        for name, default in reward.parameters.items()
+    ]
+    where = "In the reward table (`SWIFT_GRPO_EXT_REWARD_TABLE`)"
+    if reward.row_settable:
+        where += f"; {code(reward.row_settable)} also in a column of the dataset"
+    lines = [["name", "type", "default", "meaning"], ["---"] * 4, *rows]
+    return f"## Parameters\n\n{where}.\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def type_in_words(hint: Any) -> str:
+    """A parameter's type and range."""
+    if get_origin(hint) is Annotated:
+        base, field = get_args(hint)
+        bounds = [
+            f"{word} {getattr(bound, name):g}"
+            for bound in field.metadata
+            for name, word in BOUNDS.items()
+            if getattr(bound, name, None) is not None
+        ]
+        return ", ".join([type_in_words(base), *bounds])
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(hint))
+    options = [option for option in get_args(hint) if option is not NoneType]
+    return type_in_words(options[0]) if options else NAMES[hint]
+
+
+def shown(default: Any) -> str:
+    """A default as the reward table would hold it."""
+    return default if isinstance(default, str) else json.dumps(default)
+
+
+def markdown(text: str) -> str:
+    """A docstring's text as Markdown: code marks, links between rewards, names of tests as code."""
+    text = re.sub(r"``(.+?)``", r"`\1`", text, flags=re.DOTALL)
+    text = re.sub(r"`(ext_\w+)`", r"[`\1`](\1.md)", text)
+    return re.sub(r"\((test_\w+)\)", r"(`\1`)", text)
+
+
+def cell(text: str) -> str:
+    """A text inside a table."""
+    return markdown(text).replace("|", "\\|")
+
+
+def code(names: Any) -> str:
+    """Names, each as code."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def main() -> int:
+    """Write the pages, or compare them with what is there."""
+    made = pages()
+    there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    if "--check" in sys.argv[1:]:
+        old = sorted(name for name in {*made, *there} if made.get(name) != there.get(name))
+        if old:
+            print(f"not current: {', '.join(old)}; run python tools/reward_pages.py", file=sys.stderr)
+        return int(bool(old))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in {*there} - {*made}:
+        (FOLDER / name).unlink()
+    for name, text in made.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
