@@ -7,7 +7,6 @@ import os
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -155,7 +154,7 @@ class Runner:
         self.diagnosis.look(prepared.batch, scores)
         whole = [Outcome(score) for score in self.composition.finish(prepared, scores)]
         for index, outcome in zip(prepared.indices, found, strict=True):
-            whole[index] = replace(outcome, score=whole[index].score)
+            whole[index] = Outcome(whole[index].score, outcome.reason, outcome.failed)
         return whole
 
     def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
