@@ -63,12 +63,12 @@ class Reward:
     """
 
     name: str
-    low: float
-    high: float
-    gold: tuple[str, ...]
-    reads: tuple[str, ...]
-    cost: Cost
-    function: Callable[..., Any] = field(repr=False)
+    low: float = 0.0
+    high: float = 1.0
+    gold: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    cost: Cost = "inline"
+    function: Callable[..., Any] = field(kw_only=True, repr=False)
     gold_text: Callable[..., str] | None = field(default=None, repr=False)
     host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -214,39 +214,17 @@ class Reward:
         return get_reward, (self.name,)
 
 
-def reward(
-    *,
-    low: float = 0.0,
-    high: float = 1.0,
-    gold: tuple[str, ...] = (),
-    reads: tuple[str, ...] = (),
-    cost: Cost = "inline",
-    gold_text: Callable[..., str] | None = None,
-    host_defaults: Mapping[str, tuple[str, ...]] | None = None,
-    inputs: Mapping[str, str] | None = None,
-    required: tuple[str, ...] = (),
-    settings_only: tuple[str, ...] = (),
-) -> Callable[[Callable[..., Any]], Reward]:
+def reward(**fields: Any) -> Callable[[Callable[..., Any]], Reward]:
     """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.
 
     The function's docstring is the spec card: the pages under ``docs/rewards`` are made from it.
+
+    Args:
+        **fields: Fields of `Reward`, as far as they differ from its defaults.
     """
 
     def wrap(function: Callable[..., Any]) -> Reward:
-        made = Reward(
-            name=f"ext_{function.__name__}",
-            low=low,
-            high=high,
-            gold=gold,
-            reads=reads,
-            cost=cost,
-            function=function,
-            gold_text=gold_text,
-            host_defaults=host_defaults or {},
-            inputs=inputs or {},
-            required=required,
-            settings_only=settings_only,
-        )
+        made = Reward(f"ext_{function.__name__}", function=function, **fields)
         object.__setattr__(made, "__doc__", function.__doc__)
         return made
 

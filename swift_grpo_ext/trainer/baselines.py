@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from accelerate.utils import gather, gather_object
-from swift.rl_core.grpo_algorithm import _is_async_reward
 from swift.rlhf_trainers.utils import get_even_process_data
-from swift.utils import get_logger
-from torch import Tensor, nn
+from torch import Tensor
 
 from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages
-from swift_grpo_ext.group.scores import checked_scores
 from swift_grpo_ext.group.statistics import reward_statistics
-
-logger = get_logger()
 
 
 class GroupBaselines:
@@ -31,20 +23,10 @@ class GroupBaselines:
     """
 
     _kept: Tensor  # of the last batch, all ranks, (n,) bool
-    infinite_scores: Counter[str]  # this rank's, by reward function, over the whole run
 
     def _prepare_rewards(self: Any, *args: Any, **kwargs: Any) -> None:
         super()._prepare_rewards(*args, **kwargs)  # type: ignore[misc]
         refuse(Run({"num_generations": self.num_generations, "reward_funcs": self.reward_funcs}))
-        self.infinite_scores = Counter()
-        for number, (function, name) in enumerate(
-            zip(self.reward_funcs, self.reward_func_names, strict=False)
-        ):
-            if isinstance(function, nn.Module):
-                plugin = self.reward_model_plugins[number]
-                self.reward_model_plugins[number] = checked(plugin, name, self.infinite_scores)
-            else:
-                self.reward_funcs[number] = checked(function, name, self.infinite_scores)
 
     def _compute_rewards_per_func(self: Any, samples: list[Any]) -> Tensor:
         rewards = super()._compute_rewards_per_func(samples)  # type: ignore[misc]
@@ -131,29 +113,6 @@ class GroupBaselines:
             for batch in batches
         ]
         return self.beta * gather(torch.cat(kl))
-
-
-def checked(function: Callable[..., Any], name: str, infinite: Counter[str]) -> Callable[..., Any]:
-    """The reward function, with what it returns held to `checked_scores`; async functions stay async."""
-
-    def check(output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[float]:
-        # Reward functions take the completions first, reward model plugins take rows as ``inputs``.
-        scores = checked_scores(output, len(args[0] if args else kwargs["inputs"]), name)
-        if scores.overflows and not infinite[name]:
-            logger.warning(
-                f"swift-grpo-ext: reward {name!r} gave {scores.overflows} infinite scores; such completions "
-                f"count as not scored (metric unscored/{name})."
-            )
-        infinite[name] += scores.overflows
-        return scores.values
-
-    async def call_async(*args: Any, **kwargs: Any) -> list[float]:
-        return check(await function(*args, **kwargs), args, kwargs)
-
-    def call(*args: Any, **kwargs: Any) -> list[float]:
-        return check(function(*args, **kwargs), args, kwargs)
-
-    return functools.wraps(function, updated=())(call_async if _is_async_reward(function) else call)
 
 
 def _numbers(names: list[str]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from accelerate.utils import gather_object
@@ -19,7 +20,6 @@ from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_t
 from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.baselines import checked
 
 logger = get_logger()
 
@@ -32,6 +32,8 @@ class RewardRuntime:
     together.
     """
 
+    infinite_scores: Counter[str]  # this rank's, by reward function, over the whole run
+
     def _prepare_rewards(self: Any, reward_funcs: Any, *args: Any, **kwargs: Any) -> None:
         given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         names = [name if isinstance(name, str) else "" for name in given]
@@ -40,6 +42,7 @@ class RewardRuntime:
         self._reward_table: RewardTable = load_table(settings.reward_table)
         self._reward_budget = Budget(settings.reward_failures)
         self._task_scales = TaskScales()
+        self.infinite_scores = Counter()
         self._reward_rules: list[RewardRule] = []
         for number, (function, metric) in enumerate(
             zip(self.reward_funcs, self.reward_func_names, strict=False)
@@ -48,21 +51,24 @@ class RewardRuntime:
             self._reward_rules.append(self._reward_table.rule(metric, registered))
             if isinstance(function, nn.Module):
                 plugin = self.reward_model_plugins[number]
-                self.reward_model_plugins[number] = PluginGuard(plugin, metric)
+                self.reward_model_plugins[number] = PluginGuard(plugin, metric, self.infinite_scores)
             else:
                 self.reward_funcs[number] = self._guarded(function, metric, self._reward_rules[-1])
 
     def _guarded(self: Any, function: Any, name: str, rule: RewardRule) -> Guard:
         """The function behind a guard; with a limit, and with its rule if it is a user's own."""
-        inner = getattr(function, "__wrapped__", function)
-        own = not hasattr(inner, "keeps_ledger")
+        own = not hasattr(function, "keeps_ledger")
         composition = self._composition(rule) if own and name not in NAMES else None
         seconds = current_settings().reward_timeout
-        options = {"composition": composition, "output_dir": self.args.output_dir}
-        if _is_async_reward(inner):
+        options = {
+            "composition": composition,
+            "output_dir": self.args.output_dir,
+            "infinite": self.infinite_scores,
+        }
+        if _is_async_reward(function):
             return AsyncGuard(function, name, seconds=seconds if own else None, **options)
         if own and seconds is not None:
-            function = checked(Limited(inner, seconds, name), name, self.infinite_scores)
+            function = Limited(function, seconds, name)
         return Guard(function, name, **options)
 
     def _composition(self: Any, rule: RewardRule) -> Composition:

@@ -79,4 +79,4 @@ def broken(completion, columns):
 
 
 def a_reward(function, **fields):
-    return Reward("ext_test", 0.0, 1.0, (), (), "inline", function, **fields)
+    return Reward("ext_test", function=function, **fields)

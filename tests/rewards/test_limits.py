@@ -1,11 +1,13 @@
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from rewards import jobs
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard
+from swift_grpo_ext.rewards.runtime import speech
+from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
 from swift_grpo_ext.rewards.runtime.ledger import ledger
 from swift_grpo_ext.rewards.runtime.limits import Limited, limited
 
@@ -66,6 +68,20 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
         assert report.failures == failures
         assert (report.first.kind if report.first else None) == kind
     assert scores == [1.0, None, None]
+
+
+def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
+    monkeypatch.setattr(speech, "_told", set())
+    infinite = Counter()
+    for function, guard in (
+        (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Guard),
+        (lambda inputs, **columns: [1.0, float("inf"), float("nan")], PluginGuard),
+    ):
+        scores = guard(function, "endless", infinite=infinite)(["a", "b", "c"])
+    assert scores == [1.0, None, None]
+    assert infinite == {"endless": 4}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "reward 'endless' gives infinite scores" in line
 
 
 def test_an_async_reward_has_a_limit_too():

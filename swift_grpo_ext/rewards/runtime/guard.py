@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.speech import say
 
 
 class Guard:
@@ -29,6 +31,7 @@ class Guard:
         name: Its name in metrics.
         composition: Rules of the reward table for a reward of the user's own.
         output_dir: Folder of the replay file.
+        infinite: Counts infinite scores by name; they are "not scored".
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class Guard:
         name: str,
         composition: Composition | None = None,
         output_dir: str | None = None,
+        infinite: Counter[str] | None = None,
     ) -> None:
         self.function = function
         self.name = name
         self.composition = composition
         self._replay = replay.replay_file(output_dir)
-        self._keeps_ledger = hasattr(getattr(function, "__wrapped__", function), "keeps_ledger")
+        self._infinite = Counter() if infinite is None else infinite
+        self._keeps_ledger = hasattr(function, "keeps_ledger")
 
     def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
         """Score a batch."""
@@ -65,11 +70,16 @@ class Guard:
         return self.composition.prepare(batch)
 
     def _finished(self, prepared: Prepared, output: Any) -> list[Score]:
-        values = checked_scores(output, len(prepared.batch), self.name).values
-        scores = [None if math.isnan(value) else value for value in values]
-        if self.composition is None:
-            return list(scores)
-        return self.composition.finish(prepared, scores)
+        scores = self._checked(output, len(prepared.batch))
+        return scores if self.composition is None else self.composition.finish(prepared, scores)
+
+    def _checked(self, output: Any, completions: int) -> list[Score]:
+        """What the function returned as scores: one for each completion, finite or None."""
+        found = checked_scores(output, completions, self.name)
+        if found.overflows:
+            self._infinite[self.name] += found.overflows
+            say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
+        return [None if math.isnan(value) else value for value in found.values]
 
     def _book(self, completions: int, started: float) -> None:
         if not self._keeps_ledger:
@@ -114,16 +124,13 @@ class AsyncGuard(Guard):
 class PluginGuard:
     """The same for a reward model's plugin, which the host calls with rows."""
 
-    def __init__(self, plugin: Callable[..., Any], name: str) -> None:
-        self.guard = Guard(plugin, name)
+    def __init__(self, plugin: Callable[..., Any], name: str, infinite: Counter[str] | None = None) -> None:
+        self.guard = Guard(plugin, name, infinite=infinite)
         self.plugin = plugin
 
     def __call__(self, inputs: Sequence[Any], **columns: Any) -> list[Score]:
         """Score a batch."""
         try:
-            values = checked_scores(
-                self.plugin(inputs=inputs, **columns), len(inputs), self.guard.name
-            ).values
-            return [None if math.isnan(value) else value for value in values]
+            return self.guard._checked(self.plugin(inputs=inputs, **columns), len(inputs))
         except Exception as error:
             return self.guard._failed(Batch([""] * len(inputs), {}, {}), error)

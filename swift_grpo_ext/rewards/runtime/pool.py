@@ -10,39 +10,22 @@ import atexit
 import json
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Literal, Protocol, TypeAlias
+from multiprocessing.connection import wait
+from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.runtime.child import Child, Job
 
 START_LIMIT = 180.0
 """Seconds for a child to import what it needs, which does not count as a job's time."""
 
-# A child is no rank: it must neither join the process group nor touch a GPU.
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-_RANK_PREFIXES = ("MASTER_", "TORCHELASTIC_", "ACCELERATE_")
-# The parent's module path, set before anything of the package is imported.
-_BOOT = (
-    "import sys; del sys.path[0]; import json; sys.path[:] = json.loads(sys.argv[3]); "
-    "from swift_grpo_ext.rewards.runtime.worker import main; main()"
-)
-
 Ended: TypeAlias = Literal["value", "failed", "timeout", "died", "skipped"]
-
-
-class Job(Protocol):
-    """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
-
-    def load(self) -> Any:
-        """Import what is needed and return the function that answers requests."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +44,6 @@ class Answer:
     seconds: float = 0.0
 
 
-@dataclass
-class _Child:
-    process: subprocess.Popen[bytes]
-    pipe: Connection
-    started: float
-    ready: bool = False
-    request: int | None = None
-
-
 @dataclass(eq=False)
 class Pool:
     """Up to `workers` children for one kind of job. Safe to use from any thread, and in a forked child.
@@ -83,7 +57,7 @@ class Pool:
     job: Job
     workers: int
     limit: float
-    children: list[_Child] = field(default_factory=list, init=False, repr=False)
+    children: list[Child] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -118,27 +92,13 @@ class Pool:
         self.children = []
         self._lock = threading.Lock()
 
-    def start_child(self) -> _Child:
+    def start_child(self) -> None:
         """Start a child; it is ready when it says so."""
-        ours, theirs = Pipe()
-        paths = json.dumps([os.path.abspath(path or ".") for path in sys.path])
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), paths],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
-            env=_child_environment(),
-            start_new_session=True,
-        )
-        theirs.close()
-        ours.send_bytes(pickle.dumps(self.job))
-        child = _Child(process, ours, time.monotonic())
-        self.children.append(child)
-        return child
+        self.children.append(Child.start(self.job))
 
-    def drop(self, child: _Child) -> None:
+    def drop(self, child: Child) -> None:
         """End a child for good."""
-        _end(child)
+        child.end()
         self.children.remove(child)
 
 
@@ -186,7 +146,7 @@ class _Run:
             try:
                 child.pipe.send_bytes(self.requests[child.request])
             except OSError:
-                self._settle(child, "died", _obituary(child))
+                self._settle(child, "died", child.obituary())
 
     def _collect(self) -> None:
         """Wait for the next answer or deadline, and take in all that there is."""
@@ -201,14 +161,14 @@ class _Run:
             elif time.monotonic() >= child.started + self._limit(child):
                 self._settle(child, "timeout", f"no answer within {self._limit(child):g} s")
 
-    def _limit(self, child: _Child) -> float:
+    def _limit(self, child: Child) -> float:
         return self.pool.limit if child.ready else START_LIMIT
 
-    def _read(self, child: _Child) -> None:
+    def _read(self, child: Child) -> None:
         try:
             answer = json.loads(child.pipe.recv_bytes())
         except (EOFError, OSError):
-            self._settle(child, "died", _obituary(child))
+            self._settle(child, "died", child.obituary())
             return
         if not child.ready:
             child.ready = "ready" in answer
@@ -218,20 +178,20 @@ class _Run:
         ((ended, value),) = answer.items()
         self._record(child, ended, value)
 
-    def _settle(self, child: _Child, ended: Ended, what: str) -> None:
+    def _settle(self, child: Child, ended: Ended, what: str) -> None:
         """A child hangs or is gone: record what it was at, and end it."""
         if not child.ready:
             self._refuse(child, what)
         self._record(child, ended, what)
         self.pool.drop(child)
 
-    def _record(self, child: _Child, ended: Ended, value: Any) -> None:
+    def _record(self, child: Child, ended: Ended, value: Any) -> None:
         if child.request is not None:
             self.done[child.request] = Answer(ended, value, time.monotonic() - child.started)
             self.bad += ended != "value"
         child.request = None
 
-    def _refuse(self, child: _Child, what: str) -> None:
+    def _refuse(self, child: Child, what: str) -> None:
         self.pool.drop(child)
         lines = what.strip().splitlines()
         raise RewardError(
@@ -246,33 +206,3 @@ def _pickled(request: tuple[Any, ...]) -> bytes:
         return pickle.dumps(request)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise RewardError(f"a row cannot be sent to a child process: {error}") from None
-
-
-def _end(child: _Child) -> None:
-    child.process.kill()
-    child.process.wait()
-    child.pipe.close()
-
-
-def _obituary(child: _Child) -> str:
-    try:
-        code = child.process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        return "the child process closed its pipe"
-    return f"the child process ended with {code}"
-
-
-def _has_descriptor(stream: Any) -> bool:
-    try:
-        return isinstance(stream.fileno(), int)
-    except (AttributeError, OSError):
-        return False
-
-
-def _child_environment() -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _RANK_VARIABLES and not name.startswith(_RANK_PREFIXES)
-    }
-    return {**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "SWIFT_GRPO_EXT_QUIET": "1"}
