@@ -129,7 +129,7 @@ def type_in_words(hint: Any) -> str:
 
 def shown(default: Any) -> str:
     """A default as the reward table would hold it."""
-    return default if isinstance(default, str) else json.dumps(default)
+    return default if default and isinstance(default, str) else json.dumps(default)
 
 
 def markdown(text: str) -> str:

@@ -37,7 +37,7 @@ FAMILIES: dict[str, str] = {
     "overlong": "length",
     "cosine": "length",
     "repetition": "repetitive",
-    # "judge" is written but not proven against a server yet, so it is not offered.
+    "judge": "judge",
 }
 
 NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)

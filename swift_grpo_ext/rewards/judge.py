@@ -8,7 +8,9 @@ from pydantic import Field
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.judging import Case, Endpoint, ask
+from swift_grpo_ext.rewards.conversation import last_question
+from swift_grpo_ext.rewards.judge_prompt import Case
+from swift_grpo_ext.rewards.judging import Endpoint, ask
 
 RUBRIC = (
     "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."
@@ -26,7 +28,7 @@ async def judge(
     completion: str,
     columns: Columns,
     *,
-    url: str = "",
+    url: Annotated[str, Field(pattern=r"^(https?://[^\s/?#]+[^\s]*)?$")] = "",
     model: str = "",
     rubric: Annotated[str, Field(min_length=1, max_length=20_000)] = RUBRIC,
     api_key_variable: str = "OPENAI_API_KEY",
@@ -39,21 +41,23 @@ async def judge(
 
     The judge sees the rubric, the question, the reference if the row has one, and the answer, each text of
     the row between fences that carry a random number. It must end with one line of JSON that repeats the
-    number and gives a score from 0 to 10; anything else is no score. Failed requests are repeated until the
-    limit is over; answers are kept, so the same answer to the same question is asked once.
+    number and gives a score from 0 to 10; after four replies without one the case is given up. Failed
+    requests are repeated until the limit is over. Scores are kept, so the same answer to the same question
+    is asked once. Redirections are not followed, and no row can name another server.
 
     Args:
         url: Base of the server's API, such as ``http://host:8000/v1``.
         model: Name of the judge model there.
         rubric: What to give points for. A row may bring its own in a column of this name.
         api_key_variable: Environment variable that holds the key, if the server wants one.
-        send_images: Send the row's images along.
-        seconds: Limit for one completion, repeated requests included.
+        send_images: Send the row's images along; those that are URLs are fetched by the server.
+        seconds: Limit for one completion in seconds, from its first request on.
         concurrency: Requests at a time, per rank.
         max_tokens: Most tokens that the judge may write.
 
     Gold:
-        Optional: ``solution`` (or ``answer``) as reference. The question is the row's last user message.
+        Optional: ``solution`` (or ``answer``) as reference. The question is the last user turn of
+        ``messages``.
 
     None:
         The row has no question. A judge that gives no score within the limit is a failure: counted, and the
@@ -67,8 +71,8 @@ async def judge(
           random number (test_a_dictated_score_is_no_score).
         - Closing the fence: it cannot know the number (test_the_answer_cannot_leave_its_fence).
         - No answer, or one in the thinking part: 0 without asking (test_no_answer_is_not_sent).
-        - Persuasion: a judge can be flattered. No parser helps; look at samples, and weigh it below rewards
-          that compute.
+        - Persuasion: a judge can be flattered, and no parser helps: it passes on what the judge says
+          (test_an_ordinary_score). Look at samples, and weigh it below rewards that compute.
 
     Frame:
         None.
@@ -76,7 +80,9 @@ async def judge(
     Source:
         LLM-as-a-judge (arXiv 2306.05685).
     """
-    question = _question(columns)
+    question = last_question(columns.get("messages"))
+    if not question:
+        raise Unscorable("no question: column messages has no user turn")
     answer = extract_answer(completion)
     if answer is None:
         return 0.0
@@ -90,14 +96,3 @@ async def judge(
     )
     endpoint = Endpoint(url.rstrip("/"), model, api_key_variable, max_tokens, concurrency)
     return await ask(endpoint, case, seconds) / 10
-
-
-def _question(columns: Columns) -> str:
-    messages = columns.get("messages") or []
-    asked = [turn["content"] for turn in messages if turn.get("role") == "user" and turn.get("content")]
-    if not asked:
-        raise Unscorable("no question: column messages has no user turn")
-    last = asked[-1]
-    if isinstance(last, str):
-        return last
-    return "\n".join(part["text"] for part in last if isinstance(part, dict) and part.get("type") == "text")

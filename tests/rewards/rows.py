@@ -83,4 +83,8 @@ ROWS = {
     "ext_overlong": [LENGTH, {"response_token_ids": [[1, 2], [3]], "max_tokens": 2}],
     "ext_cosine": [{**LENGTH, "accuracy": 1.0}, {**LENGTH, "accuracy": 0.0}],
     "ext_repetition": [{}],
+    "ext_judge": [
+        {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "图中是什么？"}]}], "answer": 3},
+    ],
 }

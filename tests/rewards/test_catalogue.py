@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rewards.loopback_judge import LoopbackJudge, always
 from rewards.rows import ROWS
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
 from swift_grpo_ext.rewards.gold import gold_completion
@@ -95,6 +96,17 @@ FLOODS = (
     "\\boxed{",
 )
 soup = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_judge_to_ask():
+    """A strict judge on the loopback interface, for the reward that asks one."""
+    defaults = REWARDS["ext_judge"].function.__kwdefaults__
+    before = dict(defaults)
+    with LoopbackJudge(always(5)) as server:
+        defaults.update(url=server.url, model="m")
+        yield
+    defaults.update(before)
 
 
 def rows():

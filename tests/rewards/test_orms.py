@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards, get_reward
 
 
@@ -24,7 +24,11 @@ def test_importing_the_room_loads_neither_torch_nor_the_host():
 
 
 def test_each_class_carries_the_rewards_name_for_the_hosts_metrics(orms):
-    assert [type(orms[name](args=None)).__name__ for name in NAMES] == list(NAMES)
+    # A judge must be told which server to ask.
+    assert [type(orms[name](args=None)).__name__ for name in NAMES[:-1]] == list(NAMES[:-1])
+    assert [orms[name].__name__ for name in NAMES] == list(NAMES)
+    with pytest.raises(SettingsError, match="ext_judge needs the parameter 'url'"):
+        orms["ext_judge"](args=None)
 
 
 def test_a_batch_is_scored_row_by_row(orms):
