@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -50,7 +50,7 @@ def report(
     print(written.html)
 
 
-@app.command()
+@app.command(context_settings={"token_normalize_func": lambda name: name.replace("_", "-")})
 def plan(
     model: Annotated[str, typer.Option(help="Folder with a config.json, or the id of a bundled size.")],
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
@@ -65,16 +65,23 @@ def plan(
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
     max_completion_length: Annotated[int, typer.Option(min=1)] = 1024,
     beta: Annotated[float, typer.Option(min=0)] = 0.04,
+    rollout: Annotated[
+        list[str] | None,
+        typer.Option(help="colocate, server or transformers; by default what the model can."),
+    ] = None,
     output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
     """Rank the settings that fit by arithmetic; write the fastest as a launch script."""
     from swift_grpo_ext.doctor.plan import command
-    from swift_grpo_ext.doctor.plan.setting import Machine, Work
+    from swift_grpo_ext.doctor.plan.setting import Machine, Rollout, Work
 
-    if tuner not in ("lora", "full"):
+    if tuner.lower() not in ("lora", "full"):
         raise typer.BadParameter("lora or full", param_hint="--tuner")
+    for name in rollout or []:
+        if name not in get_args(Rollout):
+            raise typer.BadParameter(" or ".join(get_args(Rollout)), param_hint="--rollout")
     work = Work(
-        full=tuner == "full",
+        full=tuner.lower() == "full",
         lora_rank=lora_rank,
         generations=num_generations,
         text_tokens=text_tokens,
@@ -84,7 +91,8 @@ def plan(
         kl=beta > 0,
     )
     machine = Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
-    if not command.run(model, work, machine, output=Path(output) if output else None):
+    rollouts = cast("tuple[Rollout, ...]", tuple(rollout or ()))
+    if not command.run(model, work, machine, rollouts=rollouts, output=Path(output) if output else None):
         raise typer.Exit(2)
 
 

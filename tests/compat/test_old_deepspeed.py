@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import old_deepspeed as old_copy
 import pytest
 
 from swift_grpo_ext import testing
@@ -14,25 +15,14 @@ from swift_grpo_ext.testing.run import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600), pytest.mark.xdist_group("old deepspeed")]
 
-VERSION = "0.18.9"
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
-FOLDER = PROJECT / ".swift_grpo_ext" / f"deepspeed-{VERSION}"
 
 
 @pytest.fixture(scope="session")
 def old_deepspeed():
-    """Environment in which the old copy is imported; it builds its C++ ops in a place of its own."""
-    if not (FOLDER / "deepspeed").is_dir():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(FOLDER)]
-        subprocess.run([*command, f"deepspeed=={VERSION}"], check=True, timeout=600)
-    path = [PROJECT, FOLDER, HERE, PROJECT / "tests" / "e2e"]
-    return {
-        **testing.cpu_environment(),
-        "PYTHONPATH": os.pathsep.join(map(str, path)),
-        "TORCH_EXTENSIONS_DIR": str(FOLDER.with_name(f"deepspeed-{VERSION}-ops")),
-        "OMP_NUM_THREADS": "1",
-    }
+    """Environment in which the old copy is imported."""
+    return old_copy.environment(HERE, PROJECT / "tests" / "e2e")
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.doctor.check import command
-from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.doctor.check import command, probing
+from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
-from swift_grpo_ext.doctor.check.rules import table
+from swift_grpo_ext.doctor.check.rules import host, stack, table, values
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity, exit_code
+from swift_grpo_ext.plugin_files import plugin_file
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BROKEN = sorted((SCRIPTS / "broken").glob("*.sh"))
 GOOD = sorted((SCRIPTS / "good").glob("*.sh"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_patience():
+    """A reward that hangs is given up after two seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probing, "LIMIT", 2.0)
+        probing._pool.cache_clear()
+        yield
+    probing._pool.cache_clear()
 
 
 def diagnosed(path):
@@ -82,6 +94,28 @@ def test_a_script_is_read_and_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+OLD = {"deepspeed": "0.18.9", "transformers": "5.19.0"}
+OFFLOADED = ["--deepspeed", "zero2_offload", "--gradient_accumulation_steps", "8", "--num_generations", "4"]
+LORA_ZERO3 = ["--deepspeed", "zero3", "--use_vllm", "false"]
+HEALED = {
+    "ds-zero2-offload-drops-gradients": (OFFLOADED, "B1-zero2-offload"),
+    "zero3-loses-its-trace": (LORA_ZERO3, "A3-zero3-trace"),
+}
+
+
+@pytest.mark.parametrize("rule", HEALED)
+@pytest.mark.parametrize("parts", [[], ["all"], ["rewards"], ["compat"]], ids=lambda parts: "+".join(parts))
+def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
+    words, patch_id = HEALED[rule]
+    if parts:
+        words = [*words, "--external_plugins", *(str(plugin_file(part)) for part in parts)]
+    healing = bool({"all", "compat"} & set(parts))
+    for environ in ({}, {"SWIFT_GRPO_EXT_DISABLE_PATCHES": patch_id}, {"SWIFT_GRPO_EXT_DISABLE": "compat"}):
+        run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
+        found = {finding.rule for finding in [*table.findings(run), *stack.deepspeed_findings(run)]}
+        assert (rule in found) == (not healing or bool(environ))
+
+
 VERSIONS = {
     "trl-too-old": {"trl": "0.25.1"},
     "msgspec-missing": {"msgspec": None},
@@ -123,3 +157,82 @@ def test_the_command_line_takes_the_host_arguments():
     assert result.returncode == 2, result.stderr[-2000:]
     rules = {finding["rule"] for finding in json.loads(result.stdout)}
     assert {"num-generations-one", "no-reward", "no-dataset"} <= rules
+
+
+def test_the_words_may_begin_with_the_command_itself(capsys):
+    words = ["--rlhf_type", "grpo", "--model", "Qwen2.5-VL-3B", "--temperature", "0"]
+    first = command.check(words, as_json=True), capsys.readouterr().out
+    assert first == (command.check(["swift", "rlhf", *words], as_json=True), capsys.readouterr().out)
+
+
+def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text("rlhf_type: grpo\nmodel: Qwen2.5-VL-7B\nnum_generations: 7\nENV:\n  NPROC_PER_NODE: 8\n")
+    assert command.check([str(path)], as_json=True) == 2
+    assert "8 completions hold no whole groups of 7" in capsys.readouterr().out
+    command.check(["--config", str(path)], as_json=True)
+    assert "swift rlhf run.yaml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "nothing to check"),
+        (["no_such.sh"], "no such script"),
+        (["no_such.yaml"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_in_one_line(words, message):
+    with pytest.raises(SwiftGrpoExtError, match=message) as raised:
+        command.check(words)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_script_without_the_command_is_told(tmp_path):
+    path = tmp_path / "sft.sh"
+    path.write_text("swift sft --model x\n")
+    with pytest.raises(SwiftGrpoExtError, match="only swift sft"):
+        command.check([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "mend"),
+    [
+        (["--num_generation", "8"], "args-refused", "write the whole name"),
+        (["--per_device_batch_size", "8"], "args-refused", "--per_device_"),
+        (["--max_steps", "many"], "args-refused", "whole number"),
+        (["--model"], "args-refused", "give it a value"),
+        (["–model", "x"], "args-refused", "--model"),
+        (["--use_vllm", "true", "stray"], "args-refused", "quote"),
+        (["--num_generations", "$N"], "not-known-here", "set it"),
+        (["--deepspeed", "zero33"], "deepspeed-unreadable", "ext_zero2"),
+        (["--use_liger_kernel", "true", "--loss_type", "real", "--delta", "2"], "host-refuses", ""),
+    ],
+)
+def test_spellings(words, rule, mend):
+    found = command.findings_of(command.run_of(["--rlhf_type", "grpo", *words], environ={}))
+    assert any(one.rule == rule and mend in one.mend for one in found), [
+        (one.rule, one.mend) for one in found
+    ]
+
+
+def test_other_kinds_of_training_are_not_judged_by_these_rules():
+    found = command.findings_of(
+        command.run_of(["--rlhf_type", "dpo", "--model", "Qwen2.5-VL-3B"], environ={})
+    )
+    assert [one.rule for one in found if one.severity is not Severity.NOTE] == ["no-dataset"]
+    assert "other-training" in {one.rule for one in found}
+
+
+def test_the_losses_are_those_of_the_host():
+    from swift.rlhf_trainers import grpo_trainer
+
+    source = Path(grpo_trainer.__file__).read_text(encoding="utf-8")
+    assert all(f"'{name}'" in source for name in values.LOSSES if name != "dapo")
+    assert "Unknown loss type" in source
+
+
+def test_the_host_checks_exist():
+    from swift.arguments import RLHFArguments
+
+    assert all(hasattr(RLHFArguments, name) for name in host.CHECKS)

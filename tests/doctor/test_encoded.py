@@ -41,7 +41,7 @@ def test_prompt_and_completion_must_fit_the_engine(rules_of):
     assert "row-over-model-len" in found
 
 
-def test_a_row_that_the_template_refuses_is_shown_with_its_message(rules_of, tmp_path):
+def test_a_row_that_the_host_drops_is_shown_with_its_message(rules_of, tmp_path):
     path = tmp_path / "odd.jsonl"
     path.write_text(json.dumps({"messages": [{"role": "nobody", "content": "?"}], "solution": "1"}) + "\n")
-    assert "row-refused" in rules_of(dataset=path)
+    assert "row-dropped" in rules_of(dataset=path)

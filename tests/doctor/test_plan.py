@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from swift_grpo_ext.doctor.check import command as check
 from swift_grpo_ext.doctor.plan import activations, memory, script
 from swift_grpo_ext.doctor.plan.catalogue import PUBLISHED, bundled, bundled_name, find_config, require_config
 from swift_grpo_ext.doctor.plan.search import judged, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Severity
 
 NODE = Machine(gpus_per_node=8, gpu_memory=80)
 
@@ -163,6 +165,43 @@ def test_the_written_script_is_shell_and_says_what_was_planned(seven, machine, t
         text = (tmp_path / "train.sh").read_text()
         assert f"--per_device_train_batch_size {plan.setting.micro_batch}" in text
         assert ("NNODES" in text) == (machine.nodes - (plan.setting.rollout == "server") > 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("rollout", ["colocate", "server"])
+@pytest.mark.parametrize(("model", "full"), [("Qwen2.5-VL-72B", False), ("Qwen2.5-VL-7B", True)])
+def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text('{"query": "What is 1 + 2?", "solution": "3"}\n')
+    for name, value in {"DATASET": str(tmp_path / "rows.jsonl"), "REWARDS": "accuracy format"}.items():
+        monkeypatch.setenv(name, value)
+    work, machine = Work(full=full, completion_tokens=2048, max_pixels=640_000), Machine(nodes=nodes)
+    shape = shape_of(require_config(model))
+    best = plans(shape, work, machine, (rollout,))[0]
+    assert best.fits
+    script.write(tmp_path, f"Qwen/{model}-Instruct", shape, work, best, machine)
+    run = check.run_of_script(tmp_path / "train.sh", gpu_memory=80)
+    assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
+
+
+def test_the_reported_72b_run_is_explained_on_the_command_line(capsys):
+    from rich.console import Console
+
+    from swift_grpo_ext.doctor.plan import command
+
+    assert command.run("Qwen/Qwen2.5-VL-72B-Instruct", Work(), NODE, console=Console(width=200))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "issues/3592" in printed
+    assert "gathered for the sync 136.7" in printed
+    assert "fewer than the 8 GPUs of one engine" in printed
+
+
+def test_a_family_that_vllm_does_not_serve_is_planned_without_it(capsys):
+    from rich.console import Console
+
+    from swift_grpo_ext.doctor.plan import command
+
+    assert command.run("thisisiron/Ovis2-8B-hf", Work(), NODE, console=Console(width=200))
+    assert "colocate" not in capsys.readouterr().out
 
 
 def test_the_command_prints_the_table_and_writes_the_files(tmp_path, capsys):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
 RENAMED = {
@@ -21,6 +26,16 @@ RENAMED = {
     "model_id_or_path": "model",
     "dtype": "torch_dtype",
 }
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+_UNRESOLVED = re.compile(r"\$[\w{(@*#?]|`")
+_DASHES, _QUOTES = "–—―−", "“”‘’"
+_MENDS = (
+    ("ambiguous option", "write the whole name"),
+    ("expected", "give it a value"),
+    ("invalid int", "give a whole number"),
+    ("invalid float", "give a number"),
+    ("invalid choice", "give one of its values"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +55,15 @@ class Arguments:
         values: Every argument.
         given: Names on the command line.
         refusals: What the parser does not take.
+        unknown: Names whose value the script takes from somewhere else.
+        repeated: (name, values in order) of what is given more than once.
     """
 
     values: dict[str, Any]
     given: frozenset[str]
     refusals: tuple[Refusal, ...] = ()
+    unknown: frozenset[str] = frozenset()
+    repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         """An argument's value; None for one that this release does not have."""
@@ -73,19 +92,48 @@ def _host_parser() -> argparse.ArgumentParser:
 
 def parse(words: Sequence[str]) -> Arguments:
     """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported."""
-    parser, left, refusals = _host_parser(), list(words), []
-    for _ in range(len(words)):
+    parser, refusals = _host_parser(), list(_typographic(words))
+    words = [word for word in words if word[:1] not in _DASHES or len(word) < 2]
+    left, unknown = _without_unresolved(words, parser)
+    for _ in range(len(left) + 1):
         try:
-            namespace, unknown = parser.parse_known_args(left)
+            namespace, strange = parser.parse_known_args(left)
             break
         except _Refused as refused:
             name, left = _without(str(refused), left)
-            refusals.append(Refusal(str(refused), f"--{name}" if name else "", "give one of its values"))
+            mend = next((mend for sign, mend in _MENDS if sign in str(refused)), "mend or drop it")
+            refusals.append(Refusal(str(refused), name, mend))
     else:
-        namespace, unknown = parser.parse_known_args([])
-    refusals += [_unknown(word, parser) for word in unknown if word.startswith("--")]
-    given = {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    return Arguments(_completed(vars(namespace)), frozenset(given), tuple(refusals))
+        namespace, strange = parser.parse_known_args([])
+    refusals += _strange(strange, parser)
+    groups = list(_groups(words))
+    given = frozenset(flag[2:].split("=")[0].replace("-", "_") for flag, _ in groups if flag)
+    values = _completed(vars(namespace))
+    return Arguments(values, given, tuple(refusals), unknown, tuple(_repeated(groups)))
+
+
+def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
+    """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``.
+
+    Raises:
+        SwiftGrpoExtError: It is not there, or no table of arguments.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        first = str(error).splitlines()[0]
+        raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), mend="check the file") from None
+    if not isinstance(table, dict):
+        raise SwiftGrpoExtError("no table of arguments", where=str(path), mend="one `name: value` a line")
+    environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
+    words: list[str] = []
+    for name, value in table.items():
+        many = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in many)]
+    return words, environ
 
 
 def _completed(values: dict[str, Any]) -> dict[str, Any]:
@@ -100,25 +148,93 @@ def _completed(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **{name: value for name, value in later.items() if values.get(name) is None}}
 
 
+def _groups(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each flag with the words behind it; words before the first flag come with an empty flag."""
+    flag, values = "", list[str]()
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            if flag or values:
+                yield flag, values
+            flag, values = word, []
+        else:
+            values.append(word)
+    if flag or values:
+        yield flag, values
+
+
+def _without_unresolved(
+    words: Sequence[str], parser: argparse.ArgumentParser
+) -> tuple[list[str], frozenset[str]]:
+    """The words that can be parsed, and the names whose value is a variable that nobody sets here."""
+    kept: list[str] = []
+    unknown = set()
+    for flag, values in _groups(words):
+        name, _, value = flag.partition("=")
+        unresolved = [one for one in (*values, value) if _UNRESOLVED.search(one)]
+        if not unresolved:
+            kept += [flag, *values] if flag else values
+            continue
+        unknown.add(name[2:].replace("-", "_"))
+        action = parser._option_string_actions.get(name)
+        if action is not None and action.type in (str, None) and not action.choices:
+            kept += [flag, *values[:1]] if action.nargs is None else [flag, *values]
+        elif flag and (rest := [one for one in values if one not in unresolved]):
+            kept += [flag, *rest]
+    return kept, frozenset(unknown - {""})
+
+
 def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
     """The argument that a message names, and the words without it and its values."""
-    name = message.split(":")[0].removeprefix("argument ").split("/")[0].strip().lstrip("-")
-    spelled = (f"--{name}", f"--{name.replace('_', '-')}")
-    for start, word in enumerate(words):
-        if word.split("=")[0] in spelled:
-            end = start + 1
-            while end < len(words) and not words[end].startswith("--"):
-                end += 1
-            return name, words[:start] + words[end:]
+    for named in re.findall(r"--[\w-]+", message):
+        for start, word in enumerate(words):
+            spelled = word.split("=")[0].replace("-", "_")
+            if word.startswith("--") and named.replace("-", "_").startswith(spelled) and len(word) > 2:
+                end = start + 1
+                while end < len(words) and not words[end].startswith("--"):
+                    end += 1
+                return named, words[:start] + words[end:]
     return "", []
 
 
+def _typographic(words: Sequence[str]) -> Iterator[Refusal]:
+    """Dashes and quotes of a word processor."""
+    for word in words:
+        if word[:1] in _DASHES and len(word) > 1:
+            yield Refusal("a long dash begins no option", word, f"--{word.lstrip(_DASHES + '-')}")
+        elif word and (word[0] in _QUOTES or word[-1] in _QUOTES):
+            yield Refusal("typographic quotes are part of the value", word, "use straight quotes")
+
+
+def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Refusal]:
+    """What the parser left over: unknown options, and words that belong to none."""
+    behind_unknown = False
+    for word in words:
+        if word.startswith("-") and len(word) > 1:
+            behind_unknown = True
+            yield _unknown(word, parser)
+        elif not behind_unknown and not _UNRESOLVED.search(word):
+            mend = "quote values that hold blanks, or put the option before it"
+            yield Refusal(f"ValueError: remaining_argv: [{word!r}]", word, mend)
+
+
 def _unknown(word: str, parser: argparse.ArgumentParser) -> Refusal:
-    name = word[2:].split("=")[0].replace("-", "_")
+    name = word.lstrip("-").split("=")[0].replace("-", "_")
+    known = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
     if name in RENAMED:
         mend = f"--{RENAMED[name]} took its place" if RENAMED[name] else "it is gone, leave it out"
+    elif name == "config":
+        mend = "the file is the first word, without a flag: swift rlhf run.yaml"
     else:
-        known = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
         nearest = difflib.get_close_matches(name, known, n=1)
         mend = f"did you mean --{nearest[0]}?" if nearest else "leave it out"
     return Refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, mend)
+
+
+def _repeated(groups: list[tuple[str, list[str]]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    values: dict[str, list[str]] = {}
+    for flag, behind in groups:
+        name, _, value = flag[2:].partition("=")
+        values.setdefault(name.replace("-", "_"), []).append(value or " ".join(behind))
+    for name, seen in values.items():
+        if name and len(set(seen)) > 1:
+            yield name, tuple(seen)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
-from swift_grpo_ext.doctor.check import rows
-from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.launch import Launch, read_script
-from swift_grpo_ext.doctor.check.rules import stack, table
+from swift_grpo_ext.doctor.check import rewards, rows
+from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
+from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script
+from swift_grpo_ext.doctor.check.rules import grpo_only, host, stack, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity, exit_code, worst_first
@@ -31,6 +31,7 @@ _PACKAGES = (
     "msgspec",
     "nvidia-cublas-cu12",
     "vllm",
+    "flash-attn",
 )
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
@@ -38,21 +39,46 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first."""
     found = [*table.findings(run), *stack.deepspeed_findings(run)]
-    found += rows.findings(run, row_limit)
-    return worst_first(found)
+    if grpo_only.is_grpo(run):
+        found += host.findings(run, found)
+        read, of_rows = rows.read(run, row_limit)
+        found += of_rows
+        found += rewards.findings(run, read)
+    return worst_first(dict.fromkeys(found))
 
 
-def run_of(words: Sequence[str], *, gpu_memory: float = 0) -> Run:
-    """The run that a command line starts in this process's environment and folder."""
+def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
+    """The run that a command line starts in this process's environment and folder.
+
+    Args:
+        words: The words after ``swift rlhf``; a configuration file may be the first.
+        gpu_memory: GiB of one GPU; 0 to ask the first GPU of this machine.
+        environ: The variables that it sees; this process's by default.
+
+    Raises:
+        SwiftGrpoExtError: The configuration file cannot be read.
+    """
     memory, device = _first_gpu()
+    words, more = _with_config(list(words))
     return Run(
         arguments=parse(words),
-        environ=dict(os.environ),
+        environ={**more, **(os.environ if environ is None else environ)},
         versions={name: installed_version(name) for name in _PACKAGES},
         gpu_memory=gpu_memory or memory,
         device=device,
-        folder=Path.cwd(),
+        folders=(Path.cwd(),),
     )
+
+
+def _with_config(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The words with those of a configuration file in its place, and the variables that it sets."""
+    at = 0 if words and words[0].endswith(CONFIG_SUFFIXES) else None
+    if "--config" in words[:-1]:  # the host does not take it so; its words are checked all the same
+        at = words.index("--config") + 1
+    if at is None:
+        return words, {}
+    inside, environ = config_words(Path(words[at]).expanduser())
+    return [*words[:at], *inside, *words[at + 1 :]], environ
 
 
 def _first_gpu() -> tuple[float, str]:
@@ -65,23 +91,43 @@ def _first_gpu() -> tuple[float, str]:
     return properties.total_memory / 2**30, properties.name
 
 
-def run_of_script(path: Path, *, gpu_memory: float = 0) -> Run:
-    """The run that a launch script starts; the variables are those that the script sets.
+def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
+    """The runs that a launch script starts, each with the variables that the script gives it.
 
     Raises:
-        SwiftGrpoExtError: There is no ``swift rlhf`` in it.
+        SwiftGrpoExtError: There is no ``swift rlhf`` in it, or it cannot be read.
     """
-    launch: Launch = read_script(path.read_text(encoding="utf-8"))
-    command = launch.first("rlhf")
-    if command is None:
-        raise SwiftGrpoExtError("no swift rlhf command", where=str(path), mend="give a script that has one")
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise SwiftGrpoExtError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    launch = read_script(text, os.environ)
+    commands = launch.all("rlhf")
+    if not commands:
+        others = ", ".join(f"swift {command.subcommand}" for command in launch.commands)
+        what = f"no swift rlhf command{f', only {others}' if others else ''}"
+        raise SwiftGrpoExtError(what, where=str(path), mend="give a script that has one")
+    return [_run_of_command(command, launch, path, gpu_memory) for command in commands]
+
+
+def run_of_script(path: Path, *, gpu_memory: float = 0) -> Run:
+    """The first run of `runs_of_script`."""
+    return runs_of_script(path, gpu_memory=gpu_memory)[0]
+
+
+def _run_of_command(command: Command, launch: Launch, path: Path, gpu_memory: float) -> Run:
+    memory, device = _first_gpu()
+    here = path.resolve().parent
+    words, more = _with_config(list(command.arguments))
     return Run(
-        arguments=parse(command.arguments),
-        environ=command.environ,
+        arguments=parse(words),
+        environ={**more, **command.environ},
         versions={name: installed_version(name) for name in _PACKAGES},
-        gpu_memory=gpu_memory,
+        gpu_memory=gpu_memory or memory,
+        device=device,
         launch=launch,
-        folder=path.parent,
+        command=command,
+        folders=(Path.cwd(), here, here.parent),
     )
 
 
@@ -93,22 +139,54 @@ def check(
     gpu_memory: float = 0,
     console: Console | None = None,
 ) -> int:
-    """Check a command line, or a script if that is all there is, and print what was found.
+    """Check a command line, or a script or configuration file, and print what was found.
+
+    Args:
+        words: The words after ``swift rlhf``, with or without those two, or one file.
+        as_json: Print a list of findings as JSON.
+        row_limit: Rows of each dataset to look at.
+        gpu_memory: GiB of one GPU; 0 to ask this machine.
+        console: Where to print; stdout by default.
 
     Returns:
         0: nothing to mend, 1: warnings, 2: the run will fail.
+
+    Raises:
+        SwiftGrpoExtError: There is nothing to check.
     """
-    is_script = len(words) == 1 and not words[0].startswith("-") and Path(words[0]).is_file()
-    if is_script:
-        run = run_of_script(Path(words[0]), gpu_memory=gpu_memory)
-    else:
-        run = run_of(words, gpu_memory=gpu_memory)
-    found = findings_of(run, row_limit=row_limit)
+    found = [
+        finding
+        for run in _runs(_stripped(list(words)), gpu_memory)
+        for finding in findings_of(run, row_limit=row_limit)
+    ]
+    found = worst_first(dict.fromkeys(found))
     if as_json:
         print(json.dumps([asdict(finding) for finding in found], indent=1, ensure_ascii=False))
     else:
         _print(found, console or Console())
     return exit_code(found)
+
+
+def _stripped(words: list[str]) -> list[str]:
+    """The words without a leading ``swift rlhf``."""
+    for name in ("swift", "rlhf"):
+        if words and words[0] == name:
+            words = words[1:]
+    return words
+
+
+def _runs(words: list[str], gpu_memory: float) -> list[Run]:
+    if not words:
+        mend = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
+        raise SwiftGrpoExtError("nothing to check", mend=mend)
+    is_file = not words[0].startswith("-") and not words[0].endswith(CONFIG_SUFFIXES)
+    if not is_file:
+        return [run_of(words, gpu_memory=gpu_memory)]
+    path = Path(words[0]).expanduser()
+    if not path.is_file():
+        mend = "give a launch script, a configuration file, or the arguments of swift rlhf"
+        raise SwiftGrpoExtError("no such script", where=words[0], mend=mend)
+    return runs_of_script(path, gpu_memory=gpu_memory)
 
 
 def _print(found: list[Finding], console: Console) -> None:

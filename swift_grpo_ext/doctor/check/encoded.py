@@ -12,7 +12,17 @@ from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
 
-_PIXEL_VARIABLES = ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "USE_HF")
+_PIXEL_VARIABLES = (
+    "MAX_PIXELS",
+    "MIN_PIXELS",
+    "IMAGE_MAX_TOKEN_NUM",
+    "IMAGE_MIN_TOKEN_NUM",
+    "VIDEO_MAX_PIXELS",
+    "FPS",
+    "FPS_MAX_FRAMES",
+    "ROOT_IMAGE_DIR",
+    "USE_HF",
+)
 
 # What templates raise for a row, the host's and ours.
 _REFUSALS = (
@@ -34,10 +44,10 @@ def findings(run: Run, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Findi
         run: The run.
         rows: Places and rows.
     """
-    folder = Path(str(run.arguments.model or "")).expanduser()
+    folder = run.find(str(run.arguments.model or "-"))
     if not rows:
         return
-    if not (folder / "tokenizer_config.json").is_file():
+    if folder is None or not (folder / "tokenizer_config.json").is_file():
         yield Finding(
             "rows-not-encoded",
             Severity.NOTE,
@@ -47,15 +57,21 @@ def findings(run: Run, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Findi
         )
         return
     with _variables(run.environ):
-        template = _template(run, folder)
+        try:
+            template = _template(run, folder)
+        except _REFUSALS as error:
+            what = f"the host finds no template: {type(error).__name__}: {str(error).splitlines()[0]:.300}"
+            yield Finding(
+                "no-template", Severity.ERROR, what, f"--model {folder}", "--model_type and --template"
+            )
+            return
         for where, row in rows:
             yield from _row(run, template, where, row)
 
 
 def _row(run: Run, template: Any, where: str, row: dict[str, Any]) -> Iterator[Finding]:
-    prompt = {**row, "messages": _prompt(row)}
     try:
-        encoded = template.encode(prompt)
+        encoded = template.encode(dict(row))
     except _REFUSALS as error:
         what = f"the template refuses it: {type(error).__name__}: {error}"
         yield Finding("row-refused", Severity.ERROR, what[:400], where, "mend or drop the row")
@@ -85,18 +101,11 @@ def _placeholders(template: Any, encoded: Mapping[str, Any], where: str) -> Iter
         yield Finding("row-placeholders", Severity.ERROR, what, where, "check the template", reports=("C5",))
 
 
-def _prompt(row: dict[str, Any]) -> list[dict[str, Any]]:
-    messages = list(row.get("messages") or [])
-    if messages and messages[-1].get("role") == "assistant":
-        messages.pop()
-    return messages
-
-
 def _template(run: Run, folder: Path) -> Any:
     from swift.arguments import BaseArguments
     from swift.pipelines import prepare_model_template
 
-    if run.has_plugin:
+    if "templates" in run.parts:
         from swift_grpo_ext.models import register
 
         register()

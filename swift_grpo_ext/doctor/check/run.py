@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
+from swift_grpo_ext.doctor.check import healing
 from swift_grpo_ext.doctor.check.arguments import Arguments
-from swift_grpo_ext.doctor.check.launch import PLUGIN, Launch
+from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape, shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -31,7 +33,8 @@ class Run:
         gpu_memory: GiB of one GPU; 0 if unknown.
         device: Name of the GPU; empty if unknown.
         launch: The script that it stands in, if there is one.
-        folder: What relative paths are relative to.
+        command: Its place in the script.
+        folders: What relative paths may be relative to: where it is started, and for a script its own folder.
     """
 
     arguments: Arguments
@@ -40,7 +43,23 @@ class Run:
     gpu_memory: float = 0
     device: str = ""
     launch: Launch | None = None
-    folder: Path = Path(".")
+    command: Command | None = None
+    folders: tuple[Path, ...] = (Path("."),)
+
+    def find(self, name: str) -> Path | None:
+        """The file or folder of that name, if it is there."""
+        path = Path(name).expanduser()
+        return next((folder / path for folder in self.folders if (folder / path).exists()), None)
+
+    def unsure(self, *names: str) -> bool:
+        """Whether one of these arguments is set elsewhere; ``ranks`` stands for those of the launch."""
+        ranks = any(_unreadable(self.environ.get(name)) for name in ("NPROC_PER_NODE", "NNODES"))
+        return ("ranks" in names and ranks) or bool(self.arguments.unknown & set(names))
+
+    @property
+    def grpo(self) -> bool:
+        """It is GRPO, or was meant to be."""
+        return self.arguments.rlhf_type == "grpo" or "rlhf_type" not in self.arguments.given
 
     @property
     def ranks_per_node(self) -> int:
@@ -50,6 +69,8 @@ class Run:
     @property
     def nodes(self) -> int:
         """Machines."""
+        if "NNODES" not in self.environ and "LOCAL_WORLD_SIZE" in self.environ:
+            return max(1, _number(self.environ.get("WORLD_SIZE")) // self.ranks_per_node)
         return _number(self.environ.get("NNODES"))
 
     @property
@@ -58,23 +79,50 @@ class Run:
         return self.ranks_per_node * self.nodes
 
     @property
+    def micro_batch(self) -> int:
+        """Completions of one forward pass on one rank."""
+        return max(1, self.arguments.per_device_train_batch_size or 1)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of one optimizer step."""
+        return max(1, self.arguments.gradient_accumulation_steps or 1)
+
+    @property
     def full(self) -> bool:
         """Full-parameter training."""
         return bool(self.arguments.tuner_type == "full")
 
+    @cached_property
+    def parts(self) -> frozenset[str]:
+        """Parts of this package that the run's plugins turn on."""
+        files = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
+        return healing.parts_of([str(self.find(file) or file) for file in files], self.environ)
+
     @property
     def has_plugin(self) -> bool:
         """Our plugin file is on the command line."""
-        files = self.arguments.external_plugins or []
-        return any(file == PLUGIN or _is_ours(file) for file in files)
+        return bool(self.parts)
+
+    def heals(self, patch_id: str) -> bool:
+        """Whether a patch of ours will be in place."""
+        return "compat" in self.parts and healing.applies(patch_id, self.versions, self.environ)
 
     @property
     def steps_per_generation(self) -> int:
         """Micro-batches of one generation batch, from either way to say it."""
         args = self.arguments
         if args.generation_batch_size and not args.steps_per_generation:
-            return max(1, args.generation_batch_size // (args.per_device_train_batch_size * self.ranks))
-        return int(args.steps_per_generation or args.gradient_accumulation_steps)
+            return max(1, args.generation_batch_size // (self.micro_batch * self.ranks))
+        return max(1, int(args.steps_per_generation or self.accumulation))
+
+    @property
+    def evaluates(self) -> bool:
+        """There is data to evaluate on, and nothing turns it off."""
+        args = self.arguments
+        strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
+        data = args.val_dataset or args.eval_dataset or (args.split_dataset_ratio or 0) > 0
+        return bool(data) and strategy != "no"
 
     @cached_property
     def shape(self) -> ModelShape | None:
@@ -98,9 +146,9 @@ class Run:
     def deepspeed(self) -> dict[str, Any] | str | None:
         """The DeepSpeed configuration; a string says why it cannot be read."""
         value = self.arguments.deepspeed
-        if not value:
+        if not value or self.unsure("deepspeed"):
             return None
-        config = value if isinstance(value, dict) else _read_deepspeed(str(value), self.folder)
+        config = value if isinstance(value, dict) else _read_deepspeed(str(value), self)
         size = self.arguments.zero_hpz_partition_size
         if isinstance(config, dict) and size is not None:
             config["zero_optimization"] = {
@@ -111,14 +159,20 @@ class Run:
 
     @property
     def max_pixels(self) -> int:
-        """Pixels of one image: the smaller of MAX_PIXELS and --max_pixels, else the families' 12.8 M."""
+        """Pixels of one image: the smaller of MAX_PIXELS and --max_pixels, else the families' 12.8 M.
+
+        Where MAX_PIXELS is set to something that is not known here, a usual 1 M is taken.
+        """
+        if _unreadable(self.environ.get("MAX_PIXELS")) or self.unsure("max_pixels"):
+            return 1_003_520
         limits = [_number(self.environ.get("MAX_PIXELS"), 0), self.arguments.max_pixels or 0]
         return min((limit for limit in limits if limit), default=16384 * 28 * 28)
 
 
-def _read_deepspeed(value: str, folder: Path) -> dict[str, Any] | str:
+def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:
     import swift
 
+    path: Path | None
     if value in HOST_PRESETS:
         path = Path(swift.__file__).parent / "config" / f"{value}.json"
     elif value.startswith(presets.PREFIX):
@@ -127,19 +181,21 @@ def _read_deepspeed(value: str, folder: Path) -> dict[str, Any] | str:
         except SwiftGrpoExtError as error:
             return f"{error.what} {error.mend}"
     else:
-        path = Path(value) if Path(value).is_absolute() else folder / value
+        path = run.find(value) if len(value) < 1024 and "{" not in value else None
+        if path is None and "{" not in value:
+            nearest = difflib.get_close_matches(value, [*HOST_PRESETS, *presets.available()], n=1, cutoff=0.6)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            return f"{value} is neither a preset nor a file{hint}"
     try:
-        text = path.read_text(encoding="utf-8") if len(value) < 4096 and path.is_file() else value
-        config = json.loads(text)
+        config = json.loads(path.read_text(encoding="utf-8") if path else value)
     except (ValueError, OSError) as error:
-        return f"neither a preset, nor a file, nor JSON: {error}"
+        return f"no JSON: {error}"
     return config if isinstance(config, dict) else "no JSON object"
 
 
 def _number(text: str | None, default: int = 1) -> int:
-    return int(text) if text and text.isdigit() else default
+    return max(1, int(text)) if text and text.strip().isdecimal() else default
 
 
-def _is_ours(file: str) -> bool:
-    path = Path(file)
-    return path.name in ("all.py",) or path.name.startswith("ext_")
+def _unreadable(text: str | None) -> bool:
+    return bool(text) and not str(text).strip().isdecimal()

@@ -7,12 +7,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from swift_grpo_ext.doctor.plan import script
+from swift_grpo_ext.doctor.plan import reported, script
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.search import Plan, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.models.facts import Unsupported, facts_for
 
 SHOWN = 8
 
@@ -22,11 +23,19 @@ def run(
     work: Work,
     machine: Machine,
     *,
-    rollouts: tuple[Rollout, ...] = ("colocate", "server"),
+    rollouts: tuple[Rollout, ...] = (),
     output: Path | None = None,
     console: Console | None = None,
 ) -> bool:
     """Print the ranked settings; write script, JSON and plot if a folder is given.
+
+    Args:
+        model: Folder or name.
+        work: What one prompt asks for.
+        machine: The GPUs.
+        rollouts: Who may generate; none to take what the model's family can.
+        output: Folder to write to.
+        console: Where to print; stdout by default.
 
     Returns:
         True if some setting fits.
@@ -35,24 +44,40 @@ def run(
         SwiftGrpoExtError: The model is unknown.
     """
     console = console or Console()
-    shape = shape_of(require_config(model))
+    config = require_config(model)
+    shape = shape_of(config)
     console.print(
         f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
         highlight=False,
     )
-    found = plans(shape, work, machine, rollouts)
+    facts = facts_for(str(config.get("model_type")))
+    answer = facts.capabilities["vllm"] if facts else None
+    if isinstance(answer, Unsupported):
+        console.print(f"rollouts by transformers: {answer.reason}", highlight=False, soft_wrap=True)
+        rollouts = ("transformers",)
+    found = plans(shape, work, machine, rollouts or ("colocate", "server"))
     console.print(_table(found[:SHOWN]))
     if not found[0].fits:
         console.print("[red]No setting fits.[/red] The nearest fails because of:")
         for objection in found[0].objections:
             console.print(f"  {objection.what} -> {objection.mend}", highlight=False, soft_wrap=True)
+        _print_reports(model, work, machine, console)
         return False
+    _print_reports(model, work, machine, console)
     if output is not None:
         written = script.write(output, model, shape, work, found[0], machine)
         written.append(plot(found[:SHOWN], machine, output / "plan.png"))
         console.print("written: " + ", ".join(map(str, written)), soft_wrap=True, highlight=False)
     return True
+
+
+def _print_reports(model: str, work: Work, machine: Machine, console: Console) -> None:
+    """Why settings that people reported for this model fail here."""
+    for report in reported.of_model(model, work):
+        console.print(f"Reported: {report.what} ({report.link}). It fails because of:", soft_wrap=True)
+        for reason in reported.reasons(report, machine):
+            console.print(f"  {reason}", highlight=False, soft_wrap=True)
 
 
 def _table(found: list[Plan]) -> Table:

@@ -104,7 +104,8 @@ def gradient_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Mac
     """16-bit gradients on one GPU, the bucket that they are reduced in included."""
     trained = _trained(shape, work)
     if setting.stage == 0:
-        return 2 * 2 * trained  # DDP's buckets are a second copy
+        copies = 1 + (setting.train_gpus(machine) > 1)  # DDP's buckets are a second copy
+        return 2 * copies * trained
     if setting.stage == 1:
         return 2 * trained + 2 * BUCKET
     kept = 0 if setting.offload_optimizer_states else 2 * trained / setting.train_gpus(machine)

@@ -115,7 +115,7 @@ class Setting:
     move_model_batches: int = 0
     micro_batch: int = 1
     accumulation: int = 1
-    attention: str = "flash_attn"
+    attention: str = "sdpa"
 
     @property
     def preset(self) -> str:

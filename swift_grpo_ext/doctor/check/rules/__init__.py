@@ -1,6 +1,29 @@
 """The rules of preflight, by subject. Importing this fills the table."""
 
-from swift_grpo_ext.doctor.check.rules import batch, engine, learning, model, script, stack
+from swift_grpo_ext.doctor.check.rules import (
+    batch,
+    engine,
+    grpo_only,
+    host,
+    learning,
+    model,
+    places,
+    script,
+    stack,
+    values,
+)
 from swift_grpo_ext.doctor.check.rules.table import table
 
-__all__ = ["batch", "engine", "learning", "model", "script", "stack", "table"]
+__all__ = [
+    "batch",
+    "engine",
+    "grpo_only",
+    "host",
+    "learning",
+    "model",
+    "places",
+    "script",
+    "stack",
+    "table",
+    "values",
+]

@@ -12,7 +12,12 @@ from swift_grpo_ext.findings import Problem, Severity
 @table.rule(
     "args-refused",
     Severity.ERROR,
-    symptoms=("ValueError: remaining_argv: [...]", "error: argument --...: invalid choice"),
+    symptoms=(
+        "ValueError: remaining_argv: [...]",
+        "error: argument --...: invalid choice",
+        "error: argument --...: expected one argument",
+        "error: argument --...: invalid int value",
+    ),
     cause="The host's parser does not know the argument or its value; names changed between releases.",
 )
 def _refused(run: Run) -> Iterator[Problem]:
@@ -32,6 +37,15 @@ def _one_generation(run: Run) -> Iterator[Problem]:
         yield Problem("a group of one completion has no advantage", "--num_generations 1", "use 4 to 16")
 
 
+_BATCH = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+    "num_generations",
+)
+
+
 @table.rule(
     "generation-batch",
     Severity.ERROR,
@@ -44,11 +58,13 @@ def _one_generation(run: Run) -> Iterator[Problem]:
 )
 def _generation_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    step = args.per_device_train_batch_size * run.ranks
+    if run.unsure("ranks", *_BATCH):
+        return
+    step = run.micro_batch * run.ranks
     asked, steps = args.generation_batch_size, args.steps_per_generation
     if asked and asked % step:
         yield Problem(
-            f"{asked} is not divisible by {run.ranks} ranks x {args.per_device_train_batch_size} = {step}",
+            f"{asked} is not divisible by {run.ranks} ranks x {run.micro_batch} = {step}",
             "--generation_batch_size",
             f"a multiple of {step}",
         )
@@ -68,7 +84,7 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
     if group > 1 and batch % group:
         valid = [number for number in range(2, batch + 1) if batch % number == 0]
         yield Problem(
-            f"{run.ranks} ranks x {run.arguments.per_device_train_batch_size} x {run.steps_per_generation} = "
+            f"{run.ranks} ranks x {run.micro_batch} x {run.steps_per_generation} = "
             f"{batch} completions hold no whole groups of {group}",
             "--num_generations",
             f"valid values: {valid}" if valid else "more ranks, a larger batch or more accumulation",
@@ -83,10 +99,10 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
 )
 def _eval_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if not (args.val_dataset or args.split_dataset_ratio) or (args.eval_strategy or "") == "no":
+    if not run.evaluates or run.unsure("ranks", "num_generations", "per_device_eval_batch_size"):
         return
     group = args.num_generations_eval or args.num_generations
-    batch = args.per_device_eval_batch_size * run.ranks
+    batch = max(1, args.per_device_eval_batch_size or 1) * run.ranks
     if group > 1 and batch % group:
         yield Problem(
             f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}",
@@ -128,7 +144,9 @@ def _ref_model(run: Run) -> Iterator[Problem]:
 def _weights(run: Run) -> Iterator[Problem]:
     args = run.arguments
     sources = len(args.reward_funcs or []) + len(args.reward_model or [])
-    if args.reward_weights is not None and len(args.reward_weights) != sources and not args.use_gym_env:
+    sources += bool(args.use_gym_env or (args.use_gym_env is None and args.gym_env))
+    unsure = run.unsure("reward_funcs", "reward_weights")
+    if args.reward_weights is not None and len(args.reward_weights) != sources and not unsure:
         yield Problem(
             f"{len(args.reward_weights)} weights for {sources} rewards", "--reward_weights", "one for each"
         )
@@ -155,7 +173,7 @@ def _soft_overlong(run: Run) -> Iterator[Problem]:
     reports="D1",
 )
 def _accumulation(run: Run) -> Iterator[Problem]:
-    accumulation = run.arguments.gradient_accumulation_steps
+    accumulation = run.accumulation
     if accumulation % run.steps_per_generation:
         yield Problem(
             f"accumulation {accumulation} is no multiple of steps_per_generation {run.steps_per_generation}",

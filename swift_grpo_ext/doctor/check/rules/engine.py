@@ -54,7 +54,9 @@ def _async(run: Run) -> Iterator[Problem]:
 def _tensor_parallel(run: Run) -> Iterator[Problem]:
     args = run.arguments
     size = args.vllm_tensor_parallel_size
-    if not (args.use_vllm and args.vllm_mode == "colocate"):
+    if not (args.use_vllm and args.vllm_mode == "colocate") or size < 1:
+        return
+    if run.unsure("ranks", "vllm_tensor_parallel_size"):
         return
     valid = [number for number in range(1, run.ranks_per_node + 1) if run.ranks_per_node % number == 0]
     if run.ranks % size or size > run.ranks_per_node:
@@ -83,17 +85,32 @@ def _tensor_parallel(run: Run) -> Iterator[Problem]:
 )
 def _model_len(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if not args.use_vllm or args.vllm_mode == "server" or args.vllm_max_model_len is None:
+    limit = _engine_limit(run)
+    if not args.use_vllm or limit is None:
         return
     image = run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
     prompt = min(image, args.max_length or image)
-    if args.vllm_max_model_len <= args.max_completion_length + prompt:
+    if limit <= args.max_completion_length + prompt:
         yield Problem(
-            f"{args.vllm_max_model_len} tokens cannot hold an image of up to {prompt} and a completion of "
+            f"{limit} tokens cannot hold an image of up to {prompt} and a completion of "
             f"{args.max_completion_length}",
             "--vllm_max_model_len",
             f"at least {-(-(args.max_completion_length + prompt + 256) // 256) * 256}, or lower MAX_PIXELS",
         )
+
+
+def _engine_limit(run: Run) -> int | None:
+    """vllm_max_model_len of the engine, colocated or of the server that the same script starts."""
+    if run.arguments.vllm_mode != "server":
+        return run.arguments.vllm_max_model_len
+    server = run.launch.first("rollout") if run.launch else None
+    words = list(server.arguments) if server else []
+    for index, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name.lstrip("-").replace("-", "_") == "vllm_max_model_len":
+            value = value or "".join(words[index + 1 : index + 2])
+            return int(value) if value.isdecimal() else None
+    return None
 
 
 @table.rule(
@@ -120,7 +137,7 @@ def _family(run: Run) -> Iterator[Problem]:
 )
 def _server_pixels(run: Run) -> Iterator[Problem]:
     server = run.launch.first("rollout") if run.launch else None
-    if server is None:
+    if server is None or not run.arguments.use_vllm:
         return
     for name in ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM"):
         ours, theirs = run.environ.get(name), server.environ.get(name)
@@ -144,12 +161,26 @@ def _server_pixels(run: Run) -> Iterator[Problem]:
     reports=("A9", f"{SWIFT}/issues/3592", f"{SWIFT}/issues/7822"),
 )
 def _memory(run: Run) -> Iterator[Problem]:
-    if not run.gpu_memory or run.shape is None:
+    if not run.gpu_memory or run.shape is None or run.unsure("ranks"):
         return
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
     needed = memory.budget(run.shape, work_of(run), setting_of(run), machine)
     for objection in memory_objections(needed, machine):
         yield Problem(objection.what, "memory by arithmetic", objection.mend)
+
+
+@table.rule(
+    "memory-unknown",
+    Severity.NOTE,
+    symptoms="check says nothing about memory",
+    cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
+)
+def _memory_unknown(run: Run) -> Iterator[Problem]:
+    if run.shape is None:
+        what = "no configuration of this model here: memory was not checked"
+        yield Problem(what, f"--model {run.arguments.model}", "check again where the model is downloaded")
+    elif not run.gpu_memory:
+        yield Problem("memory was not checked", "", "say how much a GPU has: --gpu-memory 80")
 
 
 def work_of(run: Run) -> Work:
@@ -158,8 +189,8 @@ def work_of(run: Run) -> Work:
     return Work(
         full=run.full,
         lora_rank=args.lora_rank or 8,
-        lora_dropout=0.0 if run.has_plugin else args.lora_dropout or 0.0,
-        generations=args.num_generations,
+        lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
+        generations=max(1, args.num_generations),
         max_pixels=min(run.max_pixels, 4_000_000),
         completion_tokens=args.max_completion_length,
         kl=bool(args.beta),
@@ -183,14 +214,14 @@ def setting_of(run: Run) -> Setting:
         offload_params=offloaded("offload_param"),
         hpz=zero.get("zero_hpz_partition_size", 1) not in (0, 1),
         rollout="colocate" if colocated else "server" if args.use_vllm else "transformers",
-        tensor_parallel=args.vllm_tensor_parallel_size,
+        tensor_parallel=max(1, args.vllm_tensor_parallel_size),
         utilization=args.vllm_gpu_memory_utilization,
         max_model_len=args.vllm_max_model_len or 0,
         sleep_level=args.sleep_level,
         offload_model=args.offload_model,
         offload_optimizer=args.offload_optimizer,
         move_model_batches=args.move_model_batches or 0,
-        micro_batch=args.per_device_train_batch_size,
+        micro_batch=run.micro_batch,
         accumulation=run.steps_per_generation,
         attention=args.attn_impl or "sdpa",
     )

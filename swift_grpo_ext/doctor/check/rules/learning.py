@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
+from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem, Severity
@@ -18,9 +21,11 @@ from swift_grpo_ext.findings import Problem, Severity
 )
 def _identical(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if args.temperature == 0 or args.top_k == 1:
-        where = "--temperature 0" if args.temperature == 0 else "--top_k 1"
-        yield Problem("all completions of a group will be the same", where, "--temperature 1 --top_k -1")
+    for name in ("temperature", "top_p"):
+        if args.values.get(name) == 0:
+            yield Problem("all completions of a group will be the same", f"--{name} 0", f"--{name} 1")
+    if args.top_k == 1:
+        yield Problem("all completions of a group will be the same", "--top_k 1", "--top_k -1")
 
 
 @table.rule(
@@ -31,10 +36,10 @@ def _identical(run: Run) -> Iterator[Problem]:
     reports="B3",
 )
 def _hardly_random(run: Run) -> Iterator[Problem]:
-    if 0 < run.arguments.temperature < 0.4:
-        yield Problem(
-            f"temperature {run.arguments.temperature} leaves little to compare", "--temperature", "0.7 to 1.2"
-        )
+    if 0 < run.arguments.temperature < 0.4 or 0 < (run.arguments.top_p or 0) < 0.5:
+        low = run.arguments.temperature < 0.4
+        what, where = ("temperature", "0.7 to 1.2") if low else ("top_p", "0.9 to 1")
+        yield Problem(f"{what} {run.arguments.values[what]} leaves little to compare", f"--{what}", where)
 
 
 @table.rule(
@@ -58,6 +63,28 @@ def _bf16(run: Run) -> Iterator[Problem]:
 
 
 @table.rule(
+    "learning-rate-kills",
+    Severity.ERROR,
+    symptoms=(
+        "no parameter changes, learning_rate is 0",
+        "completions are garbage after a few steps, reward falls to 0 and stays",
+    ),
+    cause="At rate 0 nothing moves; full training above 1e-4 destroys a pretrained model in a few steps.",
+    reports="A8",
+)
+def _deadly_rate(run: Run) -> Iterator[Problem]:
+    rate, limit = run.arguments.learning_rate, 1e-4 if run.full else 1e-2
+    usual = "1e-6" if run.full else "1e-5"
+    if run.unsure("learning_rate"):
+        return
+    if rate <= 0:
+        yield Problem(f"at rate {rate:g} nothing is learned", "--learning_rate", f"e.g. {usual}")
+    elif rate > limit:
+        kind = "full training" if run.full else "LoRA"
+        yield Problem(f"{rate:g} destroys the model in {kind}", "--learning_rate", f"e.g. {usual}")
+
+
+@table.rule(
     "learning-rate",
     Severity.WARNING,
     symptoms=("reward collapses after some steps", "reward does not move"),
@@ -66,7 +93,8 @@ def _bf16(run: Run) -> Iterator[Problem]:
 def _rate(run: Run) -> Iterator[Problem]:
     rate = run.arguments.learning_rate
     low, high = (1e-8, 5e-5) if run.full else (1e-7, 1e-3)
-    if not low <= rate <= high:
+    deadly = 1e-4 if run.full else 1e-2
+    if 0 < rate < low or high < rate <= deadly:
         kind = "full training" if run.full else "LoRA"
         yield Problem(f"{rate:g} is unusual for {kind}", "--learning_rate", f"between {low:g} and {high:g}")
 
@@ -120,7 +148,7 @@ def _no_reward(run: Run) -> Iterator[Problem]:
         args.teacher_model,
         args.teacher_model_server,
     )
-    if args.rlhf_type == "grpo" and not args.reward_funcs and not any(others):
+    if not args.reward_funcs and not any(others):
         yield Problem(
             "no reward function is given", "--reward_funcs", "e.g. --reward_funcs ext_choice ext_format"
         )
@@ -141,11 +169,61 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
 
     known = {*orms, *catalogue.NAMES}
     for name in run.arguments.reward_funcs or []:
-        if name in catalogue.NAMES and not run.has_plugin:
+        if "$" in name or "`" in name:
+            continue
+        if "," in name:
+            yield Problem(f"{name} is taken for one name", "--reward_funcs", name.replace(",", " "))
+        elif name in catalogue.NAMES and "rewards" not in run.parts:
             yield Problem(
                 f"{name} needs our plugin", "--reward_funcs", '--external_plugins "$(swift-grpo-ext path)"'
             )
-        elif name not in known and (name.startswith("ext_") or not run.arguments.external_plugins):
+        elif name not in known and (name.startswith("ext_") or not _has_plugins_of_the_user(run)):
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             mend = f"did you mean {nearest[0]}?" if nearest else "register it in --external_plugins"
             yield Problem(f"no reward is called {name}", "--reward_funcs", mend)
+
+
+def _has_plugins_of_the_user(run: Run) -> bool:
+    """A plugin that is not here may register any name; those that are here are asked by the reward check."""
+    args = run.arguments
+    files = [*(args.external_plugins or []), *(args.custom_register_path or [])]
+    return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in files)
+
+
+_FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
+
+
+@table.rule(
+    "fp16-overflows",
+    Severity.WARNING,
+    symptoms=("completions are only !!!!!!!!", "loss is NaN in float16"),
+    cause="Activations of these models were trained in bfloat16 and exceed float16's range; fp16 cures "
+    "none of the crashes that it is advised for.",
+    reports="A5",
+)
+def _fp16(run: Run) -> Iterator[Problem]:
+    if str(run.arguments.torch_dtype) == "float16" or run.arguments.fp16 is True:
+        yield Problem("float16 overflows in these models", "--torch_dtype float16", "--torch_dtype bfloat16")
+
+
+@table.rule(
+    "reference-without-adapter",
+    Severity.WARNING,
+    symptoms="kl starts far above 0 when training goes on from an SFT adapter",
+    cause="With LoRA the reference is the model without adapters, so the KL term pulls the policy back "
+    "behind its SFT, unless --ref_adapters names the same adapter.",
+)
+def _ref_adapters(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if (
+        args.adapters
+        and not args.ref_adapters
+        and args.beta
+        and not run.full
+        and not args.resume_from_checkpoint
+    ):
+        yield Problem(
+            "the reference lacks the adapter that training starts from",
+            "--adapters",
+            f"--ref_adapters {' '.join(args.adapters)}, or --beta 0",
+        )

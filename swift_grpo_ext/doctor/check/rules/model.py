@@ -33,12 +33,24 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
         return
     local = "Ovis2ForConditionalGeneration" in (config.get("architectures") or [])
     native = local and str(run.arguments.model).rstrip("/").lower().endswith(("-hf", "_hf"))
-    if native and not run.has_plugin:
+    if native and "templates" not in run.parts:
         yield Problem(
             "stock ms-swift has no template for transformers' Ovis2",
             f"--model {run.arguments.model}",
             '--external_plugins "$(swift-grpo-ext path)"',
         )
+
+
+@table.rule(
+    "no-model",
+    Severity.ERROR,
+    symptoms="ValueError: Please set --model <model_id_or_path>",
+    cause="The host has no default model.",
+)
+def _no_model(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not args.model and not args.adapters and not args.resume_from_checkpoint:
+        yield Problem("no model is given", "--model", "--model Qwen/Qwen2.5-VL-7B-Instruct")
 
 
 @table.rule(

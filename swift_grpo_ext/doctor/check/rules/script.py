@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from pathlib import Path
 
 from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rules.table import table
@@ -14,14 +13,23 @@ from swift_grpo_ext.settings import PREFIX, Settings
 
 # Variables that the host, its templates and launchers read.
 _NAMES = """
-    MAX_PIXELS MIN_PIXELS VIDEO_MAX_PIXELS VIDEO_MIN_PIXELS VIDEO_TOTAL_PIXELS FPS FPS_MAX_FRAMES
-    FPS_MIN_FRAMES IMAGE_FACTOR MAX_RATIO IMAGE_MAX_TOKEN_NUM IMAGE_MIN_TOKEN_NUM NPROC_PER_NODE
-    NNODES NODE_RANK MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES USE_HF HF_ENDPOINT HF_HUB_OFFLINE
-    MODELSCOPE_CACHE OMP_NUM_THREADS PYTORCH_CUDA_ALLOC_CONF NCCL_DEBUG NCCL_IB_DISABLE
-    NCCL_P2P_DISABLE NCCL_SOCKET_IFNAME TORCH_NCCL_AVOID_RECORD_STREAMS WANDB_API_KEY WANDB_PROJECT
-    SWANLAB_API_KEY SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE DS_ACCELERATOR VLLM_USE_V1
-    TOKENIZERS_PARALLELISM MAX_NUM INPUT_SIZE
+    ACCELERATE_USE_FSDP ASCEND_RT_VISIBLE_DEVICES CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING
+    CUDA_VISIBLE_DEVICES CUDA_HOME DS_ACCELERATOR ENABLE_AUDIO_OUTPUT FORCE_TORCHRUN FPS FPS_MAX_FRAMES
+    FPS_MIN_FRAMES HF_ENDPOINT HF_HOME HF_HUB_OFFLINE HF_TOKEN IMAGE_FACTOR IMAGE_MAX_TOKEN_NUM
+    IMAGE_MIN_TOKEN_NUM INPUT_SIZE LOCAL_RANK LOCAL_WORLD_SIZE LOG_LEVEL MASTER_ADDR MASTER_PORT MAX_NUM
+    MAX_PARTITION MAX_PIXELS MAX_RATIO MIN_PIXELS MODELSCOPE_API_TOKEN MODELSCOPE_CACHE NCCL_DEBUG
+    NCCL_IB_DISABLE NCCL_IB_GID_INDEX NCCL_IB_HCA NCCL_IB_TIMEOUT NCCL_P2P_DISABLE NCCL_SOCKET_IFNAME NFRAMES
+    NNODES NODE_RANK NPROC_PER_NODE OMP_NUM_THREADS PYTHONPATH PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF
+    QWENVL_BBOX_FORMAT RANK ROOT_IMAGE_DIR SPATIAL_MERGE_SIZE SWANLAB_API_KEY SWIFT_DEBUG SWIFT_TIMEOUT
+    SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE TOKENIZERS_PARALLELISM TORCH_NCCL_AVOID_RECORD_STREAMS
+    TRANSFORMERS_OFFLINE USE_HF VIDEO_MAX_NUM VIDEO_MAX_PIXELS VIDEO_MAX_TOKEN_NUM VIDEO_MIN_PIXELS
+    VIDEO_MIN_TOKEN_NUM VIDEO_TOTAL_PIXELS VLLM_USE_V1 VLLM_WORKER_MULTIPROC_METHOD WANDB_API_KEY
+    WANDB_MODE WANDB_PROJECT WORLD_SIZE
     """
+# Names close to these that mean something else.
+_OTHERS = frozenset(
+    ["NODES", "NUM_NODES", "NODE_NUM", "MODE_RANK", "MAX_PIXEL_VALUE", "HOME", "HOSTNAME", "RANKS"]
+)
 KNOWN = frozenset(_NAMES.split())
 
 
@@ -32,12 +40,47 @@ KNOWN = frozenset(_NAMES.split())
     cause="A # in a command continued by backslashes ends it; the lines below run as commands of their own.",
 )
 def _comment(run: Run) -> Iterator[Problem]:
-    for number, line in run.launch.cut if run.launch else ():
-        yield Problem(
-            f"the shell ends the command here: {line:.60}",
-            f"line {number}",
-            "move the comment above the command",
-        )
+    for cut in run.launch.cuts if run.launch else ():
+        if cut.reason == "comment":
+            yield Problem(
+                f"the shell ends the command here: {cut.text:.60}",
+                f"line {cut.line}",
+                "move the comment above the command",
+            )
+
+
+@table.rule(
+    "line-cuts-command",
+    Severity.ERROR,
+    symptoms=("--num_generations: command not found", "arguments below a certain line have no effect"),
+    cause="A command goes on in the next line only if the backslash is the very last character of its line.",
+)
+def _line(run: Run) -> Iterator[Problem]:
+    reasons = {
+        "space": ("a blank stands behind the backslash", "remove the blank"),
+        "blank": ("an empty line ends the command", "remove the empty line"),
+        "backslash": ("the backslash at the end of the line is missing", "add it"),
+    }
+    for cut in run.launch.cuts if run.launch else ():
+        if cut.reason in reasons:
+            what, mend = reasons[cut.reason]
+            yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", mend)
+    if run.launch and run.launch.windows:
+        yield Problem("lines end as on Windows, so no backslash is the last character", "", "dos2unix")
+
+
+@table.rule(
+    "variable-not-exported",
+    Severity.WARNING,
+    symptoms=("NPROC_PER_NODE has no effect, one process is started", "MAX_PIXELS has no effect"),
+    cause="A variable set on a line of its own stays in the shell unless it is exported.",
+)
+def _unexported(run: Run) -> Iterator[Problem]:
+    for name in sorted(run.command.unexported if run.command else ()):
+        if name in KNOWN or name.startswith(PREFIX):
+            yield Problem(
+                f"swift does not see {name}", name, f"export {name}=..., or put it before the command"
+            )
 
 
 @table.rule(
@@ -48,8 +91,9 @@ def _comment(run: Run) -> Iterator[Problem]:
 )
 def _mistyped(run: Run) -> Iterator[Problem]:
     known = {*KNOWN, *(PREFIX + name.upper() for name in Settings.model_fields)}
-    for name in run.environ:
-        if name in known or len(name) < 3:
+    names = run.launch.names - run.launch.used if run.launch else run.environ
+    for name in sorted(names):
+        if name in known or name in _OTHERS or len(name) < 3:
             continue
         nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.86)
         if nearest and (name.upper() != nearest[0] or name != name.upper()):
@@ -70,8 +114,8 @@ def _missing(run: Run) -> Iterator[Problem]:
     files += [("--dataset", _path(name)) for name in args.dataset or [] if _looks_local(name)]
     files += [("--val_dataset", _path(name)) for name in args.val_dataset or [] if _looks_local(name)]
     for flag, name in files:
-        if "$" not in name and not (run.folder / Path(name).expanduser()).exists():
-            yield Problem(f"{name} is not there", flag, "check the path")
+        if "$" not in name and "`" not in name and run.find(name) is None:
+            yield Problem(f"{name} is not there", flag, _elsewhere(name))
 
 
 @table.rule(
@@ -81,7 +125,7 @@ def _missing(run: Run) -> Iterator[Problem]:
     cause="The host stops after it has resolved the model.",
 )
 def _no_dataset(run: Run) -> Iterator[Problem]:
-    if not run.arguments.dataset:
+    if not run.arguments.dataset and not run.arguments.cached_dataset:
         yield Problem("no training data", "--dataset", "--dataset train.jsonl")
 
 
@@ -97,8 +141,14 @@ def _timeout(run: Run) -> Iterator[Problem]:
         yield Problem("ranks wait 208 days for a rank that failed", "--ddp_timeout", "--ddp_timeout 3600")
 
 
+def _elsewhere(name: str) -> str:
+    return f"separate names by blanks: {name.replace(',', ' ')}" if "," in name else "check the path"
+
+
 def _path(name: str) -> str:
-    return name.split("#")[0]
+    """A dataset's name without the number of rows that are drawn from it."""
+    head, _, tail = name.rpartition("#")
+    return head if tail.isdecimal() and head else name
 
 
 def _looks_local(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from packaging.specifiers import SpecifierSet
 
@@ -76,7 +77,7 @@ def _trace(run: Run) -> Iterator[Problem]:
     zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
     if zero.get("stage") != 3 or args.use_vllm or not args.ds3_gather_for_generation:
         return
-    if _in(run, "deepspeed", "<0.19.2") and not run.has_plugin:
+    if _in(run, "deepspeed", "<0.19.2") and not run.heals("A3-zero3-trace"):
         yield Problem(
             "ZeRO-3 with --use_vllm false stops at the second rollout on DeepSpeed "
             f"{run.versions['deepspeed']}",
@@ -101,7 +102,7 @@ def _trace(run: Run) -> Iterator[Problem]:
 )
 def _seed_worker(run: Run) -> Iterator[Problem]:
     old_caller = _in(run, "trl", "<0.19") or _in(run, "ms-swift", "<=3.4.1")
-    if old_caller and _in(run, "transformers", ">=4.52") and not run.has_plugin:
+    if old_caller and _in(run, "transformers", ">=4.52") and not run.heals("A7-worker-seed"):
         yield Problem(
             "transformers is newer than its callers",
             "transformers",
@@ -137,7 +138,7 @@ def _reentrant(run: Run) -> Iterator[Problem]:
     asked = "use_reentrant" in str(args.gradient_checkpointing_kwargs) and "true" in (
         str(args.gradient_checkpointing_kwargs).lower()
     )
-    if asked and run.ranks > 1 and not args.deepspeed and not run.has_plugin:
+    if asked and run.ranks > 1 and not args.deepspeed and not run.heals("A5-reentrant-ddp"):
         yield Problem(
             "reentrant checkpointing under DDP marks parameters twice",
             "--gradient_checkpointing_kwargs",
@@ -153,7 +154,8 @@ def _reentrant(run: Run) -> Iterator[Problem]:
 )
 def _padding_free(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if (args.padding_free or args.packing) and not str(args.attn_impl or "").startswith("flash"):
+    taken = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+    if (args.padding_free or args.packing) and args.attn_impl not in taken:
         yield Problem("rows without padding need flash attention", "--padding_free", "--attn_impl flash_attn")
 
 
@@ -166,7 +168,7 @@ def _padding_free(run: Run) -> Iterator[Problem]:
 def _unreadable(run: Run) -> Iterator[Problem]:
     if isinstance(run.deepspeed, str):
         yield Problem(run.deepspeed, f"--deepspeed {run.arguments.deepspeed}", "e.g. --deepspeed ext_zero2")
-    elif str(run.arguments.deepspeed or "").startswith("ext_") and not run.has_plugin:
+    elif str(run.arguments.deepspeed or "").startswith("ext_") and "presets" not in run.parts:
         yield Problem(
             "our presets need our plugin", "--deepspeed", '--external_plugins "$(swift-grpo-ext path)"'
         )
@@ -194,24 +196,102 @@ def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
 def deepspeed_findings(run: Run) -> list[Finding]:
     """The lint of the run's DeepSpeed configuration."""
     args = run.arguments
-    if not isinstance(run.deepspeed, dict):
+    if not isinstance(run.deepspeed, dict) or run.unsure("ranks", "gradient_accumulation_steps"):
         return []
-    healed = {"A3", "hpz-second-model"} if run.has_plugin else set()
+    patches = {"B1-zero2-offload": "B1", "hpz-second-model": "hpz-second-model"}
+    healed = {defect for patch, defect in patches.items() if run.heals(patch)}
     second = (run.full and bool(args.beta)) or bool(args.reward_model) or bool(args.teacher_model)
     setup = Setup(
         run.deepspeed,
         version=run.versions.get("deepspeed"),
         ranks=run.ranks,
         ranks_per_node=run.ranks_per_node,
-        micro_batch=args.per_device_train_batch_size,
-        accumulation=args.gradient_accumulation_steps,
+        micro_batch=run.micro_batch,
+        accumulation=run.accumulation,
         full_training=run.full,
         second_model=second,
         separate_rates=args.vit_lr is not None or args.aligner_lr is not None,
         bf16=str(args.torch_dtype or "bfloat16") == "bfloat16",
         offload_model=args.offload_model,
         offload_optimizer=args.offload_optimizer,
-        fills_hpz=run.has_plugin,
+        fills_hpz="presets" in run.parts,
         healed=frozenset(healed),
     )
     return lint(setup)
+
+
+@table.rule(
+    "zero3-quantized",
+    Severity.ERROR,
+    symptoms=(
+        "RuntimeError: ... only Tensors of floating point dtype can require gradients, with QLoRA and ZeRO-3",
+        "ValueError: .to is not supported for 4-bit or 8-bit bitsandbytes models",
+    ),
+    cause="bitsandbytes packs weights into bytes with a state beside them; ZeRO-3 partitions the bytes, "
+    "loses the state, and the weight sync to vLLM gathers nothing usable.",
+)
+def _quantized(run: Run) -> Iterator[Problem]:
+    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
+    bits = run.arguments.quant_method == "bnb" or (
+        run.arguments.quant_bits and not run.arguments.quant_method
+    )
+    if bits and zero.get("stage") == 3:
+        yield Problem(
+            "ZeRO-3 cannot shard weights that bitsandbytes has packed",
+            "--quant_bits",
+            "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
+        )
+
+
+@table.rule(
+    "vllm-adapter",
+    Severity.ERROR,
+    symptoms=(
+        "LoRA rank 64 is greater than max_lora_rank 16.",
+        "rollouts ignore what the vision tower learned",
+    ),
+    cause="vLLM loads an adapter up to vllm_max_lora_rank, and of the language model only.",
+)
+def _vllm_adapter(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not (args.use_vllm and args.vllm_enable_lora) or run.full:
+        return
+    if args.lora_rank > (args.vllm_max_lora_rank or 16):
+        yield Problem(
+            f"rank {args.lora_rank} exceeds vLLM's {args.vllm_max_lora_rank}",
+            "--vllm_max_lora_rank",
+            f"--vllm_max_lora_rank {args.lora_rank}",
+        )
+    if args.freeze_vit is False or args.freeze_aligner is False:
+        yield Problem(
+            "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's",
+            "--vllm_enable_lora true",
+            "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true",
+        )
+
+
+@table.rule(
+    "attention-not-installed",
+    Severity.ERROR,
+    symptoms="ImportError: FlashAttention2 has been toggled on, but it cannot be used",
+    cause="flash-attn is compiled for one torch and is no dependency of the host.",
+)
+def _attention(run: Run) -> Iterator[Problem]:
+    asked = str(run.arguments.attn_impl or "") in ("flash_attn", "flash_attention_2")
+    missing = "flash-attn" in run.versions and run.versions["flash-attn"] is None
+    if run.device and asked and missing and not find_spec("kernels"):
+        yield Problem(
+            "flash-attn is not installed", "--attn_impl", "pip install flash-attn, or --attn_impl sdpa"
+        )
+
+
+@table.rule(
+    "engine-not-installed",
+    Severity.ERROR,
+    symptoms="ImportError: vLLM is not available and `use_vllm` is set to True.",
+    cause="vLLM is no dependency of the host.",
+)
+def _engine(run: Run) -> Iterator[Problem]:
+    missing = "vllm" in run.versions and run.versions["vllm"] is None
+    if run.device and run.arguments.use_vllm and missing:
+        yield Problem("vllm is not installed", "--use_vllm true", "pip install vllm, or --use_vllm false")

@@ -5,7 +5,7 @@ MAX_PIXELS=1003520 \
 swift rlhf \
     --rlhf_type grpo \
     --model Qwen/Qwen2.5-VL-7B-Instruct \
-    --dataset ../data/rows.jsonl \
+    --dataset ../data/numbers.jsonl \
     --reward_funcs accuracy format \
     --tuner_type lora \
     --torch_dtype bfloat16 \

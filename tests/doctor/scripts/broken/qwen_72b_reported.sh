@@ -6,7 +6,7 @@ MAX_PIXELS=640000 \
 swift rlhf \
     --rlhf_type grpo \
     --model /mnt2/models/Qwen__Qwen2.5-VL-72B-Instruct \
-    --dataset ../data/rows.jsonl \
+    --dataset ../data/numbers.jsonl \
     --reward_funcs accuracy format \
     --tuner_type lora \
     --torch_dtype bfloat16 \

@@ -6,7 +6,7 @@ MAX_PIXELS=1003520 \
 swift rlhf \
     --rlhf_type grpo \
     --model Qwen/Qwen2.5-VL-7B-Instruct \
-    --dataset ../data/rows.jsonl \
+    --dataset ../data/numbers.jsonl \
     --reward_funcs accuracy format \
     --torch_dtype bfloat16 \
     --learning_rate 1e-5 \

@@ -4,7 +4,7 @@ MAX_PIXELS=640000 \
 swift rlhf \
     --rlhf_type grpo \
     --model Qwen/Qwen2.5-VL-72B-Instruct \
-    --dataset ../data/rows.jsonl \
+    --dataset ../data/numbers.jsonl \
     --reward_funcs accuracy format \
     --tuner_type lora \
     --torch_dtype bfloat16 \

@@ -6,7 +6,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3 \
 swift rlhf \
     --rlhf_type grpo \
     --model Qwen/Qwen2.5-VL-7B-Instruct \
-    --dataset ../data/rows.jsonl \
+    --dataset ../data/numbers.jsonl \
     --reward_funcs accuracy format \
     --tuner_type lora \
     --torch_dtype bfloat16 \

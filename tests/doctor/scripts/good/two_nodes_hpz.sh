@@ -7,7 +7,7 @@ MASTER_ADDR=10.0.0.1 \
 swift rlhf \
     --rlhf_type grpo \
     --model Qwen/Qwen2.5-VL-32B-Instruct \
-    --dataset ../data/rows.jsonl \
+    --dataset ../data/numbers.jsonl \
     --reward_funcs accuracy format \
     --tuner_type lora \
     --torch_dtype bfloat16 \

@@ -1,0 +1,150 @@
+"""Right, wrong and empty answers to a row, in the forms that reward functions usually read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from swift_grpo_ext.doctor.check.rows import Sample
+
+FORMS = (
+    "{}",
+    "<answer>{}</answer>",
+    "<think>\n-\n</think>\n<answer>\n{}\n</answer>",
+    "<think>-</think><answer>{}</answer>",
+    "\\boxed{{{}}}",
+    "<think>-</think>\n<answer>\\boxed{{{}}}</answer>",
+)
+GARBAGE = ("", "I do not know.")
+LONG = "no " * 4000  # for rewards of length and repetition
+NOT_GOLD = frozenset(
+    {
+        "messages",
+        "images",
+        "videos",
+        "audios",
+        "tools",
+        "objects",
+        "channel",
+        "dataset",
+        "chat_template_kwargs",
+    }
+    | {"rejected_messages", "rejected_images", "positive_messages", "negative_messages", "teacher_prompt"}
+)
+_FIRST = ("solution", "ground_truth", "answer", "gt", "target", "label", "gold", "reference", "response")
+_COLUMNS = 3
+_WRONG = "-987654"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One completion to score.
+
+    Attributes:
+        sample: The row that it answers.
+        completion: The text.
+        kind: ``right``, ``wrong``, ``garbage`` or ``long``.
+        way: Column and form of the answer, the same for a right one and its wrong one.
+    """
+
+    sample: Sample
+    completion: str
+    kind: str
+    way: tuple[str, int] = ("", 0)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Right answers against wrong ones, in the way of writing that suits the reward best.
+
+    Attributes:
+        best: Largest mean of right minus wrong over the ways.
+        gold: Mean score of the right answers in that way.
+        inverted: In some way every wrong answer scores higher than the right one.
+    """
+
+    best: float
+    gold: float
+    inverted: bool
+
+
+def probes(samples: Sequence[Sample]) -> list[Probe]:
+    """All completions to score, a right one first."""
+    found = []
+    for sample in samples:
+        for column in _columns(sample):
+            right = _text(sample.columns[column])
+            wrong = _wrong(column, right, samples)
+            for number, form in enumerate(FORMS):
+                found.append(Probe(sample, form.format(right), "right", (column, number)))
+                found.append(Probe(sample, form.format(wrong), "wrong", (column, number)))
+        found += [Probe(sample, form.format("x"), "other") for form in FORMS[:1] * (not _columns(sample))]
+        found += [Probe(sample, text, "garbage") for text in GARBAGE]
+        found.append(Probe(sample, FORMS[2].format("x"), "other"))
+        found.append(Probe(sample, LONG, "long"))
+    return found
+
+
+def as_batch(chosen: Sequence[Probe]) -> tuple[list[str], dict[str, list[Any]]]:
+    """Completions and columns, as the host hands them to a reward function."""
+    names = {name for probe in chosen for name in probe.sample.columns if name != "messages"}
+    columns: dict[str, list[Any]] = {
+        name: [probe.sample.columns.get(name) for probe in chosen] for name in sorted(names)
+    }
+    columns["messages"] = [
+        [*probe.sample.prompt, {"role": "assistant", "content": probe.completion}] for probe in chosen
+    ]
+    tokens = [len(probe.completion.split()) for probe in chosen]
+    columns["response_token_ids"] = [list(range(count)) for count in tokens]
+    columns["finish_reason"] = ["stop"] * len(chosen)
+    columns["is_truncated"] = [False] * len(chosen)
+    columns["request_id"] = columns["prompt_id"] = [str(number) for number in range(len(chosen))]
+    return [probe.completion for probe in chosen], columns
+
+
+def margins(chosen: Sequence[Probe], scores: Sequence[float | None]) -> tuple[Margin, float]:
+    """How the gold does, and the best mean score of a kind of garbage."""
+    table: dict[tuple[str, int], dict[str, list[float]]] = {}
+    garbage: dict[str, list[float]] = {}
+    for probe, score in zip(chosen, scores, strict=True):
+        if probe.kind in ("right", "wrong"):
+            table.setdefault(probe.way, {}).setdefault(probe.kind, []).append(score or 0.0)
+        elif probe.kind == "garbage":
+            garbage.setdefault(probe.completion, []).append(score or 0.0)
+    best, gold, inverted = float("-inf"), 0.0, False
+    spread = max((score or 0.0) for score in scores) - min((score or 0.0) for score in scores)
+    for way in table.values():
+        pairs = list(zip(way["right"], way["wrong"], strict=True))
+        margin = _mean([right - wrong for right, wrong in pairs])
+        if margin > best + 1e-9:
+            best, gold = margin, _mean(way["right"])
+        inverted |= all(wrong - right >= 0.5 * spread > 0 for right, wrong in pairs)
+    return Margin(max(best, 0.0) if table else 0.0, gold, inverted), max(map(_mean, garbage.values()))
+
+
+def _columns(sample: Sample) -> list[str]:
+    """Columns that may hold the gold answer, the usual names first."""
+    own = [
+        name for name, value in sample.columns.items() if name not in NOT_GOLD and value not in (None, "", [])
+    ]
+    return sorted(own, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))[:_COLUMNS]
+
+
+def _wrong(column: str, right: str, samples: Sequence[Sample]) -> str:
+    """Another row's answer; if there is none, a number that nobody asks for."""
+    others = [_text(sample.columns[column]) for sample in samples if sample.columns.get(column)]
+    return next((text for text in others if text != right), _WRONG)
+
+
+def _text(value: Any) -> str:
+    """A gold value as a model would write it, without tags of its own."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if "<answer>" in text and "</answer>" in text:
+        text = text.split("<answer>", 1)[1].split("</answer>", 1)[0]
+    return text.strip()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,183 @@
+"""Each reward on gold and on garbage: it must run, prefer the gold, and not score everything the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.doctor.check import golds, probing
+from swift_grpo_ext.doctor.check.launch import PLUGIN
+from swift_grpo_ext.doctor.check.rows import Sample
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Finding, Severity
+from swift_grpo_ext.rewards import catalogue
+from swift_grpo_ext.rewards.contract import Reward, Unscorable
+from swift_grpo_ext.rewards.gold import gold_completion
+
+_BUDGET = 35.0  # seconds for all rewards together; what is left after that is named and not run
+_ROWS = 4
+# Rewards of the host that compare with a gold answer, in a form that they say themselves.
+_READ_GOLD = ("accuracy", "cosine")
+_MEND_GOLD = "check the column that holds the gold answer"
+
+
+def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
+    """What is wrong with the rewards, on the first rows of the data."""
+    names = [name for name in run.arguments.reward_funcs or [] if "$" not in name and "," not in name]
+    started, constant = time.monotonic(), []
+    job = probing.ProbeJob(_plugins(run), "rewards" in run.parts)
+    for name in dict.fromkeys(names):
+        if name in catalogue.NAMES:
+            if "rewards" in run.parts:
+                yield from _of_catalogue(catalogue.get_reward(name), samples)
+        elif time.monotonic() - started > _BUDGET:
+            yield Finding("reward-not-run", Severity.NOTE, "no time was left to run it", name)
+        else:
+            found = list(_of_others(run, job, name, samples))
+            constant += [name] if any(one.rule == "reward-constant" for one in found) else []
+            yield from found
+    if names and constant == list(dict.fromkeys(names)) and not run.arguments.reward_model:
+        yield Finding(
+            "no-variance",
+            Severity.ERROR,
+            "no reward tells one completion from another, so every advantage is 0",
+            f"--reward_funcs {' '.join(names)}",
+            "print what the reward receives; look at its answer format and its columns",
+            ("B3",),
+        )
+
+
+def _plugins(run: Run) -> tuple[str, ...]:
+    """The user's own plugin files that are here."""
+    files = [*(run.arguments.external_plugins or []), *(run.arguments.custom_register_path or [])]
+    found = [run.find(file) for file in files if file != PLUGIN and "$" not in file]
+    return tuple(str(path.resolve()) for path in found if path and path.is_file() and not _is_ours(path))
+
+
+def _is_ours(path: Path) -> bool:
+    return "from swift_grpo_ext import register" in path.read_text(encoding="utf-8", errors="replace")
+
+
+def _of_catalogue(reward: Reward, samples: list[Sample]) -> Iterator[Finding]:
+    """A reward of ours must find its gold, give it the maximum, and garbage less."""
+    if not reward.gold or not samples:
+        return
+    if not any(sample.columns.get(column) for sample in samples for column in reward.gold):
+        yield Finding(
+            "reward-column",
+            Severity.ERROR,
+            f"{reward.name} finds no gold in {len(samples)} rows with the columns "
+            f"{', '.join(sorted(_own_columns(samples)))}",
+            samples[0].where,
+            f"a column {' or '.join(reward.gold)}",
+        )
+        return
+    if reward.cost != "inline":
+        return
+    scored = [pair for sample in samples if (pair := _gold_and_garbage(reward, sample)) is not None]
+    losing = sum(gold <= garbage for gold, garbage in scored)
+    if losing:
+        what = f"{reward.name} scores the gold no higher than garbage in {losing} of {len(scored)} rows"
+        yield Finding("gold-does-not-win", Severity.ERROR, what, samples[0].where, _MEND_GOLD)
+    elif not scored:
+        what = f"{reward.name} cannot score any of {len(samples)} rows"
+        yield Finding("reward-none", Severity.ERROR, what, samples[0].where, _MEND_GOLD, ("B3",))
+
+
+def _gold_and_garbage(reward: Reward, sample: Sample) -> tuple[float, float] | None:
+    try:
+        gold = reward(gold_completion(reward, sample.columns), sample.columns)
+    except Unscorable:
+        return None
+    if gold is None:
+        return None
+    return gold, max(reward(text, sample.columns) or 0 for text in golds.GARBAGE)
+
+
+def _of_others(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Iterator[Finding]:
+    """A reward of the host or of a plugin."""
+    arguments = _arguments(run)
+    probes = golds.probes(samples[:_ROWS])
+    first = probes[:1]
+    answer = probing.ask(job, name, arguments, *golds.as_batch(first))
+    if answer.ended == "value" and first and "scores" in answer.value:
+        answer = probing.ask(job, name, arguments, *golds.as_batch(probes))
+        if answer.ended == "timeout":
+            what = f"{len(probes)} completions take longer than {probing.LIMIT:g} s"
+            yield Finding("reward-slow", Severity.WARNING, what, name, "score them together, or side by side")
+            return
+    if answer.ended != "value":
+        yield _failure(name, answer.ended, str(answer.value), samples)
+    elif "unknown" in answer.value:
+        nearest = answer.value["unknown"]
+        mend = f"did you mean {nearest[0]}?" if nearest else "register it: orms[...] in --external_plugins"
+        if job.plugins or all(file == PLUGIN for file in run.arguments.external_plugins or [PLUGIN]):
+            yield Finding(
+                "unknown-reward", Severity.ERROR, f"no reward is called {name}", "--reward_funcs", mend
+            )
+    elif probes:
+        yield from _judged(name, probes, answer.value["scores"])
+
+
+def _failure(name: str, ended: str, details: str, samples: list[Sample]) -> Finding:
+    lines = details.strip().splitlines()
+    last = lines[-1] if lines else "no reason given"
+    frames = [line.strip() for line in lines if line.strip().startswith("File ")]
+    place = next((frame for frame in reversed(frames) if "/lib/python" not in frame), "")
+    if ended == "timeout":
+        mend = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
+        return Finding("reward-hangs", Severity.ERROR, f"one completion: {last}", name, mend, ("B9",))
+    if "missing" in last and "argument" in last:
+        columns = ", ".join(sorted(_own_columns(samples))) or "none"
+        what = f"it needs a column that the data lacks: {last}; the columns are {columns}"
+        return Finding("reward-column", Severity.ERROR, what, name, "add the column, or rename it: --columns")
+    return Finding(
+        "reward-fails", Severity.ERROR, f"it fails: {last}", f"{name} {place}".strip(), "mend it", ("B9",)
+    )
+
+
+def _judged(name: str, probes: list[golds.Probe], scores: list[Any]) -> Iterator[Finding]:
+    if len(scores) != len(probes):
+        what = f"{len(scores)} scores for {len(probes)} completions"
+        yield Finding("reward-length", Severity.ERROR, what, name, "return one score for each", ("B8",))
+        return
+    broken = sorted({score for score in scores if isinstance(score, str)})
+    if broken:
+        what = f"it returns {' and '.join(broken)}"
+        yield Finding("reward-not-finite", Severity.ERROR, what, name, "return None for no score", ("B4",))
+        return
+    numbers = [score for score in scores if score is not None]
+    if not numbers:
+        yield Finding("reward-none", Severity.ERROR, "it scores nothing", name, _MEND_GOLD, ("B3", "B7"))
+        return
+    margin, garbage = golds.margins(probes, scores)
+    if max(numbers) - min(numbers) < 1e-9:
+        what = f"it gives {numbers[0]:g} to every one of {len(numbers)} right, wrong and empty answers"
+        severity = Severity.ERROR if name in _READ_GOLD else Severity.WARNING
+        yield Finding("reward-constant", severity, what, name, _MEND_GOLD, ("B3",))
+    elif margin.best <= 0 and name in _READ_GOLD:
+        yield Finding(
+            "gold-does-not-win", Severity.ERROR, "it never prefers the gold answer", name, _MEND_GOLD
+        )
+    elif margin.best <= 0 and margin.inverted:
+        what = "it scores wrong answers higher than the gold answer in every row"
+        yield Finding("gold-does-not-win", Severity.ERROR, what, name, "turn its comparison round")
+    elif margin.best > 0 and garbage >= margin.gold:
+        what = f"it scores garbage {garbage:g}, the gold answer {margin.gold:g}"
+        yield Finding("gold-does-not-win", Severity.ERROR, what, name, "an empty answer must score least")
+
+
+def _arguments(run: Run) -> dict[str, Any]:
+    """What reward classes read from ``args``, with the defaults that the host fills in."""
+    plain = (str, int, float, bool, list, type(None))
+    values = {name: value for name, value in run.arguments.values.items() if isinstance(value, plain)}
+    for name in ("soft_max_length", "cosine_max_len"):
+        if values.get(name) is None:
+            values[name] = values.get("max_completion_length")
+    return values
+
+
+def _own_columns(samples: list[Sample]) -> set[str]:
+    return {column for sample in samples for column in sample.columns if column not in golds.NOT_GOLD}

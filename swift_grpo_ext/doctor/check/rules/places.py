@@ -1,0 +1,106 @@
+"""Where processes run: devices, nodes, and the rollout server beside the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from swift_grpo_ext.doctor.check.launch import Command
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+
+_HERE = ("127.0.0.1", "localhost", "0.0.0.0")
+
+
+@table.rule(
+    "devices-and-ranks",
+    Severity.ERROR,
+    symptoms=(
+        "CUDA error: invalid device ordinal",
+        "GRPO with vLLM is not compatible with `device_map`.",
+        "DeepSpeed is not compatible with `device_map`.",
+    ),
+    cause="Each rank takes one of the visible GPUs; with twice as many GPUs as ranks the host spreads the "
+    "model over several of them, which neither vLLM nor DeepSpeed take.",
+)
+def _devices(run: Run) -> Iterator[Problem]:
+    visible = devices(run.environ)
+    if not visible or run.unsure("ranks"):
+        return
+    ranks = run.ranks_per_node
+    if ranks > len(visible):
+        yield Problem(
+            f"{ranks} ranks for {len(visible)} visible GPUs",
+            "NPROC_PER_NODE",
+            f"NPROC_PER_NODE={len(visible)}",
+        )
+    elif len(visible) // ranks >= 2 and (run.arguments.use_vllm or run.arguments.deepspeed):
+        yield Problem(
+            f"{len(visible)} visible GPUs for {ranks} rank{'s' * (ranks > 1)} spread the model",
+            "NPROC_PER_NODE",
+            f"NPROC_PER_NODE={len(visible)}",
+        )
+
+
+@table.rule(
+    "nodes-without-address",
+    Severity.ERROR,
+    symptoms="the start hangs on every node until the rendezvous times out",
+    cause="Without MASTER_ADDR each node waits for the others at its own 127.0.0.1, and without NODE_RANK "
+    "each takes itself for the first.",
+    reports="A9",
+)
+def _nodes(run: Run) -> Iterator[Problem]:
+    if run.nodes < 2 or "RANK" in run.environ:
+        return
+    for name in ("MASTER_ADDR", "NODE_RANK"):
+        if not run.environ.get(name):
+            yield Problem(f"{run.nodes} nodes and no {name}", name, f"export {name} on every node")
+
+
+@table.rule(
+    "server-shares-gpus",
+    Severity.ERROR,
+    symptoms=(
+        "NCCL error: Duplicate GPU detected",
+        "out of memory when the trainer loads beside swift rollout",
+    ),
+    cause="Trainer and rollout server each fill their GPUs, and the weight sync needs them to be different.",
+)
+def _shared(run: Run) -> Iterator[Problem]:
+    server = run.launch.first("rollout") if run.launch else None
+    hosts = run.arguments.vllm_server_host or []
+    if server is None or run.arguments.vllm_mode != "server" or not all(host in _HERE for host in hosts):
+        return
+    needed = _size(server, "vllm_tensor_parallel_size") * _size(server, "vllm_data_parallel_size")
+    theirs = devices(server.environ)
+    ours = devices(run.environ) or [str(number) for number in range(run.ranks_per_node)]
+    both = sorted(set(ours) & set(theirs or [str(number) for number in range(needed)]))
+    if both:
+        yield Problem(
+            f"trainer and server both take GPU {', '.join(both)}",
+            "CUDA_VISIBLE_DEVICES",
+            "give each its own, in both commands",
+        )
+    if theirs and needed > len(theirs):
+        yield Problem(
+            f"the server needs {needed} GPUs and sees {len(theirs)}",
+            "swift rollout",
+            "more GPUs, or less parallel",
+        )
+
+
+def devices(environ: Mapping[str, str]) -> list[str]:
+    """Visible GPUs by number; empty if it is not said, or not in numbers."""
+    names = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return names if all(name.isdecimal() for name in names) else []
+
+
+def _size(command: Command, name: str) -> int:
+    words = [word.replace("-", "_").lstrip("_") for word in command.arguments]
+    for index, word in enumerate(words):
+        flag, _, value = word.partition("=")
+        value = value or "".join(words[index + 1 : index + 2])
+        if flag == name and value.isdecimal():
+            return int(value)
+    return 1

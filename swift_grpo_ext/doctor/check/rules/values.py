@@ -1,0 +1,168 @@
+"""Values out of their range, names that exist in no release, JSON that is none."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+
+# What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
+_AT_LEAST_ONE = (
+    "num_generations",
+    "num_iterations",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "max_completion_length",
+    "max_length",
+    "steps_per_generation",
+    "generation_batch_size",
+    "vllm_tensor_parallel_size",
+    "vllm_data_parallel_size",
+    "vllm_max_model_len",
+    "move_model_batches",
+    "lora_rank",
+)
+_BETWEEN = {
+    "temperature": (0, float("inf")),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "beta": (0, float("inf")),
+    "vllm_gpu_memory_utilization": (0.01, 1),
+    "warmup_ratio": (0, 1),
+    "split_dataset_ratio": (0, 1),
+    "lora_dropout": (0, 0.99),
+    "num_train_epochs": (0.000001, float("inf")),
+}
+_JSON = (
+    "columns",
+    "model_kwargs",
+    "gradient_checkpointing_kwargs",
+    "vllm_limit_mm_per_prompt",
+    "vllm_engine_kwargs",
+    "lr_scheduler_kwargs",
+)
+
+
+@table.rule(
+    "out-of-range",
+    Severity.ERROR,
+    symptoms=(
+        "ZeroDivisionError: integer modulo by zero",
+        "ValueError: steps_per_generation must be > 0, got 0.",
+        "ValueError: gpu_memory_utilization must be in (0, 1]",
+    ),
+    cause="The host checks few ranges; what it lets through fails later, far from its cause.",
+)
+def _range(run: Run) -> Iterator[Problem]:
+    values = run.arguments.values
+    for name in _AT_LEAST_ONE:
+        value = values.get(name)
+        if isinstance(value, int) and value < 1:
+            yield Problem(f"{name} is {value}", f"--{name}", "at least 1")
+    for name, (low, high) in _BETWEEN.items():
+        value = values.get(name)
+        if isinstance(value, (int, float)) and not low <= value <= high:
+            wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+            yield Problem(f"{name} is {value:g}", f"--{name}", wanted)
+    top_k = values.get("top_k")
+    if isinstance(top_k, int) and ((top_k == 0 and run.arguments.use_vllm) or top_k < -1):
+        yield Problem(f"top_k is {top_k}", "--top_k", "-1 for no limit, or at least 2")
+
+
+@table.rule(
+    "pixels-no-number",
+    Severity.ERROR,
+    symptoms="ValueError: invalid literal for int() with base 10: '1280*28*28'",
+    cause="The host reads these variables as whole numbers.",
+)
+def _pixels(run: Run) -> Iterator[Problem]:
+    for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
+        value = run.environ.get(name, "").strip()
+        if value and not value.isdecimal() and "$" not in value and "`" not in value:
+            yield Problem(f"{value} is no whole number", name, f"export {name}=1003520, or $((1280*28*28))")
+
+
+@table.rule(
+    "unknown-loss",
+    Severity.ERROR,
+    symptoms="ValueError: Unknown loss type: ...",
+    cause="Found by the host at the first loss, after model load and rollout.",
+)
+def _loss(run: Run) -> Iterator[Problem]:
+    given = run.arguments.loss_type
+    for name in given if isinstance(given, list) else [given] if given else []:
+        if name not in LOSSES and "$" not in name:
+            nearest = difflib.get_close_matches(name, LOSSES, n=1)
+            mend = f"did you mean {nearest[0]}?" if nearest else f"one of {', '.join(LOSSES)}"
+            yield Problem(f"GRPO has no loss called {name}", "--loss_type", mend)
+
+
+@table.rule(
+    "unknown-tuner",
+    Severity.ERROR,
+    symptoms="NotImplementedError, or KeyError, for a tuner_type",
+    cause="The host's parser takes any word.",
+)
+def _tuner(run: Run) -> Iterator[Problem]:
+    from swift.arguments.base_args.base_args import get_supported_tuners
+
+    known = sorted(get_supported_tuners())
+    name = str(run.arguments.tuner_type)
+    if name not in known and not run.unsure("tuner_type") and not run.arguments.external_plugins:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        mend = "lora with --quant_method bnb --quant_bits 4" if name == "qlora" else "lora or full"
+        yield Problem(
+            f"no tuner is called {name}", "--tuner_type", nearest[0] if nearest and name != "qlora" else mend
+        )
+
+
+@table.rule(
+    "broken-json",
+    Severity.ERROR,
+    symptoms="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
+    cause="Inside a shell's single quotes JSON needs double quotes, and nothing after the last entry.",
+)
+def _json(run: Run) -> Iterator[Problem]:
+    for name in _JSON:
+        value = run.arguments.values.get(name)
+        if isinstance(value, str) and not value.endswith(".json") and not run.unsure(name):
+            try:
+                json.loads(value)
+            except ValueError as error:
+                yield Problem(f"{error}: {value:.60}", f"--{name}", """e.g. '{"key": 1}'""")
+
+
+@table.rule(
+    "given-twice",
+    Severity.WARNING,
+    symptoms="an argument has no effect",
+    cause="Of an argument that is given twice the last one counts.",
+)
+def _twice(run: Run) -> Iterator[Problem]:
+    for name, seen in run.arguments.repeated:
+        yield Problem(
+            f"given as {' and as '.join(map(repr, seen))}: the last counts", f"--{name}", "give it once"
+        )
+
+
+@table.rule(
+    "not-known-here",
+    Severity.NOTE,
+    symptoms="a variable of the script is empty",
+    cause="The script takes a value from a variable or a command that is not known when it is checked.",
+)
+def _unknown(run: Run) -> Iterator[Problem]:
+    for name in sorted(run.arguments.unknown):
+        yield Problem("its value is set elsewhere and was not checked", f"--{name}", "set it when you check")
+    for name in ("NPROC_PER_NODE", "NNODES"):
+        value = run.environ.get(name, "")
+        if value and not value.strip().isdecimal():
+            yield Problem(
+                f"{value} ranks: batch arithmetic was not checked", name, "give a number to check it"
+            )

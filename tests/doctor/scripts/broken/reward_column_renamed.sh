@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# expect: reward-column
+# report: the host renames answer to response
+NPROC_PER_NODE=8 \
+MAX_PIXELS=1003520 \
+swift rlhf \
+    --rlhf_type grpo \
+    --model Qwen/Qwen2.5-VL-7B-Instruct \
+    --dataset ../data/answers.csv \
+    --reward_funcs needsanswer format \
+    --tuner_type lora \
+    --torch_dtype bfloat16 \
+    --learning_rate 1e-5 \
+    --num_generations 8 \
+    --per_device_train_batch_size 1 \
+    --gradient_accumulation_steps 1 \
+    --max_completion_length 512 \
+    --deepspeed zero2 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_gpu_memory_utilization 0.4 \
+    --vllm_max_model_len 4096 \
+    --ddp_timeout 3600 \
+    --external_plugins ../data/rewards.py "$(swift-grpo-ext path)"

@@ -1,0 +1,190 @@
+"""Datasets of every form, read as the host reads them, and rewards on their rows."""
+
+import json
+import time
+
+import pytest
+from PIL import Image
+
+from swift_grpo_ext.doctor.check import command, probing
+from swift_grpo_ext.findings import Severity
+from swift_grpo_ext.plugin_files import plugin_file
+
+ROWS = [{"query": f"<image>What is {n}?", "images": ["red.png"], "solution": str(n)} for n in range(12)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (56, 56)).save(tmp_path / "red.png")
+    return tmp_path
+
+
+@pytest.fixture
+def found_in():
+    """Rules that find something, by severity above a note, in a run with these arguments."""
+
+    def find(dataset, *more, rewards="accuracy", plugins=(), environ=None, rows=8):
+        names = dataset if isinstance(dataset, list) else [dataset]
+        words = ["--rlhf_type", "grpo", "--model", "Qwen2.5-VL-3B", "--torch_dtype", "bfloat16"]
+        words += [
+            "--dataset",
+            *map(str, names),
+            "--reward_funcs",
+            *rewards.split(),
+            "--learning_rate",
+            "1e-5",
+        ]
+        words += ["--external_plugins", str(plugin_file()), *map(str, plugins)]
+        words += ["--gradient_accumulation_steps", "8", *more]
+        found = command.findings_of(command.run_of(words, environ=environ or {}), row_limit=rows)
+        return {one.rule: one for one in found if one.severity is not Severity.NOTE}
+
+    return find
+
+
+def written(path, rows):
+    text = json.dumps(rows) if path.suffix == ".json" else "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(text)
+    return path
+
+
+def as_parquet(path):
+    from datasets import Dataset
+
+    Dataset.from_list(ROWS).to_parquet(str(path))
+    return path
+
+
+def as_folder(path):
+    path.mkdir()
+    written(path / "train.jsonl", ROWS)
+    return path
+
+
+def as_csv(path):
+    lines = ["query,images,solution"] + [f"{row['query']},red.png,x={row['solution']}" for row in ROWS]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+FORMS = {
+    "rows.jsonl": lambda path: written(path, ROWS),
+    "rows.json": lambda path: written(path, ROWS),
+    "rows.csv": as_csv,
+    "rows.parquet": as_parquet,
+    "rows": as_folder,
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("drawn", ["", "#100"])
+def test_sound_data_of_every_form_passes(folder, found_in, name, drawn):
+    FORMS[name](folder / name)
+    assert found_in(f"{name}{drawn}") == {}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_missing_image_is_found_in_every_form(folder, found_in, name):
+    FORMS[name](folder / name)
+    (folder / "red.png").unlink()
+    assert "red.png is not there" in found_in(name)["row-image"].what
+
+
+def test_every_dataset_is_looked_at(folder, found_in):
+    written(folder / "a.jsonl", ROWS)
+    written(folder / "b.jsonl", [{**ROWS[0], "images": ["gone.png"]}])
+    assert "row-image" in found_in(["a.jsonl", "b.jsonl#5"])
+    assert "row-image" in found_in("a.jsonl", "--val_dataset", "b.jsonl", "--per_device_eval_batch_size", "8")
+    assert found_in("a.jsonl", "--split_dataset_ratio", "0.1", "--per_device_eval_batch_size", "8") == {}
+
+
+def test_images_beside_the_dataset_are_not_found_by_the_host(folder, found_in):
+    data = folder / "data"
+    data.mkdir()
+    (folder / "red.png").rename(data / "red.png")
+    written(data / "rows.jsonl", ROWS)
+    assert f"ROOT_IMAGE_DIR={data}" in found_in("data/rows.jsonl")["row-image"].mend
+    assert found_in("data/rows.jsonl", environ={"ROOT_IMAGE_DIR": str(data)}) == {}
+    assert found_in("data/rows.jsonl", environ={"ROOT_IMAGE_DIR": "data"}) == {}
+
+
+def test_columns_are_those_that_the_host_leaves(folder, found_in):
+    rows = [{"question": f"What is {n}?", "answer": str(n)} for n in range(8)]
+    written(folder / "rows.jsonl", rows)
+    assert "solution" in found_in("rows.jsonl")["reward-column"].what
+    assert found_in("rows.jsonl", "--columns", '{"answer": "solution"}') == {}
+
+
+def test_rows_that_the_host_drops_are_told(folder, found_in):
+    rows = [
+        {"messages": [{"role": "user", "content": f"What is {n}?"}], "solution": str(n)} for n in range(4)
+    ]
+    rows[2]["messages"][0]["role"] = "nobody"
+    written(folder / "rows.jsonl", rows)
+    assert "nobody" in found_in("rows.jsonl")["row-dropped"].what
+
+
+def test_only_the_first_rows_are_read(folder, found_in):
+    rows = [{"query": f"What is {n}?", "solution": str(n)} for n in range(20_000)]
+    written(folder / "rows.jsonl", rows)
+    found_in("rows.jsonl")
+    started = time.monotonic()
+    assert found_in("rows.jsonl") == {}
+    assert time.monotonic() - started < 20
+
+
+REWARDS = """
+import sys, time
+from swift.rewards import ORM, AsyncORM, orms
+print("a plugin may print")
+class Waits(AsyncORM):
+    async def __call__(self, completions, solution, **kwargs):
+        import asyncio
+        await asyncio.sleep(0.01)
+        return [float(gold in text.split()) for text, gold in zip(completions, solution)]
+class Hangs(ORM):
+    def __call__(self, completions, **kwargs):
+        time.sleep(600)
+class Leaves(ORM):
+    def __call__(self, completions, **kwargs):
+        sys.exit(3)
+class Reads(ORM):
+    def __init__(self, args=None, **kwargs):
+        self.length = args.max_completion_length
+    def __call__(self, completions, messages, trainer_state, **kwargs):
+        assert messages[0][0]["role"] == "user"
+        return [min(len(text), self.length) / self.length for text in completions]
+orms.update(waits=Waits, hangs=Hangs, leaves=Leaves, reads=Reads)
+"""
+
+
+@pytest.fixture
+def plugin(folder):
+    written(folder / "rows.jsonl", ROWS)
+    path = folder / "mine.py"
+    path.write_text(REWARDS)
+    return path
+
+
+@pytest.mark.parametrize("name", ["waits", "reads", "repetition", "accuracy", "ext_numeric"])
+def test_a_sound_reward_passes(plugin, found_in, name):
+    assert found_in("rows.jsonl", rewards=name, plugins=[plugin]) == {}
+
+
+def test_a_reward_that_hangs_does_not_hang_the_check(plugin, found_in, monkeypatch):
+    probing._pool.cache_clear()
+    monkeypatch.setattr(probing, "LIMIT", 2.0)
+    found = found_in("rows.jsonl", rewards="hangs accuracy", plugins=[plugin])
+    probing._pool.cache_clear()
+    assert set(found) == {"reward-hangs"}
+
+
+def test_a_reward_that_ends_its_process_is_told(plugin, found_in):
+    assert "reward-fails" in found_in("rows.jsonl", rewards="leaves", plugins=[plugin])
+
+
+def test_a_plugin_that_cannot_be_imported_is_told(plugin, found_in):
+    plugin.write_text("import no_such_package\n")
+    found = found_in("rows.jsonl", rewards="waits", plugins=[plugin])
+    assert "no_such_package" in found["reward-fails"].what

@@ -1,0 +1,101 @@
+"""Launch scripts as people write them, read without being run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
+
+
+def rlhf(text, **environ):
+    command = read_script(text, environ).first("rlhf")
+    return None if command is None else list(command.arguments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "swift rlhf --a 1 --b 'x y'",
+        "swift rlhf \\\n  --a 1 \\\n  --b 'x y'\n",
+        "nohup swift rlhf --a 1 --b 'x y' > log.txt 2>&1 &",
+        "swift rlhf --a 1 --b 'x y' 2>&1 | tee log.txt",
+        'if true; then\n  time swift rlhf --a 1 --b "x y"\nfi',
+        "env X=1 /opt/bin/swift rlhf --a 1 --b 'x y' && echo done",
+        "python -m swift.cli.rlhf --a 1 --b 'x y'",
+        "torchrun --nproc_per_node=8 --nnodes 2 swift/cli/rlhf.py --a 1 --b 'x y'",
+        "ARGS=(\n  --a 1  # one\n  --b 'x y'\n)\nswift rlhf \"${ARGS[@]}\"",
+        "A='--a 1'\nswift rlhf $A --b 'x y'",
+        "B='x y'; swift rlhf --a ${N:-1} --b \"$B\"",
+        "bash -c \"swift rlhf --a 1 --b 'x y'\"",
+        "cat > c.yaml <<EOF\nswift rlhf --no\nEOF\nswift rlhf --a 1 --b 'x y'",
+        "swift rlhf --a 1 --b 'x y'  # the last\n# --c 2",
+    ],
+)
+def test_the_words_are_those_that_the_shell_would_pass(text):
+    assert rlhf(text) == ["--a", "1", "--b", "x y"]
+    assert read_script(text).cuts == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "line"),
+    [
+        ("swift rlhf --a 1 \\\n  # why\n  --b 2", "comment", 2),
+        ("swift rlhf --a 1 \\  # why\n  --b 2", "comment", 1),
+        ("swift rlhf --a 1  # why \\\n  --b 2", "comment", 1),
+        ("swift rlhf --a 1 \\ \n  --b 2", "space", 1),
+        ("swift rlhf \\\n --a 1\n  --b 2", "backslash", 2),
+        ("swift rlhf --a 1 \\\n\n  --b 2", "blank", 2),
+    ],
+)
+def test_a_command_that_ends_too_early_is_read_as_it_was_meant(text, reason, line):
+    launch = read_script(text)
+    assert [(cut.reason, cut.line) for cut in launch.cuts] == [(reason, line)]
+    assert rlhf(text) == ["--a", "1", "--b", "2"]
+
+
+def test_windows_line_ends_are_seen():
+    launch = read_script("swift rlhf --a 1 \\\r\n  --b 2\r\n")
+    assert launch.windows
+    assert launch.first("rlhf").arguments == ("--a", "1", "--b", "2")
+
+
+def test_a_hash_inside_a_word_is_no_comment():
+    assert rlhf("swift rlhf --dataset a.jsonl#100 --b 2") == ["--dataset", "a.jsonl#100", "--b", "2"]
+
+
+def test_what_is_not_known_stays_as_it_is_written():
+    assert rlhf('swift rlhf --a $UNSET --b "$(date)" --c ${D:?}') == ["--a", "$UNSET", "--b", "$(date)"] + [
+        "--c",
+        "${D:?}",
+    ]
+    assert rlhf("swift rlhf --a $UNSET", UNSET="3") == ["--a", "3"]
+
+
+def test_variables_that_are_not_exported_are_named():
+    text = "MAX_PIXELS=1\nexport NNODES=1\nA=2 swift rlhf --a 1"
+    command = read_script(text).first("rlhf")
+    assert command.unexported == {"MAX_PIXELS"}
+    assert command.environ == {"MAX_PIXELS": "1", "NNODES": "1", "A": "2"}
+    assert read_script("set -a\nMAX_PIXELS=1\nswift rlhf").first("rlhf").unexported == frozenset()
+
+
+def test_launchers_and_several_commands():
+    launch = read_script(
+        "swift rollout --model x &\ntorchrun --nproc-per-node 4 -m swift.cli.rlhf --a 1\nswift rlhf --a 2\n"
+    )
+    assert [command.subcommand for command in launch.commands] == ["rollout", "rlhf", "rlhf"]
+    assert launch.first("rlhf").environ["NPROC_PER_NODE"] == "4"
+
+
+def test_the_plugin_path_is_known_in_every_spelling():
+    for spelling in ('"$(swift-grpo-ext path)"', "$(swift-grpo-ext path all)", "`swift-grpo-ext path`"):
+        assert rlhf(f"swift rlhf --external_plugins {spelling}")[-1] == PLUGIN
+    assert rlhf('P="$(swift-grpo-ext path)"\nswift rlhf --external_plugins $P') == [
+        "--external_plugins",
+        PLUGIN,
+    ]
+
+
+@given(st.text(alphabet="ab \\\n#'\"$(){}`=;&|<>-x", max_size=60))
+def test_no_text_breaks_the_reader(text):
+    read_script(text + "\nswift rlhf --a 1")
