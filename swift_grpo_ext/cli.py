@@ -39,14 +39,27 @@ def env() -> None:
 
 @app.command()
 def report(
-    output_dir: Annotated[str, typer.Argument(help="The --output_dir of a GRPO run, finished or not.")],
-    to: Annotated[str | None, typer.Option(help="Folder to write to; default the run's own.")] = None,
+    output_dirs: Annotated[
+        list[str], typer.Argument(help="The --output_dir of a GRPO run, finished or not; several to compare.")
+    ],
+    to: Annotated[
+        str | None, typer.Option(help="Folder to write to; default the run's own, or grpo-comparison.")
+    ] = None,
+    completions: Annotated[int, typer.Option(min=1, help="Completions of each run to show.")] = 5000,
+    follow: Annotated[bool, typer.Option("--follow", help="Show it on 127.0.0.1 until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --follow; 0: any free one.")] = 8123,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks of --follow.")] = 10,
 ) -> None:
-    """Write report.html and plots/*.png of a GRPO run of ms-swift."""
+    """Write report.html and plots/*.png of GRPO runs of ms-swift."""
     from swift_grpo_ext.watch.report import write_report
+    from swift_grpo_ext.watch.report.follow import follow as follow_runs
 
-    written = write_report(output_dir, to)
-    print(written.verdict.headline)
+    if follow:
+        follow_runs(output_dirs, port=port, every=every, completions=completions)
+        return
+    written = write_report(output_dirs, to, completions=completions)
+    for verdict in written.verdicts:
+        print(verdict.headline)
     print(written.html)
 
 

@@ -78,3 +78,7 @@ class DeadRunError(SwiftGrpoExtError):
 
 class CheckpointError(SwiftGrpoExtError):
     """A checkpoint folder that lacks something, or is not what it is taken for."""
+
+
+class PortError(SwiftGrpoExtError):
+    """A port of the loopback interface that cannot be listened on."""

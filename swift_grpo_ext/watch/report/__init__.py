@@ -1,4 +1,4 @@
-"""The report of a GRPO run: one self-contained HTML page, and its plots as PNG files."""
+"""The report of GRPO runs: one self-contained HTML page, and its plots as PNG files."""
 
 from __future__ import annotations
 
@@ -8,64 +8,115 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.watch.report.charts import charts
 from swift_grpo_ext.watch.report.images import data_uri, thumbnail
 from swift_grpo_ext.watch.report.plots import draw_plots
-from swift_grpo_ext.watch.report.render import Section, Tile, render
+from swift_grpo_ext.watch.report.render import COMPLETIONS, Section, Tile, render, run_names
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.samples_plot import draw_samples
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, judge
 
-__all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
+__all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "page", "thumbnail", "write_report"]
+
+COMPARISON = "grpo-comparison"
+"""Folder that a comparison of several runs is written to, where the command is called."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where a report lies, and its verdict."""
+    """Where a report lies, and the verdicts on its runs, in order."""
 
     html: Path
     plots: tuple[Path, ...]
-    verdict: Verdict
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """That on the first run."""
+        return self.verdicts[0]
 
 
 def write_report(
-    output_dir: str | Path,
+    output_dir: str | Path | Sequence[str | Path],
     report_dir: str | Path | None = None,
     *,
-    title: str = "GRPO run",
+    title: str = "",
     extra_figures: Sequence[Figure] = (),
     sections: Sequence[Section] = (),
+    completions: int = COMPLETIONS,
 ) -> Report:
     """Write ``report.html`` and ``plots/*.png`` of the newest GRPO run in a folder of the host.
 
     Args:
-        output_dir: The ``--output_dir`` of the run, or its version folder. The run may still go on.
-        report_dir: Folder to write to; default the run's version folder.
+        output_dir: The ``--output_dir`` of the run, or its version folder; several to compare runs. A run
+            may still go on.
+        report_dir: Folder to write to; default the run's version folder, or ``grpo-comparison``.
         title: Heading of the page.
         extra_figures: Figures to show before the run's own.
         sections: Sections to add.
+        completions: How many of each run to show, about.
 
     Raises:
         OutputFolderError: There is no GRPO run in the folder, or no step of it is logged yet.
         MissingExtraError: jinja2 or matplotlib is not installed.
     """
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    _require("jinja2", "matplotlib")
+    runs = [read_run(folder) for folder in _several(output_dir)]
+    drawn = charts(runs)
+    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
+    text = render(
+        runs,
+        drawn,
+        title=title or _title(len(runs)),
+        extra_figures=extra_figures,
+        sections=sections,
+        completions=completions,
+    )
+    plots = draw_plots(drawn, run_names(runs))
+    for number, run in enumerate(runs, 1):
+        samples = draw_samples(run)
+        if samples is not None:
+            plots["samples" if len(runs) == 1 else f"samples_{number}"] = samples
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    paths = [folder / "plots" / f"{name}.png" for name in plots]
+    for path, png in zip(paths, plots.values(), strict=True):
+        path.write_bytes(png)
+    html = folder / "report.html"
+    html.write_text(text, encoding="utf-8")
+    return Report(html, tuple(paths), tuple(map(judge, runs)))
+
+
+def page(output_dirs: Sequence[str | Path], *, completions: int, follow_seconds: float) -> str:
+    """The page alone, for a server that follows runs.
+
+    Raises:
+        OutputFolderError: As `write_report`.
+        MissingExtraError: jinja2 is not installed.
+    """
+    _require("jinja2")
+    runs = [read_run(folder) for folder in output_dirs]
+    return render(
+        runs,
+        charts(runs),
+        title=_title(len(runs)),
+        completions=completions,
+        follow_seconds=follow_seconds,
+    )
+
+
+def _title(runs: int) -> str:
+    return "GRPO run" if runs == 1 else f"{runs} GRPO runs"
+
+
+def _several(folders: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [folders] if isinstance(folders, (str, Path)) else list(folders)
+
+
+def _require(*packages: str) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"{' and '.join(missing)} not installed",
             where="report",
             mend='pip install "swift-grpo-ext[report]"',
         )
-    run = read_run(output_dir)
-    folder = Path(report_dir) if report_dir is not None else run.folder
-    plots = draw_plots(run)
-    samples = draw_samples(run)
-    page = render(run, plots, title=title, extra_figures=extra_figures, sections=sections)
-    if samples is not None:
-        plots["samples"] = samples
-    (folder / "plots").mkdir(parents=True, exist_ok=True)
-    paths = [folder / "plots" / f"{name}.png" for name in plots]
-    for path, png in zip(paths, plots.values(), strict=True):
-        path.write_bytes(png)
-    html = folder / "report.html"
-    html.write_text(page, encoding="utf-8")
-    return Report(html, tuple(paths), judge(run))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from swift_grpo_ext.watch.report.images import data_uri, thumbnail
-from swift_grpo_ext.watch.report.run import Group, Run, Sample
-
-STEPS_SHOWN = 6
-GROUPS_PER_STEP = 4
-_LONGEST_TEXT = 4000
+from swift_grpo_ext.watch.report.run import Group, Region, Run, Sample
 
 
 @dataclass(frozen=True)
@@ -21,48 +16,35 @@ class Row:
     count: int
     rewards: tuple[tuple[str, float | None], ...]
     advantage: float | None
+    regions: tuple[Region, ...] = ()
 
 
-@dataclass(frozen=True)
-class Card:
-    """One group as the report shows it.
-
-    Attributes:
-        step: Optimizer step.
-        prompt: The prompt as the model reads it.
-        solution: The gold answer, or "".
-        images: Thumbnails as addresses; None stands for an image that cannot be read.
-        rows: Distinct completions, best advantage first.
-    """
-
-    step: int
-    prompt: str
-    solution: str
-    images: tuple[str | None, ...]
-    rows: tuple[Row, ...]
-
-
-def shown_groups(run: Run, steps: int = STEPS_SHOWN, per_step: int = GROUPS_PER_STEP) -> list[Group]:
+def shown_groups(run: Run, steps: int, per_step: int) -> list[Group]:
     """Groups spread evenly over the run; at each step those with the widest advantages first."""
-    by_step: dict[int, list[Group]] = {}
-    for group in run.groups:
-        by_step.setdefault(group.step, []).append(group)
+    by_step = _by_step(run)
     shown = []
     for step in _spread(sorted(by_step), steps):
-        shown += sorted(by_step[step], key=_spread_of_advantages, reverse=True)[:per_step]
+        shown += sorted(by_step[step], key=spread_of_advantages, reverse=True)[:per_step]
     return shown
 
 
-def card(group: Group) -> Card:
-    """How one group is shown."""
-    images = [thumbnail(path) for path in group.images]
-    return Card(
-        step=group.step,
-        prompt=_shorten(group.prompt),
-        solution=_shorten(group.solution),
-        images=tuple(None if png is None else data_uri(png) for png in images),
-        rows=tuple(distinct(group.samples)),
-    )
+def groups_within(run: Run, completions: int) -> list[Group]:
+    """Whole groups, together of about so many completions, in order: all, or from steps spread evenly.
+
+    The first and the last step are among them.
+    """
+    total = sum(len(group.samples) for group in run.groups)
+    if total <= completions:
+        return list(run.groups)
+    by_step = _by_step(run)
+    kept = max(2, int(len(by_step) * completions / total))
+    left = completions
+    chosen: list[Group] = []
+    for group in (group for step in _spread(sorted(by_step), kept) for group in by_step[step]):
+        if left > 0:
+            chosen.append(group)
+            left -= len(group.samples)
+    return chosen
 
 
 def distinct(samples: Sequence[Sample]) -> list[Row]:
@@ -72,22 +54,28 @@ def distinct(samples: Sequence[Sample]) -> list[Row]:
         rewards = tuple(sample.rewards.items())
         key = (sample.text, rewards, sample.advantage)
         count = merged[key].count + 1 if key in merged else 1
-        merged[key] = Row(_shorten(sample.text), count, rewards, sample.advantage)
+        merged[key] = Row(sample.text, count, rewards, sample.advantage, sample.regions)
     return sorted(merged.values(), key=lambda row: (-(row.advantage or 0.0), -row.count))
 
 
-def _spread_of_advantages(group: Group) -> float:
+def spread_of_advantages(group: Group) -> float:
+    """From the least to the greatest advantage of a group."""
     advantages = [sample.advantage or 0.0 for sample in group.samples]
     return max(advantages, default=0.0) - min(advantages, default=0.0)
 
 
-def _spread(steps: Sequence[int], count: int) -> list[int]:
+def _by_step(run: Run) -> dict[int, list[Group]]:
+    by_step: dict[int, list[Group]] = {}
+    for group in run.groups:
+        by_step.setdefault(group.step, []).append(group)
+    return by_step
+
+
+def _spread(steps: Sequence[int], count: int) -> Iterator[int]:
     """So many of the steps, evenly, the first and the last among them."""
     if len(steps) <= count:
-        return list(steps)
-    return [steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count)]
-
-
-def _shorten(text: str) -> str:
-    hidden = len(text) - _LONGEST_TEXT
-    return text if hidden <= 0 else f"{text[:_LONGEST_TEXT]} … ({hidden:,} more characters)"
+        yield from steps
+    elif count == 1:
+        yield steps[-1]
+    else:
+        yield from (steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.version import __version__
-from swift_grpo_ext.watch.report.gallery import Card, card, shown_groups
-from swift_grpo_ext.watch.report.images import data_uri
-from swift_grpo_ext.watch.report.plots import PLOTS
+from swift_grpo_ext.watch.report.charts import Chart
+from swift_grpo_ext.watch.report.page_data import page_data
 from swift_grpo_ext.watch.report.run import Run
 from swift_grpo_ext.watch.report.verdict import Figure, figures, judge
+
+COMPLETIONS = 5000
+"""Completions of one run that a page shows unless more are asked for."""
+
+_SCRIPTS = ("page.js", "curves.js", "gallery.js", "follow.js")
 
 # The host's arguments that shape a run, in the order in which they are shown.
 _ARGUMENTS = (
@@ -65,52 +71,79 @@ class Section:
 
 
 def render(
-    run: Run,
-    plots: Mapping[str, bytes],
+    runs: Sequence[Run],
+    charts: Sequence[Chart],
     *,
     title: str,
     extra_figures: Sequence[Figure] = (),
     sections: Sequence[Section] = (),
+    completions: int = COMPLETIONS,
+    follow_seconds: float = 0,
 ) -> str:
     """HTML of the report.
 
     Args:
-        run: The run.
-        plots: PNG bytes by plot name.
+        runs: One run, or several to compare.
+        charts: Their curves.
         title: Heading of the page.
         extra_figures: Shown before the run's own.
         sections: Shown between the curves and the gallery.
+        completions: How many of each run to show, about.
+        follow_seconds: How often the page asks its server for a newer one; 0: never.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
+    folder = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    names = run_names(runs)
     return environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,
-        folder=str(run.folder),
-        verdict=judge(run),
-        figures=[*extra_figures, *figures(run)],
-        curves=[(PLOTS[name].title, data_uri(plots[name])) for name in PLOTS if name in plots],
-        sections=sections,
-        steps=_by_step([card(group) for group in shown_groups(run)]),
-        arguments=[
-            (name, _words(run.arguments[name])) for name in _ARGUMENTS if run.arguments.get(name) is not None
+        runs=[
+            {"name": name, "folder": str(run.folder), "verdict": judge(run), "figures": figures(run)}
+            for name, run in zip(names, runs, strict=True)
         ],
+        extra_figures=extra_figures,
+        sections=sections,
+        arguments=_arguments(runs),
+        logged=any(run.groups for run in runs),
+        total=sum(len(group.samples) for run in runs for group in run.groups),
+        follow_seconds=follow_seconds,
+        data=Markup(page_data(runs, names, charts, completions)),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-def _by_step(cards: Sequence[Card]) -> dict[int, list[Card]]:
-    grouped: dict[int, list[Card]] = {}
-    for each in cards:
-        grouped.setdefault(each.step, []).append(each)
-    return grouped
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Short names that tell the runs apart: their folders without what all have in common."""
+    parts = [run.folder.resolve().parts for run in runs]
+    if len(runs) == 1:
+        return ["/".join(parts[0][-2:])]
+    start = next((i for i, column in enumerate(zip(*parts, strict=False)) if len(set(column)) > 1), -1)
+    names = ["/".join(part[start:]) for part in parts]
+    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
+
+
+def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
+    """Name, value in each run, and whether the runs differ in it."""
+    rows = []
+    for name in _ARGUMENTS:
+        values = [_words(run.arguments.get(name)) for run in runs]
+        if any(values):
+            rows.append((name, values, len(set(values)) > 1))
+    return rows
 
 
 def _words(value: Any) -> str:
+    if value is None:
+        return ""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,31 @@ from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.logs import newest_version, read_completions, read_logging
 
 # Columns of completions.jsonl that are no reward.
-_OTHER_COLUMNS = {"step", "prompt", "completion", "advantages", "solution", "images", "num_turns", "entropy"}
+_OTHER_COLUMNS = {
+    "step",
+    "prompt",
+    "completion",
+    "advantages",
+    "solution",
+    "images",
+    "regions",
+    "num_turns",
+    "entropy",
+}
+_MOST_REGIONS = 300
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box or a point on an image.
+
+    Attributes:
+        at: ``(left, top, right, bottom)`` or ``(x, y)`` in fractions of the image.
+        label: As the dataset or the model calls it.
+    """
+
+    at: tuple[float, ...]
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -24,11 +48,13 @@ class Sample:
         text: The completion.
         rewards: Value by reward function; None is "not scored".
         advantage: Its advantage, None if the host wrote none.
+        regions: Boxes and points that it names.
     """
 
     text: str
     rewards: dict[str, float | None]
     advantage: float | None
+    regions: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +67,8 @@ class Group:
         solution: The gold answer, "" if the dataset has none.
         images: Paths of the prompt's images, as far as the run logged them.
         samples: The completions.
+        gold: Boxes and points of the gold answer.
+        image_index: Which of the images the regions lie on.
     """
 
     step: int
@@ -48,6 +76,8 @@ class Group:
     solution: str
     images: tuple[str, ...]
     samples: tuple[Sample, ...]
+    gold: tuple[Region, ...] = ()
+    image_index: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,12 +168,15 @@ def _groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
         end = start + 1
         while end < min(start + size, len(rows)) and _same_prompt(rows[end], first):
             end += 1
+        regions = _mapping(first.get("regions"))
         yield Group(
             step=int(first.get("step") or 0),
             prompt=str(first.get("prompt", "")),
             solution=_text(first.get("solution")),
             images=tuple(image for image in first.get("images") or () if isinstance(image, str)),
             samples=tuple(_sample(row) for row in rows[start:end]),
+            gold=_regions(regions.get("gold")),
+            image_index=int(regions.get("image") or 0),
         )
         start = end
 
@@ -159,7 +192,30 @@ def _sample(row: dict[str, Any]) -> Sample:
         if name not in _OTHER_COLUMNS and (value is None or isinstance(value, (int, float)))
     }
     advantage = row.get("advantages")
-    return Sample(_text(row.get("completion")), rewards, None if advantage is None else float(advantage))
+    return Sample(
+        text=_text(row.get("completion")),
+        rewards=rewards,
+        advantage=None if advantage is None else float(advantage),
+        regions=_regions(_mapping(row.get("regions")).get("predicted")),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _regions(value: Any) -> tuple[Region, ...]:
+    found = value[:_MOST_REGIONS] if isinstance(value, list) else []
+    places = [(one["at"], one.get("label")) for one in map(_mapping, found) if _is_place(one.get("at"))]
+    return tuple(Region(tuple(map(float, at)), _text(label)) for at, label in places)
+
+
+def _is_place(at: Any) -> bool:
+    return (
+        isinstance(at, list)
+        and len(at) in (2, 4)
+        and all(isinstance(number, (int, float)) and math.isfinite(number) for number in at)
+    )
 
 
 def _text(value: Any) -> str:

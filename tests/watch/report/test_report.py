@@ -1,5 +1,7 @@
 """The report reads what the host left, says whether it learns, and shows it in one safe page."""
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -14,9 +16,10 @@ from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
-from swift_grpo_ext.watch.report.gallery import distinct, shown_groups
+from swift_grpo_ext.watch.report.charts import Line, thinned
+from swift_grpo_ext.watch.report.gallery import distinct, groups_within, shown_groups
 from swift_grpo_ext.watch.report.plots import running_mean
-from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.run import Series, read_run
 from swift_grpo_ext.watch.report.samples_plot import plain_prompt
 from swift_grpo_ext.watch.report.verdict import judge, trend
 
@@ -73,14 +76,26 @@ def table(step, texts, images=(), prompt=PROMPT):
     }
 
 
+def data_of(report):
+    """What the page's script draws."""
+    return Tags(report.html.read_text(encoding="utf-8")).data
+
+
 class Tags(HTMLParser):
     def __init__(self, page):
         super().__init__()
-        self.found = []
+        self.found, self.scripts = [], []
         self.feed(page)
+        self.data = json.loads(self.scripts[0])
+
+    def handle_data(self, text):
+        if self.found and self.found[-1][0] == "script" and text.strip():
+            self.scripts[-1] += text
 
     def handle_starttag(self, tag, attrs):
         self.found.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
 
 
 def test_a_real_run_becomes_a_report(tiny_qwen, digits, tmp_path):
@@ -94,11 +109,12 @@ def test_a_real_run_becomes_a_report(tiny_qwen, digits, tmp_path):
     for path in report.plots:
         with Image.open(path) as image:
             assert min(image.size) > 300
-    page = report.html.read_text(encoding="utf-8")
-    assert "Step 1<" in page
-    assert "Step 12<" in page
-    assert "ext_choice" in page
-    assert "image is gone" not in page
+    shown = data_of(report)
+    assert {group["step"] for group in shown["groups"]} == set(range(1, 13))
+    assert "ext_choice" in shown["groups"][0]["rows"][0]["rewards"]
+    assert all(None not in group["images"] for group in shown["groups"])
+    titles = {chart["title"] for chart in shown["charts"]}
+    assert {"ext_choice: mean ± standard deviation", "seconds of each step by phase"} <= titles
 
 
 def test_the_page_needs_nothing_else_and_runs_nothing(tmp_path):
@@ -113,22 +129,31 @@ def test_the_page_needs_nothing_else_and_runs_nothing(tmp_path):
         extra_figures=[Figure(HOSTILE, "1", HOSTILE)],
         sections=[Section(HOSTILE, HOSTILE, (Tile(None, HOSTILE),))],
     )
-    tags = Tags(report.html.read_text(encoding="utf-8")).found
-    assert not {"script", "iframe", "link", "object", "b"} & {tag for tag, _ in tags}
-    addresses = [attrs["src"] for tag, attrs in tags if tag == "img"]
-    assert addresses
-    assert all(address.startswith("data:image/png;base64,") for address in addresses)
-    assert not [name for _, attrs in tags for name in attrs if name.startswith("on")]
-    assert "49" not in re.findall(r"alert\(1\)&gt; (\S+)", report.html.read_text(encoding="utf-8"))
+    page = report.html.read_text(encoding="utf-8")
+    tags = Tags(page)
+    assert not {"iframe", "link", "object"} & {tag for tag, _ in tags.found}
+    addresses = [attrs["src"] for tag, attrs in tags.found if tag == "img"]
+    assert all(address.startswith("data:image/") for address in (*addresses, *tags.data["images"]))
+    assert not [name for _, attrs in tags.found for name in attrs if name.startswith("on")]
+    assert "49" not in re.findall(r"alert\(1\)&gt; (\S+)", page)
+    # The data can close no tag, and of scripts the policy lets only ours run.
+    data, script = tags.scripts
+    assert not set("<>&") & set(data)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [attrs["content"] for _, attrs in tags.found if attrs.get("http-equiv")]
+    assert f"script-src 'sha256-{allowed}'" in policy
+    assert "default-src 'none'" in policy
+    assert HOSTILE not in page.replace(data, "")
 
 
-def test_the_text_of_completions_is_shown_whole(tmp_path):
+def test_the_text_of_completions_is_there_whole(tmp_path):
     run = write_run(tmp_path / "run", [0.1] * 5, completions=[table(1, ["a<b", "a<b", "数字 7", ""])])
-    page = write_report(run).html.read_text(encoding="utf-8")
-    assert "a&lt;b" in page
-    assert "数字 7" in page
-    assert "(empty)" in page
-    assert "not scored" in page, "a reward of None is no 0"
+    (group,) = data_of(write_report(run))["groups"]
+    counts = {}
+    for row in group["rows"]:
+        counts[row["text"]] = counts.get(row["text"], 0) + row["count"]
+    assert counts == {"a<b": 2, "数字 7": 1, "": 1}
+    assert group["rows"][0]["rewards"]["ext_format"] is None, "a reward of None is no 0"
 
 
 @pytest.mark.parametrize(
@@ -248,3 +273,64 @@ def test_what_the_monitors_wrote_down_is_among_the_reasons(tmp_path):
     _, *reasons = judge(read_run(folder)).reasons
     assert reasons[0] == "Monitor [clipped] at step 3: 95 % are <b>cut off</b>"
     assert reasons[1] == "Monitor [stall] at step 4: phase reward has lasted 300 s"
+
+
+def test_runs_are_compared_in_one_page(tmp_path):
+    folders = [write_run(tmp_path / name, [0.1] * 12) for name in ("one", "two")]
+    for number, folder in enumerate(folders):
+        (folder / "args.json").write_text(json.dumps({"learning_rate": number, "beta": 0.1}))
+    report = write_report(folders, tmp_path / "both")
+    shown = data_of(report)
+    assert shown["runs"] == ["one", "two"]
+    (reward,) = [chart for chart in shown["charts"] if chart["title"] == "reward"]
+    assert [line["run"] for line in reward["lines"]] == [0, 1]
+    assert len(report.verdicts) == 2
+    page = report.html.read_text(encoding="utf-8")
+    assert page.count('class="differs"') == 1
+    result = CliRunner().invoke(app, ["report", *map(str, folders), "--to", str(tmp_path / "there")])
+    assert len(result.output.splitlines()) == 3
+
+
+def test_a_long_run_is_shown_in_part_from_its_first_to_its_last_step(tmp_path):
+    tables = [table(step, [f"{step}-{i}" for i in range(8)]) for step in range(1, 101)]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 100, completions=tables))
+    some = groups_within(run, 80)
+    assert sum(len(group.samples) for group in some) == 80
+    assert (some[0].step, some[-1].step) == (1, 100)
+    assert groups_within(run, 800) == list(run.groups)
+    assert len(groups_within(run, 1)) == 1
+
+
+def test_an_image_is_in_the_page_once(tmp_path):
+    paths = [tmp_path / name for name in ("a.png", "same.png", "b.png")]
+    for path, colour in zip(paths, ("red", "red", "blue"), strict=True):
+        Image.new("RGB", (64, 48), colour).save(path)
+    tables = [table(step, ["7"] * 4, images=[str(paths[(step - 1) % 3])]) for step in range(1, 31)]
+    shown = data_of(write_report(write_run(tmp_path / "run", [0.5] * 30, completions=tables)))
+    assert len(shown["images"]) == 2
+    assert [group["images"] for group in shown["groups"][:3]] == [[0], [0], [1]]
+
+
+def test_long_curves_are_thinned_to_means():
+    line = Line("", 0, Series(tuple(range(1, 10_001)), tuple(float(i) for i in range(1, 10_001))))
+    thin = thinned(line, most=1000)
+    assert thin.series.steps[:2] == (10, 20)
+    assert thin.series.values[:2] == (5.5, 15.5)
+    assert thinned(line, most=10_000) is line
+
+
+def test_regions_that_are_none_are_passed_over(tmp_path):
+    places = [
+        {"at": [0, 0, 0.5, 1]},
+        {"at": "x"},
+        {"at": [1]},
+        {"at": [0.5, math.nan]},
+        7,
+        {"label": "no place"},
+    ]
+    regions = [{"image": 0, "gold": places, "predicted": "all"}, None, 3, {}]
+    tables = [table(1, ["7"] * 4) | {"regions": regions}]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 4, completions=tables))
+    assert [region.at for region in run.groups[0].gold] == [(0, 0, 0.5, 1)]
+    assert run.groups[0].samples[0].regions == ()
+    assert "regions" not in run.groups[0].samples[0].rewards

@@ -1,0 +1,69 @@
+"""Boxes and points of an answer and of its gold, as fractions of the image, for drawing them on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.catalogue import FAMILIES, NAMES, PREFIX, get_reward
+from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
+from swift_grpo_ext.rewards.frames import Frame, convert
+from swift_grpo_ext.rewards.regions import Kind, Region, gold_regions, parse_regions
+
+_BOXES_ONLY = ("grounding", "detection")
+
+
+def reward_with_frame(names: Sequence[Any]) -> Reward | None:
+    """The first reward of the catalogue among these names that compares places on an image."""
+    rewards = (get_reward(name) for name in names if name in NAMES)
+    return next((reward for reward in rewards if "frame" in reward.parameters), None)
+
+
+def located(
+    completion: str, columns: Columns, reward: Reward, parameters: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Where an answer and its gold are.
+
+    Args:
+        completion: What the model wrote.
+        columns: The row, with ``image_sizes``.
+        reward: A reward with coordinate frames; it says which columns hold the gold.
+        parameters: Those that the run sets for it; the row's own override them.
+
+    Returns:
+        ``{"image": number of the image, "gold": [...], "predicted": [...]}``, each place
+        ``{"at": [left, top, right, bottom] or [x, y], "label": text}`` in fractions of the image; None if
+        the row has no gold places, or the image's size is not known.
+    """
+    try:
+        chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
+        frame: Frame = chosen["frame"]
+        index = int(chosen.get("image_index", 0))
+        kind: Kind = "box" if FAMILIES[reward.name.removeprefix(PREFIX)] in _BOXES_ONLY else "both"
+        gold, source = _gold(columns, reward.gold, chosen.get("gold_frame") or frame)
+        predicted = parse_regions(extract_answer(completion) or "", kind)
+        return {
+            "image": index,
+            "gold": _places(gold, source, columns, index),
+            "predicted": _places(predicted, frame, columns, index),
+        }
+    except Unscorable:
+        return None
+
+
+def _gold(columns: Columns, names: tuple[str, ...], frame: Frame) -> tuple[list[Region], Frame]:
+    try:
+        return gold_regions(columns, names, "box", frame)
+    except Unscorable:
+        return gold_regions(columns, names, "both", frame)
+
+
+def _places(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, Any]]:
+    places = []
+    for region in regions:
+        for values in (region.box, region.point):
+            if values is not None:
+                at = convert(values, frame, "norm1", columns, index)
+                places.append({"at": [round(value, 5) for value in at], "label": region.label})
+    return places

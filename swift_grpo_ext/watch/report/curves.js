@@ -1,0 +1,151 @@
+const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 6, TOP = 8, BOTTOM = 24;
+
+function drawCurves() {
+  byId("curves").replaceChildren(...data.charts.map(curve));
+}
+
+function curve(chart) {
+  const lines = chart.stacked ? stacked(chart.lines) : chart.lines;
+  const colours = lines.map((line, i) => runColour(data.runs.length > 1 && !chart.stacked ? line.run : i));
+  const scale = scaleOf(chart, lines);
+  const svg = h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": chart.title });
+  svg.append(...axes(chart, scale));
+  // From the top down, so that lower layers of a stack stay visible.
+  const order = lines.map((_, i) => i);
+  if (chart.stacked) order.reverse();
+  for (const i of order) svg.append(...strokes(lines[i], colours[i], scale, chart.stacked));
+  const box = h("div.curve", {}, h("h3", {}, chart.title), svg);
+  if (lines.length > 1) box.append(legend(chart, colours));
+  follow(box, svg, chart, colours, scale);
+  return box;
+}
+
+function stacked(lines) {
+  const below = lines[0].values.map(() => 0);
+  return lines.map(line => {
+    const low = below.slice();
+    line.values.forEach((value, i) => (below[i] += value));
+    return { ...line, values: below.slice(), low, high: below.slice() };
+  });
+}
+
+function scaleOf(chart, lines) {
+  const steps = lines.flatMap(line => [line.steps[0], line.steps[line.steps.length - 1]]);
+  let low = Infinity, high = -Infinity;
+  for (const line of lines)
+    for (const list of [line.values, line.low, line.high])
+      for (const value of list) {
+        low = Math.min(low, value);
+        high = Math.max(high, value);
+      }
+  if (chart.percent) [low, high] = [0, 1];
+  if (chart.stacked) low = 0;
+  if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  const margin = chart.percent || chart.stacked ? 0 : 0.04 * (high - low);
+  [low, high] = [low - margin, high + margin];
+  const first = Math.min(...steps), last = Math.max(...steps, first + 1);
+  return {
+    low, high, first, last,
+    x: step => LEFT + ((step - first) / (last - first)) * (WIDTH - LEFT - RIGHT),
+    y: value => HEIGHT - BOTTOM - ((value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM),
+  };
+}
+
+function axes(chart, scale) {
+  const nodes = [];
+  for (const value of ticks(scale.low, scale.high, 5)) {
+    const y = scale.y(value);
+    nodes.push(h("line.grid", { x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y }));
+    nodes.push(h("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, chart.percent ? percent(value) : figure(value)));
+  }
+  for (const step of ticks(scale.first, scale.last, 5).filter(Number.isInteger))
+    nodes.push(h("text", { x: scale.x(step), y: HEIGHT - 6, "text-anchor": "middle" }, figure(step)));
+  return nodes;
+}
+
+function ticks(low, high, about) {
+  const raw = (high - low) / about;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const size = [1, 2, 5, 10].map(factor => factor * power).find(step => step >= raw);
+  const found = [];
+  for (let i = Math.ceil(low / size - 1e-9); i * size <= high + 1e-9 * size; i++) found.push(Number((i * size).toPrecision(12)));
+  return found;
+}
+
+function strokes(line, colour, scale, filled) {
+  const nodes = [];
+  if (line.low.length) {
+    const back = line.steps.map((_, i) => i).reverse();
+    const edge = path(line.steps, line.high, scale) + back.map(i => `L${point(line.steps[i], line.low[i], scale)}`).join("") + "Z";
+    nodes.push(h("path", { d: edge, style: `fill:${colour};opacity:${filled ? 0.85 : 0.14}` }));
+  }
+  if (filled) return nodes;
+  const few = line.steps.length < 20;
+  const style = `fill:none;stroke:${colour};stroke-linejoin:round;`;
+  nodes.push(h("path", { d: path(line.steps, line.values, scale), style: style + (few ? "stroke-width:1.8" : "stroke-width:1;opacity:.32") }));
+  if (!few) nodes.push(h("path", { d: path(line.steps, runningMean(line.values), scale), style: style + "stroke-width:2" }));
+  return nodes;
+}
+
+function point(step, value, scale) {
+  return `${scale.x(step).toFixed(1)},${scale.y(value).toFixed(1)}`;
+}
+
+function path(steps, values, scale) {
+  return steps.map((step, i) => (i ? "L" : "M") + point(step, values[i], scale)).join("");
+}
+
+// The same as in plots.py: exponential, corrected for its start.
+function runningMean(values, weight = 0.1) {
+  let mean = 0, total = 0;
+  return values.map(value => {
+    mean = (1 - weight) * mean + weight * value;
+    total = (1 - weight) * total + weight;
+    return mean / total;
+  });
+}
+
+function labelOf(chart, line) {
+  return data.runs.length > 1 && !chart.stacked ? data.runs[line.run] : line.label;
+}
+
+function legend(chart, colours) {
+  const entries = chart.lines.map((line, i) => h("span", {}, h("i.dot", { style: `background:${colours[i]}` }), labelOf(chart, line)));
+  return h("div.legend", {}, ...entries);
+}
+
+function follow(box, svg, chart, colours, scale) {
+  const cursor = h("line.cursor", { y1: TOP, y2: HEIGHT - BOTTOM });
+  const tip = h("div.tip");
+  const leave = () => [cursor, tip].forEach(node => node.remove());
+  svg.addEventListener("mouseleave", leave);
+  svg.addEventListener("mousemove", event => {
+    const area = svg.getBoundingClientRect();
+    const at = ((event.clientX - area.left) / area.width) * WIDTH;
+    const wanted = scale.first + ((at - LEFT) / (WIDTH - LEFT - RIGHT)) * (scale.last - scale.first);
+    const near = chart.lines.map(line => nearest(line.steps, wanted));
+    const step = chart.lines[0].steps[near[0]];
+    const shown = value => (chart.percent ? percent(value) : figure(value));
+    const rows = chart.lines.map((line, i) =>
+      h("div", {}, h("i.dot", { style: `background:${colours[i]}` }), `${labelOf(chart, line)} ${shown(line.values[near[i]])}`));
+    tip.replaceChildren(h("div", {}, `step ${step}`), ...rows);
+    cursor.setAttribute("x1", scale.x(step));
+    cursor.setAttribute("x2", scale.x(step));
+    svg.append(cursor);
+    box.append(tip);
+    const right = event.clientX - area.left > area.width / 2;
+    tip.style.left = right ? "auto" : `${event.clientX - area.left + 24}px`;
+    tip.style.right = right ? `${area.right - event.clientX + 24}px` : "auto";
+    tip.style.top = "34px";
+  });
+}
+
+function nearest(steps, wanted) {
+  let low = 0, high = steps.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (steps[middle] < wanted) low = middle;
+    else high = middle;
+  }
+  return Math.abs(steps[high] - wanted) < Math.abs(steps[low] - wanted) ? high : low;
+}

@@ -1,0 +1,238 @@
+"""The page in a real browser: what a person sees, filters, hovers, and what stays out."""
+
+import json
+import time
+from threading import Thread
+
+import pytest
+from PIL import Image
+
+from swift_grpo_ext.watch.report import write_report
+from swift_grpo_ext.watch.report.follow import LivePage, serve
+from tests.watch.report.chromium import Browser, find_browser
+from tests.watch.report.test_report import HOSTILE, table, write_run
+
+pytestmark = pytest.mark.skipif(find_browser() is None, reason="no chromium or chrome on this machine")
+CARDS = "document.querySelectorAll('.card').length"
+STEPS = "[...document.querySelectorAll('.card header b')].map(node => node.textContent)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Browser(find_browser(), tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def screenshots(tmp_path, pytestconfig):
+    """Folder that the screenshots of these tests are kept in: output/screenshots."""
+    return pytestconfig.rootpath / "output/screenshots"
+
+
+def rising(count):
+    return [step / count for step in range(count)]
+
+
+@pytest.fixture
+def boxes(tmp_path):
+    """A run on a picture of 200 x 100 pixels, with gold and predicted boxes and points."""
+    Image.new("RGB", (200, 100), "#335577").save(tmp_path / "picture.png")
+    regions = [
+        {
+            "image": 0,
+            "gold": [{"at": [0.25, 0.2, 0.75, 0.6], "label": "cat"}],
+            "predicted": [{"at": [0.3, 0.25, 0.8, 0.7], "label": "cat"}, {"at": [0.5, 0.5]}],
+        }
+    ] * 4
+    images = [str(tmp_path / "picture.png")]
+    tables = [table(step, ["[1, 2]", "b", "c", ""], images) | {"regions": regions} for step in range(1, 13)]
+    return write_run(tmp_path / "boxes", rising(12), completions=tables)
+
+
+def test_what_a_person_sees(browser, boxes, screenshots):
+    report = write_report(boxes)
+    for dark in (False, True):
+        page = browser.open(report.html.as_uri(), dark=dark)
+        assert page.text(".verdict strong").startswith("It learns: the reward rose")
+        assert page.run("document.querySelectorAll('.curve path').length") > 8
+        assert page.run("document.querySelectorAll('.card img').length") == 12
+        assert page.text("#count") == "12 groups, 48 completions"
+        assert "(empty)" in page.text("#gallery")
+        assert "not scored" in page.text("#gallery")
+        assert page.complaints() == []
+        back = page.run("getComputedStyle(document.body).backgroundColor")
+        assert back == ("rgb(13, 18, 27)" if dark else "rgb(246, 248, 251)")
+        shot = page.screenshot(screenshots / f"report_{'dark' if dark else 'light'}.png")
+        with Image.open(shot) as image:
+            assert image.width == 1280
+            assert len(image.convert("RGB").getcolors(1 << 24)) > 50, "the page is not blank"
+
+
+def test_boxes_and_points_lie_where_they_belong(browser, boxes, screenshots):
+    page = browser.open(write_report(boxes).html.as_uri())
+    page.wait("document.querySelector('.card img').complete")
+    places = """(() => {
+      const image = document.querySelector('.card img').getBoundingClientRect();
+      const of = node => { const box = node.getBoundingClientRect(); return [
+        (box.left - image.left) / image.width, (box.top - image.top) / image.height,
+        (box.right - image.left) / image.width, (box.bottom - image.top) / image.height]; };
+      const first = document.querySelector('.card');
+      return {gold: of(first.querySelector('.region.gold')), predicted: of(first.querySelector('.region.predicted')),
+              point: of(first.querySelector('.region.point'))};
+    })()"""
+    found = page.run(places)
+    assert found["gold"] == pytest.approx([0.25, 0.2, 0.75, 0.6], abs=0.01)
+    assert found["predicted"] == pytest.approx([0.3, 0.25, 0.8, 0.7], abs=0.01)
+    left, top, right, bottom = found["point"]
+    assert ((left + right) / 2, (top + bottom) / 2) == pytest.approx((0.5, 0.5), abs=0.01)
+    assert page.text(".region.gold span") == "cat"
+    page.run("document.querySelector('tbody tr').dispatchEvent(new MouseEvent('mouseenter'))")
+    assert page.run("document.querySelectorAll('.card .region.chosen').length") == 2
+    page.run("document.querySelector('.card').scrollIntoView()")
+    page.screenshot(screenshots / "boxes.png", whole=False)
+    page.run("document.querySelector('#drawn').click()")
+    assert page.run("getComputedStyle(document.querySelector('.region')).display") == "none"
+
+
+def test_filters_by_step_reward_and_text(browser, boxes):
+    page = browser.open(write_report(boxes).html.as_uri())
+    page.type("#from", "5")
+    page.type("#to", "6")
+    assert page.run(STEPS) == ["Step 5", "Step 6"]
+    page.type("#least", "1")
+    assert page.text("#count") == "2 groups, 4 completions of 48 logged"
+    page.type("#least", "")
+    page.type("#most", "0.5")
+    assert (
+        page.run("[...document.querySelectorAll('.card td.text')].map(cell => cell.textContent)")
+        == ["c", "(empty)"] * 2
+    )
+    page.type("#text", "C")
+    assert page.text("#count") == "2 groups, 2 completions of 48 logged"
+    page.type("#text", "nothing says this")
+    assert page.run(CARDS) == 0
+    for field in ("#text", "#most", "#from", "#to"):
+        page.type(field, "")
+    page.type("#order", "last")
+    assert page.run(STEPS)[0] == "Step 12"
+
+
+def test_a_figure_under_the_mouse_is_told(browser, boxes):
+    page = browser.open(write_report(boxes).html.as_uri())
+    place = page.run(
+        "(() => {const b = document.querySelector('.curve svg').getBoundingClientRect(); return [b.right - 3, b.top + 60]})()"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    page.wait("document.querySelector('.tip')")
+    assert page.text(".tip").startswith("step 12\n")
+    assert "0.9167" in page.text(".tip")
+
+
+def test_hostile_text_is_text(browser, tmp_path):
+    hostile = HOSTILE + "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
+    tables = [
+        table(1, [hostile] * 4, images=[hostile], prompt=hostile)
+        | {"solution": [hostile] * 4, hostile: [1.0] * 4}
+    ]
+    report = write_report(write_run(tmp_path / "run", rising(12), completions=tables), title=hostile)
+    page = browser.open(report.html.as_uri())
+    page.run("document.querySelector('summary').click()")
+    page.wait("document.querySelector('pre')")
+    assert page.run("window.hit") is None
+    assert page.run("[...document.images].filter(image => !image.src.startsWith('data:')).length") == 0
+    assert page.run("document.querySelector('td.text div').textContent") == hostile
+    assert page.run("document.querySelector('pre').textContent") == hostile
+    assert page.complaints() == []
+
+
+def test_five_thousand_completions_stay_fluid(browser, tmp_path, screenshots, record_property):
+    Image.new("RGB", (640, 480), "#884422").save(tmp_path / "photo.png")
+    texts = [
+        [f"{step}.{i}: " + "lorem ipsum dolor sit amet " * 12 for i in range(8)] for step in range(1, 626)
+    ]
+    tables = [table(step, texts[step - 1], [str(tmp_path / "photo.png")]) for step in range(1, 626)]
+    report = write_report(write_run(tmp_path / "run", rising(625), completions=tables))
+    size = report.html.stat().st_size
+    started = time.perf_counter()
+    page = browser.open(report.html.as_uri())
+    page.wait(CARDS)
+    opened = time.perf_counter() - started
+    assert page.text("#count") == "1,250 groups, 5,000 completions"
+    before = page.run(CARDS)
+    assert before <= 96, "cards come as they are scrolled to"
+    filtering = page.run(
+        "(() => {const start = performance.now(); const f = document.querySelector('#text'); f.value = '9.3';"
+        "f.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight; return performance.now() - start})()"
+    )
+    page.type("#text", "")
+    frames = page.run(
+        """(async () => {
+          const gaps = []; let last = performance.now();
+          for (let i = 0; i < 90; i++) {
+            window.scrollBy(0, 400);
+            await new Promise(requestAnimationFrame);
+            gaps.push(performance.now() - last); last = performance.now();
+          }
+          return gaps.sort((a, b) => a - b);
+        })()"""
+    )
+    assert page.run(CARDS) > before, "more came while scrolling"
+    figures = {
+        "bytes": size,
+        "opened_s": round(opened, 2),
+        "filter_ms": round(filtering, 1),
+        "frame_median_ms": round(frames[45], 1),
+        "frame_worst_ms": round(frames[-1], 1),
+    }
+    print(json.dumps(figures))
+    page.screenshot(screenshots / "five_thousand.png", whole=False)
+    assert size < 8e6
+    # Ten times what a quiet machine of two cores needs.
+    assert opened < 15
+    assert filtering < 1500
+    assert frames[45] < 400
+
+
+def test_a_run_in_progress_is_followed(browser, tmp_path, screenshots):
+    live = LivePage([str(tmp_path / "run")], every=0.2, completions=100)
+    with serve(live, 0) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            page = browser.open(f"http://127.0.0.1:{server.server_address[1]}/")
+            assert "Waiting for the run" in page.text("body")
+            write_run(tmp_path / "run", [0.5] * 3, completions=[table(1, ["7"] * 4)])
+            page.wait("document.querySelector('.card')")
+            assert page.text(".verdict strong").startswith("Too early to tell")
+            page.type("#text", "7")
+            write_run(
+                tmp_path / "run", rising(30), completions=[table(1, ["7"] * 4), table(2, ["8", "7"] * 2)]
+            )
+            page.wait("document.querySelector('.verdict strong').innerText.startsWith('It learns')")
+            page.wait("document.querySelectorAll('.card').length == 2")
+            assert page.text("#count") == "2 groups, 6 completions of 8 logged", "the filter stays"
+            assert page.text("#live") == "live"
+            page.screenshot(screenshots / "follow.png", whole=False)
+        finally:
+            server.shutdown()
+            thread.join()
+    page.wait("document.querySelector('#live').innerText == 'ended'")
+    assert [each for each in page.complaints() if "exceptionDetails" in each] == []
+
+
+def test_runs_side_by_side(browser, tmp_path, screenshots):
+    folders = []
+    for name, rewards in (("low rate", rising(40)), ("high rate", [1 - each for each in rising(40)])):
+        folders.append(write_run(tmp_path / name, rewards, completions=[table(1, [name] * 4)]))
+    page = browser.open(write_report(folders, tmp_path / "both").html.as_uri())
+    assert page.run("[...document.querySelectorAll('.verdict b')].map(node => node.textContent)") == [
+        "low rate",
+        "high rate",
+    ]
+    assert page.text(".curve .legend").split("\n") == ["low rate", "high rate"]
+    assert page.run(CARDS) == 2
+    page.type("#run", "1")
+    assert page.run(CARDS) == 1
+    assert "high rate" in page.text(".card")
+    page.screenshot(screenshots / "two_runs.png")
