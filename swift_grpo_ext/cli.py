@@ -160,11 +160,14 @@ def selftest(
     family: Annotated[list[str] | None, typer.Option(help="qwen2_5_vl or ovis2; both by default.")] = None,
     only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
+    stock: Annotated[bool, typer.Option("--stock", help="The host's own trainer, no patches.")] = False,
 ) -> None:
     """Hold pairs of tiny CPU runs against each other that must be equal (exit code 1 if one is not)."""
     from swift_grpo_ext.testing.environment import cpu_environment
 
     os.environ.update(cpu_environment())  # before anything imports torch
+    if stock:
+        os.environ.update({"SELFTEST_STOCK": "1", "SWIFT_GRPO_EXT_DISABLE": "compat,trainer"})
     from swift_grpo_ext.doctor.selftest.cases import FAMILIES
     from swift_grpo_ext.doctor.selftest.report import selftest as run_selftest
 

@@ -37,6 +37,14 @@ def test_env_says_whether_the_versions_fit():
     assert "These versions fit together." in result.stdout
 
 
+def test_env_says_what_became_of_each_patch():
+    result = command("env", SWIFT_GRPO_EXT_DISABLE_PATCHES="C1-native-config", COLUMNS="200")
+    printed = " ".join(result.stdout.split())
+    assert "A7-worker-seed │ applied" in printed
+    assert "A3-zero3-trace │ not needed │ deepspeed 0.19" in printed
+    assert "C1-native-config │ disabled" in printed
+
+
 @pytest.mark.parametrize(
     ("variable", "nearest"), [("DISABEL", "SWIFT_GRPO_EXT_DISABLE"), ("DISABLE", "'trainer'")]
 )

@@ -10,6 +10,7 @@ from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.errors import RefusedError
 
 TARGET = "swift.template.base:Template.pre_forward_hook"
+UPSTREAM = "https://github.com/modelscope/ms-swift/pull/3808"
 _IGNORED = -100
 
 
@@ -59,8 +60,10 @@ def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
         if self.is_training and (problem := misalignment(kwargs, made)):
             name = self.template_meta.template_type
             raise RefusedError(
-                f"template {name}: {problem}, so log-probs would be read from the wrong positions",
-                mend="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2",
+                f"{problem}, so log-probs would be read from the wrong positions",
+                where=f"--template {name}",
+                mend="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
+                f"({UPSTREAM})",
             )
         return args, made
 
@@ -106,7 +109,7 @@ PATCH = Patch(
     affected={"ms-swift": ">=4.5,<4.7"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/modelscope/ms-swift/pull/3808",
+    upstream=UPSTREAM,
     remove_when="the host hands labels, or a merge that does without them, to every template",
     after="swift.template.base",
 )

@@ -49,4 +49,4 @@ def prove():
         if proof.patch.id in registry._outcomes:
             proof.off()
         if was is not None:
-            registry.settle(proof.patch)
+            registry.settle(registry.patches()[proof.patch.id])

@@ -1,4 +1,4 @@
-"""Runs of the host on an old DeepSpeed, all in one process: `python old_deepspeed_runs.py MODEL DATA OUTPUT`.
+"""Runs of the host on one DeepSpeed, all in one process: `python old_deepspeed_runs.py MODEL DATA OUTPUT`.
 
 Writes what each run logged, or the error that ended it, to OUTPUT/results.json.
 """
@@ -18,6 +18,7 @@ from swift_grpo_ext.compat import registry
 
 MODEL, DATA, OUTPUT = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 ACCUMULATE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
+BF16 = {"bf16": True, "torch_dtype": "bfloat16"}
 LORA_ZERO3 = {"tuner_type": "lora", "deepspeed": "zero3", "max_steps": 3}
 
 
@@ -33,6 +34,23 @@ def run(name, **overrides):
     return [{key: row[key] for key in ("loss", "grad_norm")} for row in rows if "loss" in row]
 
 
+def without_patches():
+    """The same runs refused, and what becomes of them if they are not."""
+    registry.revert("B1-zero2-offload")
+    registry.revert("A3-zero3-trace")
+    refused2 = run("refused2", deepspeed="zero2_offload", **ACCUMULATE)
+    refused3 = run("refused3", **LORA_ZERO3)
+    arguments.refuse = lambda run: None
+    stock2 = run("stock2", deepspeed="zero2_offload", **ACCUMULATE)
+    stock3 = run("stock3", **LORA_ZERO3)
+    return {
+        "offload, unhealed": refused2,
+        "lora zero3, unhealed": refused3,
+        "offload, stock": stock2,
+        "lora zero3, stock": stock3,
+    }
+
+
 def main():
     orms["even_characters"] = length_reward.EvenCharacters
     swift_grpo_ext.register()
@@ -42,14 +60,11 @@ def main():
         "zero2": run("zero2", deepspeed="zero2", **ACCUMULATE),
         "offload": run("offload", deepspeed="zero2_offload", **ACCUMULATE),
         "lora zero3": run("zero3", **LORA_ZERO3),
+        "zero0 bf16": run("zero0", deepspeed="zero0", **BF16),
+        "plain bf16": run("plain", **BF16),
     }
-    registry.revert("B1-zero2-offload")
-    registry.revert("A3-zero3-trace")
-    results["offload, unhealed"] = run("refused2", deepspeed="zero2_offload", **ACCUMULATE)
-    results["lora zero3, unhealed"] = run("refused3", **LORA_ZERO3)
-    arguments.refuse = lambda run: None
-    results["offload, stock"] = run("stock2", deepspeed="zero2_offload", **ACCUMULATE)
-    results["lora zero3, stock"] = run("stock3", **LORA_ZERO3)
+    if results["states"]["B1-zero2-offload"] == "applied":
+        results |= without_patches()
     OUTPUT.mkdir(exist_ok=True)
     (OUTPUT / "results.json").write_text(json.dumps(results))
 

@@ -30,11 +30,15 @@ def test_stock_deepspeed_makes_one_model_only(groups):
         groups._create_zero_param_parallel_group(2)
 
 
-def test_the_group_of_the_first_model_serves_the_second(groups):
-    create = hpz_group.fix(groups._create_zero_param_parallel_group)
-    create(2)
+def test_the_group_of_the_first_model_serves_the_second(prove, groups):
+    proof = prove(hpz_group.PATCH)
+    proof.on()
+    groups._create_zero_param_parallel_group(2)
     first = groups._get_zero_param_intra_parallel_group()
-    create(2)
-    assert groups._get_zero_param_intra_parallel_group() is first == [0, 1]
+    groups._create_zero_param_parallel_group(2)
+    assert groups._get_zero_param_intra_parallel_group() is first
+    assert first == [0, 1]
     with pytest.raises(AssertionError, match="is already initialized"):
-        create(4)
+        groups._create_zero_param_parallel_group(4)
+    proof.off()
+    proof.drift()

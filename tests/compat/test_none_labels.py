@@ -87,8 +87,15 @@ def test_after_max_length_cuts_nothing():
 
 def test_a_cut_for_another_reason_is_refused():
     swift_grpo_ext.register()
-    with pytest.raises(RefusedError, match="10 tokens became 6 embeddings"):
+    with pytest.raises(RefusedError) as caught:
         hooked(max_length=None, keep=6, labels=False)
+    message = str(caught.value)
+    assert "10 tokens became 6 embeddings" in message
+    assert "so log-probs would be read from the wrong positions [--template merge]" in message
+    assert (
+        "-> a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2" in message
+    )
+    assert "(https://github.com/modelscope/ms-swift/pull/3808)" in message
 
 
 def test_labels_that_are_there_are_left_alone():

@@ -1,13 +1,12 @@
-"""A3 and B1 on DeepSpeed 0.18.9, which has them: a second copy in a folder of its own."""
+"""A3 and B1 on DeepSpeed 0.18.9, which has them (a second copy in a folder of its own), and on the installed one."""
 
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import old_deepspeed as old_copy
 import pytest
+from compat.copies import HERE, PROJECT, environment_of
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
@@ -15,29 +14,30 @@ from swift_grpo_ext.testing.run import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600), pytest.mark.xdist_group("old deepspeed")]
 
-HERE = Path(__file__).parent
-PROJECT = HERE.parents[1]
 
-
-@pytest.fixture(scope="session")
-def old_deepspeed():
-    """Environment in which the old copy is imported."""
-    return old_copy.environment(HERE, PROJECT / "tests" / "e2e")
+@pytest.fixture(scope="module", params=["0.18.9", ""], ids=["old", "installed"])
+def environment(request):
+    """Environment of a run on one of the two."""
+    return environment_of(request.param)
 
 
 @pytest.fixture(scope="module")
-def results(old_deepspeed, tiny_qwen, digits, tmp_path_factory):
-    output = tmp_path_factory.mktemp("old_deepspeed")
+def results(environment, tiny_qwen, digits, tmp_path_factory):
+    output = tmp_path_factory.mktemp("deepspeed")
     one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     subprocess.run(
         [sys.executable, HERE / "old_deepspeed_runs.py", tiny_qwen, digits.train, output],
-        env={**os.environ, **old_deepspeed, **one_rank, "MASTER_PORT": str(free_port())},
+        env={**os.environ, **environment, **one_rank, "MASTER_PORT": str(free_port())},
         check=True,
         timeout=1500,
     )
     return json.loads((output / "results.json").read_text())
 
 
+only_old = pytest.mark.parametrize("environment", ["old"], indirect=True)
+
+
+@only_old
 def test_the_patches_apply(results):
     assert results["states"]["A3-zero3-trace"] == "applied"
     assert results["states"]["B1-zero2-offload"] == "applied"
@@ -48,8 +48,15 @@ def test_offload_with_accumulation_is_zero2(results):
         assert healed == pytest.approx(plain, rel=1e-5, abs=1e-6)
 
 
+@only_old
 def test_stock_offload_loses_micro_batches(results):
     assert results["offload, stock"][0]["grad_norm"] < 0.95 * results["zero2"][0]["grad_norm"]
+
+
+def test_zero0_with_bf16_trains_as_without_deepspeed(results):
+    """B11 was mended in 0.18.6: no step is scaled down, and no gradient is left over from the one before."""
+    for deepspeed, plain in zip(results["zero0 bf16"], results["plain bf16"], strict=True):
+        assert deepspeed["grad_norm"] == pytest.approx(plain["grad_norm"], rel=0.1)
 
 
 def test_lora_with_zero3_trains_past_the_second_rollout(results):
@@ -57,29 +64,49 @@ def test_lora_with_zero3_trains_past_the_second_rollout(results):
     assert all(row["grad_norm"] > 0 for row in results["lora zero3"])
 
 
+@only_old
 def test_stock_lora_with_zero3_does_not(results):
     assert "pop from an empty deque" in results["lora zero3, stock"]
 
 
+@only_old
 @pytest.mark.parametrize(("run", "rule"), [("offload, unhealed", "B1"), ("lora zero3, unhealed", "A3")])
 def test_what_is_not_healed_is_refused(results, run, rule):
     assert results[run].startswith(f"RefusedError: swift-grpo-ext: {rule}: ")
     assert 'pip install "deepspeed>=0.19.2"' in results[run]
 
 
-@pytest.mark.two_ranks
-def test_lora_with_zero3_on_two_ranks_through_the_command(old_deepspeed, tiny_qwen, digits, tmp_path):
+def steps_of_two_ranks(environment, model, data, output, **overrides):
+    """What a run of two ranks through the command logged."""
     arguments = testing.grpo_arguments(
-        tiny_qwen,
-        digits.train,
-        tmp_path,
+        model,
+        data,
+        output,
         seed=1,
         external_plugins=[HERE / "gloo_first.py", PROJECT / "tests/e2e/length_reward.py", plugin_file()],
         reward_funcs="even_characters",
-        tuner_type="lora",
-        deepspeed="zero3",
-        max_steps=3,
+        **overrides,
     )
-    testing.run_swift("rlhf", arguments, old_deepspeed, ranks=2, timeout=900)
-    steps = [row for row in testing.read_logging(tmp_path) if "loss" in row]
+    testing.run_swift("rlhf", arguments, environment, ranks=2, timeout=900)
+    return [row for row in testing.read_logging(output) if "loss" in row]
+
+
+@pytest.mark.two_ranks
+def test_lora_with_zero3_on_two_ranks_through_the_command(environment, tiny_qwen, digits, tmp_path):
+    options = {"tuner_type": "lora", "deepspeed": "zero3", "max_steps": 3}
+    steps = steps_of_two_ranks(environment, tiny_qwen, digits.train, tmp_path, **options)
     assert len(steps) == 3
+    assert all(step["grad_norm"] > 0 for step in steps)
+
+
+@pytest.mark.two_ranks
+def test_offload_is_zero2_on_two_ranks_through_the_command(environment, tiny_qwen, digits, tmp_path):
+    accumulate = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
+    healed, plain = (
+        steps_of_two_ranks(
+            environment, tiny_qwen, digits.train, tmp_path / name, deepspeed=name, **accumulate
+        )
+        for name in ("zero2_offload", "zero2")
+    )
+    for one, other in zip(healed, plain, strict=True):
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-5) != 0

@@ -10,26 +10,44 @@ ZERO3 = {"zero_optimization": {"stage": 3}}
 OLD = {"deepspeed": "0.18.9"}
 NEW = {"deepspeed": "0.19.8"}
 
+DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+
+# For each rule a run, and of its message: what happens, why, the exact mend, the link.
 REFUSED = {
     "A4": (
         Run({"num_generations": 1, "reward_funcs": ["format"]}),
-        r"every advantage is 0 \[num_generations 1\] -> --num_generations 2 or more",
+        "every advantage is 0",
+        "[num_generations 1]",
+        "-> --num_generations 2 or more, or no reward functions",
+        "(https://arxiv.org/abs/2402.03300)",
     ),
     "A9": (
         Run({"vllm_mode": "colocate", "vllm_tensor_parallel_size": 3}, world_size=8),
-        r"8 ranks cannot be cut into tensor-parallel groups of 3 .*with a divisor of 8",
+        "8 ranks cannot be cut into tensor-parallel groups of 3",
+        "[vllm_tensor_parallel_size 3, NPROC_PER_NODE x NNODES 8]",
+        "-> --vllm_tensor_parallel_size with a divisor of 8",
+        "(https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html)",
     ),
     "B1": (
         Run({"gradient_accumulation_steps": 32}, ZERO2_OFFLOAD, versions=OLD),
-        r"of 32 micro-batches per step only the first and the last .*deepspeed>=0.19.2.*zero3_offload.*6550",
+        "of 32 micro-batches per step only the first and the last would count",
+        "[ZeRO-2 with offload_optimizer and gradient_accumulation_steps 32]",
+        '-> pip install "deepspeed>=0.19.2", or --deepspeed zero2 or zero3_offload',
+        f"({DEEPSPEED}/issues/6550)",
     ),
     "A3": (
         Run({"use_vllm": False}, ZERO3, versions=OLD),
-        r"pop from an empty deque.*ds3_gather_for_generation false.*pull/8043",
+        "the second rollout would stop with 'pop from an empty deque'",
+        "[ZeRO-3 and use_vllm false]",
+        '-> pip install "deepspeed>=0.19.2", or --ds3_gather_for_generation false',
+        f"({DEEPSPEED}/pull/8043)",
     ),
     "B11": (
         Run({"bf16": True}, {"zero_optimization": {"stage": 0}}, versions={"deepspeed": "0.18.5"}),
-        r"divided by 65536 and not zeroed.*deepspeed>=0.18.6",
+        "gradients would be divided by 65536 and not zeroed between steps",
+        "[ZeRO-0 and bf16]",
+        '-> pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
+        f"({DEEPSPEED}/pull/7839)",
     ),
 }
 RUNS = {
@@ -61,13 +79,17 @@ RUNS = {
 
 
 @pytest.mark.parametrize("rule", REFUSED)
-def test_refused_with_what_why_and_the_mend(rule):
-    run, message = REFUSED[rule]
-    with pytest.raises(RefusedError, match=message) as caught:
+def test_refused_with_what_why_the_mend_and_a_link(rule):
+    run, what, why, mend, link = REFUSED[rule]
+    with pytest.raises(RefusedError) as caught:
         refuse(run)
-    assert str(caught.value).startswith(f"swift-grpo-ext: {rule}: ")
-    assert "https://" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    message = str(caught.value)
+    assert message.startswith(f"swift-grpo-ext: {rule}: ")
+    assert what in message
+    assert why in message
+    assert mend in message
+    assert link in message
+    assert "\n" not in message
 
 
 def test_every_rule_is_tested():

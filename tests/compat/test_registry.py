@@ -157,6 +157,14 @@ def test_the_report_has_every_fact_but_no_code(stand_in, tmp_path):
     assert set(row) >= {"breaks", "target", "fingerprint", "upstream", "remove_when", "reason"}
 
 
+@pytest.mark.parametrize("patch_id", ["A1-none-labels", "C1-native-config"])
+def test_of_those_tested_in_whole_runs_the_way_back_and_the_drift(prove, patch_id):
+    proof = prove(registry.patches()[patch_id])
+    proof.on()
+    proof.off()
+    proof.drift()
+
+
 def test_every_patch_names_a_cure_a_link_and_a_removal_rule():
     for patch in registry.patches().values():
         assert patch.breaks

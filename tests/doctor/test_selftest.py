@@ -23,8 +23,8 @@ EQUAL = {"loss": 0.0, "grad_norm": 1e-7, "parameters": 1e-6}
         (Finding(Case("a", {}), {**EQUAL, "parameters": math.nan}), True),
         (Finding(Case("a", {}), error="ValueError: broken"), True),
         (Finding(Case("a", {}, differs="so it is defined"), {**EQUAL, "loss": 1.0}), False),
-        (Finding(Case("a", {}, absent="needs a GPU")), False),
-        (Finding(Case("a", {}, measure="log_ratio"), {"log_ratio": 1e-9}), True),
+        (Finding(Case("a", {}, measures=("log_ratio",)), {"log_ratio": 1e-9}), True),
+        (Finding(Case("a", {}, measures=("clipped",)), {"clipped": math.nan}), True),
     ],
 )
 def test_what_is_a_violation(finding, violated):
@@ -45,13 +45,19 @@ def test_unknown_names_are_told():
         selftest(only="nothing like it")
 
 
+def test_a_folder_of_an_earlier_run_is_left_alone(tmp_path):
+    (tmp_path / "ovis2.log").touch()
+    with pytest.raises(SwiftGrpoExtError, match="needs an empty folder"):
+        selftest(["ovis2"], folder=tmp_path)
+
+
 def test_two_rows_in_real_runs_and_the_exit_code(tmp_path, monkeypatch):
     rows = [
         Case("cut", cut(8), cut(4, 2)),
         Case("another beta", cut(8), {**cut(8), "beta": 0.5}),
     ]
     monkeypatch.setattr("swift_grpo_ext.doctor.selftest.report.cases", lambda: iter(rows))
-    command = ["selftest", "--family", "qwen2_5_vl", "--folder", str(tmp_path), "--only"]
+    command = ["selftest", "--family", "qwen2_5_vl", "--only"]
     good = CliRunner().invoke(app, [*command, "cut"])
     assert good.exit_code == 0, good.output
     assert "No equality is violated" in good.output

@@ -21,7 +21,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 )
 def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, where):
     failed_at = []
-    words = f"ValueError: the {where} of rank 1 is broken"
+    words = f"the {where} of rank 1 is broken"
 
     def watch(line):
         if words in line and not failed_at:
@@ -35,16 +35,21 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
         reward_funcs="failing",
         max_steps=4,
     )
-    # Without a budget: by default a run outlives some failures of a reward.
-    variables = {"FAILS_IN": where, "SWIFT_GRPO_EXT_REWARD_FAILURES": "0"}
+    variables = {
+        "FAILS_IN": where,
+        "SWIFT_GRPO_EXT_REWARD_FAILURES": "0",  # by default a run outlives some failures of a reward
+        "PET_LOG_DIR": str(tmp_path / "logs"),  # torchrun's own: a file for each rank's output
+        "PET_TEE": "3",
+    }
     result = testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=280, check=False, on_line=watch)
     assert result.returncode != 0
     assert not result.timed_out
     assert failed_at
     assert time.monotonic() - failed_at[0] < 60, "seconds, on a busy machine too"
-    if where == "reward":  # failures of rewards are agreed on: rank 0 raises the error as its own
-        words = f"ValueError('the {where} of rank 1 is broken')"
-        told = "\n".join(line for line in result.tail.splitlines() if line.startswith("[rank0]"))
-    else:
-        told = result.tail.partition("rank 1 failed, so rank 0 ends too. Its error:")[2]
-    assert words in told
+    logs = {path.parent.name: path.read_text() for path in (tmp_path / "logs").rglob("stderr.log")}
+    assert sorted(logs) == ["0", "1"]
+    for text in logs.values():
+        assert words in text.partition("Traceback (most recent call last)")[2]
+    if where != "reward":  # failures of rewards are agreed on: rank 0 raises the error as its own
+        assert "rank 1 failed, so rank 0 ends too. Its error:\nTraceback" in logs["0"]
+        assert f"ValueError: {words}" in logs["0"]

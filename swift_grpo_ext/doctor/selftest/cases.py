@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +33,14 @@ LOSSES: dict[str, Options] = {
     "sapo": {"loss_type": "sapo"},
     "fipo": {"loss_type": "fipo"},
     "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+    "gspo_token": {"loss_type": "grpo", "importance_sampling_level": "sequence_token"},
 }
 BNPO = "bnpo divides by the tokens of the micro-batch"
+REAL = "real compares the completions of a group, so a micro-batch holds whole groups"
+KERNEL = "SDPA by segments stands in for flash attention, which needs a GPU"
+# A ratio off 1 by one rounding counts as clipped where the update is against it.
+ON_POLICY: Options = {"epsilon": 0.0, "max_steps": 3}
+OLD_PASS = {"SWIFT_GRPO_EXT_SKIP_OLD_LOGPS": "0"}
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,11 @@ class Case:
         other: Options of the second; None for a run that is measured by itself.
         ranks: Processes of the second run.
         resume: The second run starts from the first one's checkpoint of this step.
-        measure: Key of `SelftestTrainer.measured` that must be zero, where there is no second run.
+        measures: Figures of the first run that must be zero, where there is no second: keys of
+            `Scripted.measured`, or ``clipped``, the logged share of clipped tokens.
+        variables: Environment of the runs.
         differs: Why the two may differ, if the difference is part of a definition.
-        absent: Why the case cannot be run here.
+        note: Said beside the verdict.
     """
 
     name: str
@@ -58,9 +65,10 @@ class Case:
     other: Options | None = None
     ranks: int = 1
     resume: int = 0
-    measure: str = ""
+    measures: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
     differs: str = ""
-    absent: str = field(default="", compare=False)
+    note: str = ""
 
 
 def cut(size: int, accumulation: int = 1) -> Options:
@@ -73,8 +81,8 @@ def cases() -> Iterator[Case]:
     for name, loss in LOSSES.items():
         differs = BNPO if name == "bnpo" else ""
         yield Case(f"{name}: 1 x 8 = 8 x 1", {**loss, **cut(8)}, {**loss, **cut(1, 8)}, differs=differs)
-    real = {"loss_type": "real"}  # compares the completions of a group, so a micro-batch holds whole groups
-    yield Case("real: 4 x 2 = 8 x 1", {**real, **cut(8)}, {**real, **cut(4, 2)})
+    real = {"loss_type": "real"}
+    yield Case("real: 4 x 2 = 8 x 1", {**real, **cut(8)}, {**real, **cut(4, 2)}, note=REAL)
     for name in ("grpo", "dapo"):
         options = {**LOSSES[name], "num_iterations": 2, "max_steps": 4}
         yield Case(
@@ -88,17 +96,16 @@ def cases() -> Iterator[Case]:
         )
     steps = {**cut(8), "max_steps": 4, "save_steps": 2}
     yield Case("resumed at step 2 = uninterrupted", steps, steps, resume=2)
-    lora = {**cut(8), "tuner_type": "lora", "max_steps": 3, "learning_rate": 1.0}
-    yield Case("LoRA off = a separate reference", lora, measure="reference")
-    yield Case("importance ratio is 1, full", cut(8), measure="log_ratio")
-    yield Case("importance ratio is 1, LoRA", lora, measure="log_ratio")
-    padded = {**cut(8), "attn_impl": "flash_attn", "torch_dtype": "bfloat16"}
-    yield Case(
-        "padding_free = padded", padded, {**padded, "padding_free": True}, absent=_no_flash_attention()
-    )
+    packed = {**cut(8), "padding_free": True, "attn_impl": "selftest_segments"}
+    yield Case("padding_free = padded", cut(8), packed, note=KERNEL)
+    yield from _of_one_run()
 
 
-def _no_flash_attention() -> str:
-    if importlib.util.find_spec("flash_attn") is None:
-        return "needs flash-attn and a GPU"
-    return "runs on the CPU only, flash-attn does not"
+def _of_one_run() -> Iterator[Case]:
+    lora = {**cut(8), **ON_POLICY, "tuner_type": "lora", "learning_rate": 1.0}
+    yield Case("LoRA off = a separate reference", lora, measures=("reference",))
+    ratio = ("log_ratio", "clipped")
+    yield Case("importance ratio is 1: full", {**cut(8), **ON_POLICY}, measures=ratio)
+    yield Case("importance ratio is 1: LoRA", lora, measures=ratio)
+    yield Case("importance ratio is 1: LoRA, dropout .2", {**lora, "lora_dropout": 0.2}, measures=ratio)
+    yield Case("importance ratio is 1: LoRA, with an old pass", lora, measures=ratio, variables=OLD_PASS)

@@ -6,10 +6,13 @@ import hashlib
 import json
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from swift.arguments.sft_args import SftArguments
 from swift.infer_engine.protocol import (
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -18,9 +21,11 @@ from swift.infer_engine.protocol import (
     UsageInfo,
 )
 from swift.rewards import ORM, orms
+from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift.trainers.trainer_factory import TrainerFactory
 from torch import Tensor
 
+from swift_grpo_ext.doctor.selftest import segments
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 
 WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"
@@ -34,24 +39,26 @@ class SelftestReward(ORM):
         return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in completions]
 
 
-class SelftestTrainer(GRPOTrainer):
-    """Our trainer with completions that depend on prompt and place in the group, however a step is cut.
+class Scripted:
+    """Mixin of a GRPO trainer: completions depend on prompt and place in the group, however a step is cut.
 
     Attributes:
-        measured: Largest values met in the last run: ``log_ratio`` of old and new log-probs, and
-            ``reference``, the distance of a LoRA run's reference log-probs from those of the base model.
+        measured: Largest values met in the last run: ``log_ratio`` of the policy's log-probs and the old ones
+            that the loss takes, and ``reference``, the distance of a LoRA run's reference log-probs from
+            those of the base model.
     """
 
     measured: ClassVar[dict[str, float]] = {}
+    _latest: Tensor  # log-probs of the latest pass
 
-    def _engine_infer(self, infer_requests: list[Any], *args: Any, **kwargs: Any) -> list[RolloutOutput]:
+    def _engine_infer(self: Any, infer_requests: list[Any], *args: Any, **kwargs: Any) -> list[RolloutOutput]:
         first = self.accelerator.process_index * len(infer_requests)
         return [
             self._answer(request, (first + row) % self.num_generations)
             for row, request in enumerate(infer_requests)
         ]
 
-    def _answer(self, request: Any, place: int) -> RolloutOutput:
+    def _answer(self: Any, request: Any, place: int) -> RolloutOutput:
         images = [Path(str(image)).name for image in request.images]
         texts = [[message["role"], str(message["content"])] for message in request.messages]
         generator = random.Random(json.dumps([texts, images, place]))
@@ -64,22 +71,27 @@ class SelftestTrainer(GRPOTrainer):
         usage = UsageInfo(0, len(tokens), len(tokens))
         return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
 
-    def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, Any]]:
-        batches = super()._prepare_batch_inputs(samples)
+    def _prepare_batch_inputs(self: Any, samples: list[Any]) -> list[dict[str, Any]]:
+        batches = super()._prepare_batch_inputs(samples)  # type: ignore[misc]
         if os.environ.get("SELFTEST_REFERENCE"):
             for batch in batches:
                 self._measure_reference(batch["model_inputs"], batch["grpo_batch"])
         return batches
 
-    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
-        result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
-        if grpo_batch.old_per_token_logps is not None and self._policy_logps is not None:
-            difference = self._policy_logps - grpo_batch.old_per_token_logps
-            self._measure("log_ratio", difference, grpo_batch)
+    def _get_per_token_logps_and_entropies(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        logps, entropies = super()._get_per_token_logps_and_entropies(*args, **kwargs)  # type: ignore[misc]
+        if logps is not None:  # our trainer leaves out an old pass that nobody needs
+            self._latest = logps.detach()
+        return logps, entropies
+
+    def _compute_loss_and_metrics(self: Any, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
+        result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)  # type: ignore[misc]
+        old = grpo_batch.old_per_token_logps  # where there are none, the loss takes the policy's own
+        self._measure("log_ratio", self._latest - (self._latest if old is None else old), grpo_batch)
         return result
 
     @torch.no_grad()
-    def _measure_reference(self, model_inputs: Any, grpo_batch: Any) -> None:
+    def _measure_reference(self: Any, model_inputs: Any, grpo_batch: Any) -> None:
         """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
         if not hasattr(self, "_base"):
             unwrapped = self.accelerator.unwrap_model(self.model)
@@ -96,7 +108,30 @@ class SelftestTrainer(GRPOTrainer):
         self.measured[key] = max(self.measured.get(key, 0.0), largest)
 
 
+class SelftestTrainer(Scripted, GRPOTrainer):
+    """Our trainer."""
+
+
+class StockTrainer(Scripted, HostGRPOTrainer):
+    """The host's own."""
+
+
 def install() -> None:
-    """Make the host build this trainer and know this reward, in this process."""
+    """Make the host build one of these trainers and know this reward, in this process."""
     orms["selftest"] = SelftestReward
-    TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{SelftestTrainer.__name__}"
+    trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
+    TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{trainer.__name__}"
+    segments.register()
+    SftArguments._check_padding_free = lambda self: None  # it asks for flash attention
+
+
+@contextmanager
+def put_back() -> Iterator[dict[str, float]]:
+    """Empty measurements of a run in this process; afterwards the host is as it was."""
+    trainer, check = TrainerFactory.TRAINER_MAPPING["grpo"], SftArguments._check_padding_free
+    Scripted.measured.clear()
+    try:
+        yield Scripted.measured
+    finally:
+        TrainerFactory.TRAINER_MAPPING["grpo"] = trainer
+        SftArguments._check_padding_free = check

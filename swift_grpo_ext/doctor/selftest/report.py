@@ -16,7 +16,7 @@ from swift_grpo_ext.doctor.selftest.cases import FAMILIES, Case, cases
 from swift_grpo_ext.doctor.selftest.runs import Bench, Finding, find
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
-COLUMNS = ("loss", "grad_norm", "parameters", "log_ratio", "reference")
+COLUMNS = ("loss", "grad_norm", "kl", "parameters", "reference", "log_ratio", "clipped")
 
 
 def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
@@ -31,13 +31,15 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
         True if no equality is violated.
 
     Raises:
-        SwiftGrpoExtError: A family or a case that does not exist.
+        SwiftGrpoExtError: A family or a case that does not exist, or a folder that holds something.
     """
     chosen = [case for case in cases() if only in case.name]
     unknown = [family for family in families if family not in FAMILIES]
     if unknown or not chosen:
         what, known = (unknown[0], FAMILIES) if unknown else (only, [case.name for case in cases()])
         raise SwiftGrpoExtError(f"selftest knows no {what!r}", mend=f"one of: {'; '.join(known)}")
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise SwiftGrpoExtError("selftest needs an empty folder", where=str(folder), mend="another --folder")
     console = Console(file=sys.stdout)
     console.width = max(console.width, 140)  # a file or a pipe has no width, and rows must stay rows
     with tempfile.TemporaryDirectory() as temporary:
@@ -98,10 +100,9 @@ def _figure(value: float | None) -> str:
 
 
 def _verdict(finding: Finding) -> str:
-    if finding.case.absent:
-        return f"not here: {finding.case.absent}"
     if finding.case.differs:
         return f"by definition: {finding.case.differs}"
     if finding.error:
         return f"VIOLATED: {finding.error}"
-    return "VIOLATED" if finding.violated else "equal"
+    verdict = "VIOLATED" if finding.violated else "equal"
+    return f"{verdict}; {finding.case.note}" if finding.case.note else verdict

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,15 @@ from swift_grpo_ext.plugin_files import plugin_file
 
 PLUGIN = "from swift_grpo_ext.doctor.selftest import plugin\n\nplugin.install()\n"
 # Largest difference that the order of single-precision sums explains.
-TOLERANCE = {"loss": 1e-5, "grad_norm": 1e-5, "parameters": 1e-4, "log_ratio": 0.0, "reference": 1e-5}
+TOLERANCE = {
+    "loss": 1e-5,
+    "grad_norm": 1e-5,
+    "kl": 1e-5,
+    "parameters": 1e-4,
+    "reference": 1e-5,
+    "log_ratio": 0.0,
+    "clipped": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Finding:
     @property
     def violated(self) -> bool:
         """The case is one that must be equal, and is not."""
-        if self.case.absent or self.case.differs:
+        if self.case.differs:
             return False
         return bool(self.error) or any(
             not value <= TOLERANCE[name] for name, value in self.differences.items()
@@ -63,15 +69,13 @@ class Finding:
 
 def find(case: Case, bench: Bench) -> Finding:
     """Run a case. An error of a run is a finding like any other: the rest of the table goes on."""
-    if case.absent:
-        return Finding(case)
     folder = bench.folder / "".join(char if char.isalnum() else "_" for char in case.name)
     try:
-        one = _run(bench, case.one, folder / "one")
+        one = _run(bench, case, case.one, folder / "one")
         if case.other is None:
-            return Finding(case, {case.measure: one.measured.get(case.measure, math.nan)})
+            return Finding(case, {name: one.measured.get(name, math.nan) for name in case.measures})
         checkpoint = one.folder / f"checkpoint-{case.resume}" if case.resume else None
-        other = _run(bench, case.other, folder / "other", case.ranks, checkpoint)
+        other = _run(bench, case, case.other, folder / "other", case.ranks, checkpoint)
         return Finding(case, differences(one, other, bench.model, skip=case.resume))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, HostRunError) as error:
         return Finding(case, error=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
@@ -81,19 +85,20 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
     """Largest differences of two runs after `skip` steps.
 
     Returns:
-        ``loss`` in its own unit; ``grad_norm`` relative; ``parameters`` relative to the largest change of any
-        parameter since the start. NaN where a figure is missing on one side.
+        ``loss`` and ``kl`` in their own units; ``grad_norm`` relative; ``parameters`` relative to the largest
+        change of any parameter since the start. NaN where a figure is missing on one side.
     """
     mine = {row["global_step/max_steps"]: row for row in one.steps[skip:]}
     theirs = {
         row["global_step/max_steps"]: row for row in other.steps if row["global_step/max_steps"] in mine
     }
     if set(mine) != set(theirs) or not mine:
-        return dict.fromkeys(("loss", "grad_norm", "parameters"), math.nan)
+        return dict.fromkeys(("loss", "grad_norm", "kl", "parameters"), math.nan)
     pairs = [(mine[step], theirs[step]) for step in mine]
     return {
         "loss": max(abs(a["loss"] - b["loss"]) for a, b in pairs),
         "grad_norm": max(abs(a["grad_norm"] - b["grad_norm"]) / max(a["grad_norm"], 1e-12) for a, b in pairs),
+        "kl": max(abs(a["kl"] - b["kl"]) for a, b in pairs),
         "parameters": _parameter_difference(one.folder, other.folder, model),
     }
 
@@ -113,7 +118,7 @@ def _last_checkpoint(folder: Path) -> Path:
 
 
 def _run(
-    bench: Bench, options: Options, folder: Path, ranks: int = 1, checkpoint: Path | None = None
+    bench: Bench, case: Case, options: Options, folder: Path, ranks: int = 1, checkpoint: Path | None = None
 ) -> Result:
     """One run of the host: inside this process, or as a command where it takes several ranks."""
     folder.mkdir(parents=True)
@@ -125,29 +130,17 @@ def _run(
     arguments = testing.grpo_arguments(
         bench.model, bench.dataset, folder, external_plugins=[plugin_file(), plugin], **chosen
     )
-    env = {"SELFTEST_REFERENCE": "1"} if options.get("tuner_type") == "lora" else {"SELFTEST_REFERENCE": ""}
+    env = {"SELFTEST_REFERENCE": "1" if "reference" in case.measures else "", **case.variables}
     measured: dict[str, float] = {}
     if ranks > 1:
         testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
     else:
-        with _host_put_back() as measured:
+        register()  # it does so once per process, so a host put back to before would stay without
+        from swift_grpo_ext.doctor.selftest.plugin import put_back
+
+        with put_back() as measured:
             testing.run_in_process("rlhf", arguments, env)
             measured = dict(measured)
     steps = [row for row in testing.read_logging(folder) if "loss" in row]
+    measured["clipped"] = max(row.get("clip_ratio/region_mean", math.nan) for row in steps)
     return Result(steps, testing.newest_version(folder), measured)
-
-
-@contextmanager
-def _host_put_back() -> Iterator[dict[str, float]]:
-    """Empty measurements of a run in this process; afterwards the host builds the trainer that it did."""
-    from swift.trainers.trainer_factory import TrainerFactory
-
-    from swift_grpo_ext.doctor.selftest.plugin import SelftestTrainer
-
-    register()  # it does so once per process, so a mapping noted before would be the host's for good
-    before = TrainerFactory.TRAINER_MAPPING["grpo"]
-    SelftestTrainer.measured.clear()
-    try:
-        yield SelftestTrainer.measured
-    finally:
-        TrainerFactory.TRAINER_MAPPING["grpo"] = before

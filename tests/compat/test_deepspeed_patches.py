@@ -1,0 +1,67 @@
+"""A3 and B1: how they come about and how they are cured. The real runs are in `test_old_deepspeed`."""
+
+import dataclasses
+
+import pytest
+import torch
+from compat.stand_ins import OldOffload, OldOptimizer
+from torch import nn
+
+from swift_grpo_ext.compat import zero2_offload, zero3_trace
+
+
+def on_stand_in(patch, target):
+    """The patch for a stand-in with the defect, which the installed DeepSpeed no longer has."""
+    return dataclasses.replace(patch, target=f"{OldOffload.__module__}:{target}", after="")
+
+
+def step_with_a_rollout():
+    """The hooks come off for the rollout and are put on again while DeepSpeed's coordinator records a trace.
+
+    Returns:
+        The coordinator after the step: DeepSpeed's own, on one rank.
+    """
+    from deepspeed.runtime.zero import partitioned_param_coordinator as module
+
+    coordinator = module.PartitionedParameterCoordinator(1, 1, 1, None, module.InflightParamRegistry())
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    offload = OldOffload(model, coordinator)
+    offload._register_deepspeed_module(model)
+    coordinator.reset_step()
+    assert coordinator.is_record_trace()
+    for layer in model:
+        coordinator.record_module(layer)
+    offload._register_deepspeed_module(model)
+    coordinator.reset_step()
+    return coordinator
+
+
+def test_trace_after_a_rollout(prove, monkeypatch):
+    zero = "deepspeed.runtime.zero"
+    monkeypatch.setattr(f"{zero}.partitioned_param_coordinator.assert_ints_same_as_other_ranks", id)
+    monkeypatch.setattr(f"{zero}.parameter_offload.DeepSpeedZeRoOffload", OldOffload)  # the probe reads it
+    proof = prove(on_stand_in(zero3_trace.PATCH, "OldOffload._register_deepspeed_module"))
+    with pytest.raises(IndexError, match="pop from an empty deque"):
+        step_with_a_rollout()
+    proof.on()
+    assert step_with_a_rollout().is_record_trace(), "the next forward records it anew"
+    proof.off()
+    proof.drift()
+
+
+def test_sum_over_micro_batches(prove, monkeypatch):
+    monkeypatch.setattr("deepspeed.runtime.zero.stage_1_and_2.DeepSpeedZeroOptimizer", OldOptimizer)
+    proof = prove(on_stand_in(zero2_offload.PATCH, "OldOptimizer.async_accumulate_grad_in_cpu_via_gpu"))
+    each_its_own_column = torch.eye(4)
+    assert OldOptimizer().step(each_its_own_column).tolist() == [1, 0, 0, 1]
+    proof.on()
+    assert OldOptimizer().step(each_its_own_column).tolist() == [1, 1, 1, 1]
+    proof.off()
+    proof.drift()
+
+
+def test_the_installed_release_has_neither():
+    assert not zero3_trace.probe()
+    assert not zero2_offload.probe()
+    for patch in (zero3_trace.PATCH, zero2_offload.PATCH):
+        assert "deepspeed 0.19" in patch.unaffected_by()
