@@ -65,14 +65,18 @@ def plan(
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
     max_completion_length: Annotated[int, typer.Option(min=1)] = 1024,
     beta: Annotated[float, typer.Option(min=0)] = 0.04,
+    rollout: Annotated[str, typer.Option(help="colocate, server or transformers; default: both vLLM.")] = "",
     output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
     """Rank the settings that fit by arithmetic; write the fastest as a launch script."""
     from swift_grpo_ext.doctor.plan import command
-    from swift_grpo_ext.doctor.plan.setting import Machine, Work
+    from swift_grpo_ext.doctor.plan.setting import ROLLOUTS, Machine, Work
 
     if tuner not in ("lora", "full"):
         raise typer.BadParameter("lora or full", param_hint="--tuner")
+    rollouts = tuple(name for name in ROLLOUTS if name == rollout or (not rollout and name != "transformers"))
+    if not rollouts:
+        raise typer.BadParameter(", ".join(ROLLOUTS), param_hint="--rollout")
     work = Work(
         full=tuner == "full",
         lora_rank=lora_rank,
@@ -84,7 +88,7 @@ def plan(
         kl=beta > 0,
     )
     machine = Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
-    if not command.run(model, work, machine, output=Path(output) if output else None):
+    if not command.run(model, work, machine, rollouts=rollouts, output=Path(output) if output else None):
         raise typer.Exit(2)
 
 
