@@ -14,7 +14,7 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts format clean
+.PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -56,6 +56,9 @@ test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end t
 $(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(READY)
 	$(BIN)/python tools/overlay.py $(@D) $<
 	touch $@
+
+docs: $(READY)  ## the documentation site, in output/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)  ## ruff: fix and format
 	$(BIN)/ruff check --fix .

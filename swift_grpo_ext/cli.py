@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, cast
 
 import typer
 
@@ -86,13 +86,13 @@ def plan(
 ) -> None:
     """Rank the settings that fit by arithmetic; write the fastest as a launch script."""
     from swift_grpo_ext.doctor.plan import command
-    from swift_grpo_ext.doctor.plan.setting import Machine, Rollout, Work
+    from swift_grpo_ext.doctor.plan.setting import ROLLOUTS, Machine, Rollout, Work
 
     if tuner.lower() not in ("lora", "full"):
         raise typer.BadParameter("lora or full", param_hint="--tuner")
     for name in rollout or []:
-        if name not in get_args(Rollout):
-            raise typer.BadParameter(" or ".join(get_args(Rollout)), param_hint="--rollout")
+        if name not in ROLLOUTS:
+            raise typer.BadParameter(" or ".join(ROLLOUTS), param_hint="--rollout")
     work = Work(
         full=tuner.lower() == "full",
         lora_rank=lora_rank,

@@ -24,7 +24,7 @@ def write(
     setting = plan.setting
     files = {"train.sh": train_script(model, shape, work, setting, machine)}
     if setting.rollout == "server":
-        files["rollout.sh"] = rollout_script(model, shape, work, setting)
+        files["rollout.sh"] = rollout_script(model, shape, work, setting, machine)
     if setting.preset:
         files[f"{setting.preset}.json"] = presets.available()[setting.preset].read_text(encoding="utf-8")
     written = []
@@ -48,16 +48,20 @@ def train_script(model: str, shape: ModelShape, work: Work, setting: Setting, ma
     return _script("Written by swift-grpo-ext plan.", variables, "swift rlhf", arguments)
 
 
-def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting) -> str:
+def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> str:
     """``swift rollout`` for the server's GPUs; MAX_PIXELS must be the trainer's."""
     arguments = {
         "model": model,
+        "external_plugins": '"$(swift-grpo-ext path)"',
         "vllm_tensor_parallel_size": setting.tensor_parallel,
         "vllm_data_parallel_size": setting.server_gpus // setting.tensor_parallel,
         "vllm_gpu_memory_utilization": setting.utilization,
         "vllm_max_model_len": max_model_len(shape, work),
     }
     variables = {"MAX_PIXELS": str(work.max_pixels)}
+    if machine.nodes == 1:  # beside the trainer's
+        first = setting.train_gpus(machine)
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(first, first + setting.server_gpus)))
     return _script(
         "Written by swift-grpo-ext plan: start it before train.sh.", variables, "swift rollout", arguments
     )

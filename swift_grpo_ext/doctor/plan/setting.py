@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 GIB = 2**30
 Rollout = Literal["colocate", "server", "transformers"]
+ROLLOUTS: tuple[Rollout, ...] = get_args(Rollout)
 
 
 @dataclass(frozen=True)

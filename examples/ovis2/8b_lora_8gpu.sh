@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Ovis2-8B as transformers ships it, LoRA, eight GPUs of 80 GB.
+# transformers samples: vLLM does not serve this class. Each step takes 8 groups of 8 completions.
+#
+# swift-grpo-ext check --gpu-memory 80:
+#   note rows-not-encoded (the model is not here)
+set -euo pipefail
+cd "$(dirname "$0")"
+export NPROC_PER_NODE=8
+export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
+swift rlhf --rlhf_type grpo \
+    --model thisisiron/Ovis2-8B-hf \
+    --external_plugins "$(swift-grpo-ext path)" \
+    --tuner_type lora --deepspeed ext_zero2 \
+    --dataset "${DATA:-../tasks/data/counting.jsonl}" \
+    --system ../tasks/system.txt \
+    --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
+    --torch_dtype bfloat16 --learning_rate 1e-5 \
+    --num_generations 8 --per_device_train_batch_size 4 --gradient_accumulation_steps 2 \
+    --max_length 4096 --max_completion_length 512 \
+    --use_vllm false \
+    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true --ddp_timeout 3600 \
+    --output_dir "${OUTPUT:-output/8b_lora_8gpu}"

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Qwen2.5-VL-72B, LoRA, eight GPUs of 80 GB shared with one vLLM engine over all of them. Written by
+#   swift-grpo-ext plan --model Qwen/Qwen2.5-VL-72B-Instruct --gpus 8 --gpu-memory 80 --rollout colocate --output plan
+# with data, rewards and output filled in. By its arithmetic a GPU is fullest in the update, with 64.2 GiB.
+#
+# swift-grpo-ext check --gpu-memory 80:
+#   note rows-not-encoded (the model is not here)
+set -euo pipefail
+cd "$(dirname "$0")"
+export NPROC_PER_NODE=8
+export MAX_PIXELS=1003520
+export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
+swift rlhf \
+    --rlhf_type grpo \
+    --external_plugins "$(swift-grpo-ext path)" \
+    --model Qwen/Qwen2.5-VL-72B-Instruct \
+    --dataset "${DATA:-../tasks/data/counting.jsonl}" \
+    --system ../tasks/system.txt \
+    --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
+    --tuner_type lora \
+    --torch_dtype bfloat16 \
+    --attn_impl flash_attn \
+    --learning_rate 1e-5 \
+    --beta 0.04 \
+    --num_generations 8 \
+    --per_device_train_batch_size 8 \
+    --gradient_accumulation_steps 1 \
+    --max_length 1536 \
+    --max_completion_length 1024 \
+    --ddp_timeout 3600 \
+    --lora_rank 8 \
+    --lora_dropout 0.0 \
+    --deepspeed ext_zero3 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --move_model_batches 36 \
+    --vllm_tensor_parallel_size 8 \
+    --vllm_gpu_memory_utilization 0.35 \
+    --vllm_max_model_len 2560 \
+    --sleep_level 1 \
+    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true \
+    --output_dir "${OUTPUT:-output/72b_lora_8gpu_colocate}"

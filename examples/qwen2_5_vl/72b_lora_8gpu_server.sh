@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Qwen2.5-VL-72B, LoRA, four GPUs of 80 GB that train and four of a rollout server, here on one node. Written by
+#   swift-grpo-ext plan --model Qwen/Qwen2.5-VL-72B-Instruct --gpus 8 --cpu-memory 200 --rollout server --output plan
+# with data, rewards and output filled in. By its arithmetic a GPU is fullest in the update, with 59.5 GiB. Of the two
+# scripts this is the slower by its arithmetic; its server can also stand on another machine (SERVER=...).
+#
+# swift-grpo-ext check --gpu-memory 80:
+#   note rows-not-encoded (the model is not here)
+set -euo pipefail
+cd "$(dirname "$0")"
+export MAX_PIXELS=1003520  # of the trainer and of the server alike
+export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
+
+CUDA_VISIBLE_DEVICES=4,5,6,7 swift rollout \
+    --model Qwen/Qwen2.5-VL-72B-Instruct \
+    --external_plugins "$(swift-grpo-ext path)" \
+    --vllm_tensor_parallel_size 4 \
+    --vllm_data_parallel_size 1 \
+    --vllm_gpu_memory_utilization 0.9 \
+    --vllm_max_model_len 2560 &
+trap 'kill $! 2> /dev/null || true' EXIT
+
+NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift rlhf \
+    --rlhf_type grpo \
+    --external_plugins "$(swift-grpo-ext path)" \
+    --model Qwen/Qwen2.5-VL-72B-Instruct \
+    --dataset "${DATA:-../tasks/data/counting.jsonl}" \
+    --system ../tasks/system.txt \
+    --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
+    --tuner_type lora \
+    --torch_dtype bfloat16 \
+    --attn_impl flash_attn \
+    --learning_rate 1e-5 \
+    --beta 0.04 \
+    --num_generations 8 \
+    --per_device_train_batch_size 4 \
+    --gradient_accumulation_steps 1 \
+    --max_length 1536 \
+    --max_completion_length 1024 \
+    --ddp_timeout 3600 \
+    --lora_rank 8 \
+    --lora_dropout 0.0 \
+    --deepspeed ext_zero3 \
+    --use_vllm true \
+    --vllm_mode server \
+    --move_model_batches 36 \
+    --vllm_server_host "${SERVER:-127.0.0.1}" \
+    --vllm_server_port 8000 --vllm_server_timeout 1800 \
+    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true \
+    --output_dir "${OUTPUT:-output/72b_lora_8gpu_server}"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Four tasks in one dataset: the column `task` says which reward scores a row.
+# rewards.json routes; a reward that does not apply to a row does not enter its advantage.
+# Qwen2.5-VL-3B, LoRA, one GPU of 80 GB shared with vLLM.
+#
+# swift-grpo-ext check --gpu-memory 80:
+#   note rows-not-encoded (the model is not here)
+set -euo pipefail
+cd "$(dirname "$0")"
+export CUDA_VISIBLE_DEVICES=0
+export MAX_PIXELS=1003520  # of one image, after resizing: 1,280 tokens
+export ROOT_IMAGE_DIR="${IMAGES:-data}"
+export SWIFT_GRPO_EXT_REWARD_TABLE=rewards.json
+swift rlhf --rlhf_type grpo \
+    --model Qwen/Qwen2.5-VL-3B-Instruct \
+    --external_plugins "$(swift-grpo-ext path)" \
+    --tuner_type lora \
+    --dataset "${DATA:-data/mixed.jsonl}" \
+    --system system.txt \
+    --reward_funcs ext_iou ext_click ext_ocr ext_count ext_format --reward_weights 1 1 1 1 0.2 \
+    --torch_dtype bfloat16 --learning_rate 1e-5 \
+    --num_generations 8 --per_device_train_batch_size 8 --gradient_accumulation_steps 2 \
+    --max_length 4096 --max_completion_length 1024 \
+    --use_vllm true --vllm_mode colocate \
+    --vllm_gpu_memory_utilization 0.4 --vllm_max_model_len 4096 \
+    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true \
+    --output_dir "${OUTPUT:-output/mixed}"

@@ -1,0 +1,80 @@
+"""The documentation builds without a warning, loads nothing from elsewhere, and says what the code says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext.compat.registry import patches
+from swift_grpo_ext.rewards.catalogue import NAMES
+from swift_grpo_ext.settings import PREFIX, Settings
+from tools.docs_pages import patches_page, settings_page, with_folders
+
+ROOT = Path(__file__).parents[1]
+REMOTE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)=\"?(?:https?:)?//[^\"> ]*")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **QUIET})
+    assert result.returncode == 0, result.stderr
+    assert "WARNING" not in result.stderr
+    return folder
+
+
+QUIET = {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+
+
+def test_no_page_loads_anything_from_another_host(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    assert [found for page in pages for found in REMOTE.findall(page.read_text())] == []
+    assert [
+        sheet for sheet in site.rglob("*.css") if re.search(r"url\([\"']?(?:https?:)?//", sheet.read_text())
+    ] == []
+
+
+def test_examples_and_generated_pages_are_part_of_it(site):
+    for name in ("settings.html", "patches.html", "CHANGELOG.html", "examples/index.html", "zh/index.html"):
+        assert (site / name).is_file()
+    assert (site / "examples/tasks/grounding.sh").read_text() == (
+        ROOT / "examples/tasks/grounding.sh"
+    ).read_text()
+
+
+def test_every_setting_and_every_patch_has_its_line():
+    for name in Settings.model_fields:
+        assert settings_page().count(f"| `{PREFIX}{name.upper()}` |") == 1
+    for name in patches():
+        assert patches_page().count(f"| `{name}` |") == 1
+
+
+def test_values_and_defaults_are_in_words():
+    lines = {line.split("`")[1]: line for line in settings_page().splitlines() if line.startswith("| `")}
+    assert "| `skip`, `raise` | `skip` |" in lines["SWIFT_GRPO_EXT_BAD_ROW"]
+    assert "| number above 0 | unset |" in lines["SWIFT_GRPO_EXT_STALL_SECONDS"]
+    assert "| whole number from 0 to 64 | `0` |" in lines["SWIFT_GRPO_EXT_REWARD_WORKERS"]
+    assert "| `0`, `1` | `1` |" in lines["SWIFT_GRPO_EXT_SELF_CHECK"]
+    assert "<" not in settings_page()
+
+
+def test_the_page_of_the_rewards_names_all_of_them():
+    page = (ROOT / "docs/parts/rewards.md").read_text()
+    assert {name for name in NAMES if f"`{name}`" not in page} == set()
+
+
+def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):
+    (tmp_path / "rewards").mkdir()
+    for name in ("b.md", "a.md", "index.md"):
+        (tmp_path / "rewards" / name).touch()
+    nav = [{"Home": "index.md"}, {"Reference": [{"Rewards": "rewards/"}, {"Gone": "gone/"}]}, "plain.md"]
+    assert with_folders(nav, tmp_path) == [
+        {"Home": "index.md"},
+        {"Reference": [{"Rewards": ["rewards/index.md", "rewards/a.md", "rewards/b.md"]}]},
+        "plain.md",
+    ]
