@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints/tested.txt
 	touch $@
 
 quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2 for the other family)
-	$(BIN)/python -m examples.quickstart --model $(MODEL) --output output/quickstart
+	$(BIN)/python -m examples.quickstart --model $(MODEL)
 
 test: lint types unit  ## the gate: lint, types, unit and end-to-end tests on the CPU
 

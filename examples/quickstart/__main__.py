@@ -1,4 +1,4 @@
-"""Runs the quickstart: ``python -m examples.quickstart --output output/quickstart``."""
+"""Runs the quickstart: ``python -m examples.quickstart``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ os.environ.update(testing.cpu_environment(), OMP_NUM_THREADS="1", HF_HUB_DISABLE
 from examples.quickstart.evaluation import accuracy, greedy_answers
 from examples.quickstart.page import write_page
 from examples.quickstart.progress import announce
-from examples.quickstart.setting import SETTINGS, Setting
+from examples.quickstart.setting import DEFAULT, SETTINGS, Setting, default_output
 from examples.quickstart.training import train_grpo, warm_start
 
 NEEDED_GAIN = 15.0  # points; a run that gains less has not shown that it learns
@@ -64,12 +64,12 @@ def quickstart(setting: Setting, output: Path) -> float:
 def main() -> int:
     """Entry of the command line."""
     parser = argparse.ArgumentParser(prog="python -m examples.quickstart", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("output/quickstart"))
-    parser.add_argument("--model", choices=sorted(SETTINGS), default="qwen2_5_vl")
+    parser.add_argument("--model", choices=sorted(SETTINGS), default=DEFAULT)
+    parser.add_argument("--output", type=Path, help="default: output/quickstart, or quickstart_MODEL")
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
     setting = SETTINGS[options.model].with_seed(options.seed)
-    output = options.output.resolve()
+    output = (options.output or default_output(options.model)).resolve()
     output.mkdir(parents=True, exist_ok=True)
     try:
         gain = quickstart(setting, output)

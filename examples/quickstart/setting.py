@@ -68,3 +68,9 @@ SETTINGS: Mapping[str, Setting] = {
         sft=MappingProxyType({**_SFT, "max_steps": 90}),
     ),
 }
+DEFAULT = "qwen2_5_vl"
+
+
+def default_output(model: str) -> Path:
+    """Folder of a model's run, so that one does not overwrite the other."""
+    return Path("output", "quickstart" if model == DEFAULT else f"quickstart_{model}")

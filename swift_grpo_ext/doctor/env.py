@@ -7,6 +7,7 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
+from swift_grpo_ext.models.facts import FAMILIES, Supported
 from swift_grpo_ext.registration import check_part_names
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
@@ -35,6 +36,7 @@ def print_environment(console: Console | None = None) -> bool:
         table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
     console.print(table)
     console.print(_patch_table(settings.disable_patches))
+    console.print(_family_table())
     for name, value in settings.model_dump(exclude_defaults=True).items():
         console.print(f"setting {name} = {value}")
     problems = [fact for fact in facts if fact.problem]
@@ -57,4 +59,16 @@ def _patch_table(disabled: tuple[str, ...]) -> Table:
         table.add_column(heading, overflow="fold")
     for outcome in outcomes():
         table.add_row(outcome.patch.id, outcome.state.value, outcome.reason)
+    return table
+
+
+def _family_table() -> Table:
+    """What each family can do, and if not, why not."""
+    table = Table(title="families")
+    for heading in ("family", "capability", "supported", "needs, or why not"):
+        table.add_column(heading, overflow="fold")
+    for facts in FAMILIES.values():
+        for name, answer in facts.capabilities.items():
+            why = answer.needs if isinstance(answer, Supported) else answer.reason
+            table.add_row(facts.family, name, "yes" if answer else "no", why)
     return table

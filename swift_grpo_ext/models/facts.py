@@ -114,6 +114,14 @@ class VisionFacts:
 
 _FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
 
+# Read in vllm/model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and in
+# vllm/model_executor/models/transformers/multimodal.py (_get_num_mm_tokens), main branch of 2026.
+_NO_VLLM_OVIS2 = (
+    "vLLM has no Ovis2ForConditionalGeneration (its class Ovis is for the remote-code checkpoints), and its "
+    "way around, transformers' own class, asks the processor for _get_num_multimodal_tokens, which "
+    "Ovis2Processor lacks"
+)
+
 QWEN2_5_VL = VisionFacts(
     family="qwen2_5_vl",
     architecture="Qwen2_5_VLForConditionalGeneration",
@@ -154,7 +162,7 @@ OVIS2 = VisionFacts(
         "padding_free": Supported(_FLASH),
         "packing": Supported(_FLASH),
         "sequence_parallel": Supported("flash attention"),
-        "vllm": Unsupported("vLLM serves only the remote-code class Ovis, not Ovis2ForConditionalGeneration"),
+        "vllm": Unsupported(_NO_VLLM_OVIS2),
         "shared_prefix": Supported(),
         "vision_once": Supported("a frozen tower and visual table without adapters"),
         "mixed_rows_zero3": Supported(),

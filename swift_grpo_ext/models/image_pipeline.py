@@ -19,8 +19,21 @@ logger = get_logger()
 Options = Mapping[str, Any]
 Size = tuple[int, int]
 _KEY = "swift_grpo_ext_key"
-_ORIGINAL = "swift_grpo_ext_original"
+_ORIGIN = "swift_grpo_ext_origin"
 _BAD_SIZE = (ValueError, AssertionError, OSError, ZeroDivisionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an image came from.
+
+    Attributes:
+        size: Width and height of the file, in pixels.
+        where: Path or URL, or what it is; for error messages.
+    """
+
+    size: Size
+    where: str
 
 
 @dataclass(frozen=True)
@@ -79,20 +92,20 @@ class ImagePipeline:
             DatasetRowError: The size cannot be brought into the limits.
         """
         key = f"{_key_of(image)}|{sorted(options.items())}"
-        original = getattr(image, _ORIGINAL, image.size)
+        origin = _origin_of(image)
 
         def make() -> Image.Image:
             try:
-                return _named(self.resize_image(image, options), key, original)
+                return _named(self.resize_image(image, options), key, origin)
             except _BAD_SIZE as error:
-                size = f"{original[0]}x{original[1]} pixels"
-                raise DatasetRowError(f"image cannot be resized: {error}", where=size) from None
+                problem = f"image of {origin.size[0]}x{origin.size[1]} pixels cannot be resized: {error}"
+                raise DatasetRowError(problem, where=origin.where) from None
 
         return self.store.get(("resized", key), make, _pixel_bytes)
 
     def prepare(self, image: Image.Image) -> PreparedImage:
         """Tensors and tokens of a resized image."""
-        original = getattr(image, _ORIGINAL, image.size)
+        original = _origin_of(image).size
 
         def make() -> PreparedImage:
             # The host encodes in inference mode, whose tensors autograd cannot save.
@@ -119,18 +132,22 @@ def _decode(source: Any, key: str) -> Image.Image:
         decoded, frames = images.decode(images.read_source(source, load_file), where)
         if frames > 1:
             logger.warning_once(f"swift-grpo-ext: {where} has {frames} frames; the first is used")
-    return _named(decoded, key, decoded.size)
+    return _named(decoded, key, Origin(decoded.size, where))
 
 
 def _key_of(image: Image.Image) -> str:
     return getattr(image, _KEY, None) or images.pixel_key(image)
 
 
-def _named(image: Image.Image, key: str, original: Size) -> Image.Image:
-    """The image, carrying its name and the size of its file; a copy if it carries another name."""
+def _origin_of(image: Image.Image) -> Origin:
+    return getattr(image, _ORIGIN, None) or Origin(image.size, images.describe(image))
+
+
+def _named(image: Image.Image, key: str, origin: Origin) -> Image.Image:
+    """The image, carrying its name and its origin; a copy if it carries another name."""
     named = image.copy() if hasattr(image, _KEY) else image
     setattr(named, _KEY, key)
-    setattr(named, _ORIGINAL, original)
+    setattr(named, _ORIGIN, origin)
     return named
 
 

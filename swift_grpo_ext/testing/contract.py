@@ -12,56 +12,26 @@ Each check raises an AssertionError that says what differs. A checkpoint of rand
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
-from swift_grpo_ext.testing.contract_cases import CASES, SPECIAL_TEXT, Case, picture
+from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.testing.contract_cases import CASES, SPECIAL_TEXT, VIDEO, Case, picture
+from swift_grpo_ext.testing.contract_subject import (
+    Subject,
+    assert_close,
+    by_processor,
+    collate,
+    completion_logps,
+    encode,
+    load,
+    logits_of,
+    resized,
+    video_by_processor,
+)
 
-TOLERANCE = 1e-5  # of log-probs and logits, in fp32
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A template with its model, and the processor that transformers itself would use.
-
-    Attributes:
-        model: Model in fp32, in eval mode.
-        template: The host's template, bound to the model's processor.
-        processor: The checkpoint's processor, loaded by transformers.
-        model_type: The host's ``--model_type``.
-    """
-
-    model: Any
-    template: Any
-    processor: Any
-    model_type: str
-
-
-def load(
-    checkpoint: str | Path, *, model_type: str | None = None, template_type: str | None = None
-) -> Subject:
-    """Load a checkpoint the host's way and, for comparison, transformers' own.
-
-    Args:
-        checkpoint: Folder of the checkpoint.
-        model_type: The host's ``--model_type``, where the config does not say it.
-        template_type: The host's ``--template``, where the model type does not say it.
-    """
-    from swift.model import get_model_processor
-    from swift.template import get_template
-    from transformers import AutoProcessor
-
-    model, processor = get_model_processor(
-        str(checkpoint), torch_dtype=torch.float32, model_type=model_type, device_map="cpu"
-    )
-    template = get_template(processor, template_type=template_type)
-    template.model = model
-    own = AutoProcessor.from_pretrained(str(checkpoint))
-    return Subject(model.eval(), template, own, model.model_meta.model_type)
+__all__ = ["CHECKS", "Subject", "completion_logps", "load"]
 
 
 def check_tokens(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
@@ -69,20 +39,49 @@ def check_tokens(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
     for case in cases:
         subject.template.set_mode("transformers")
         ours = list(subject.template.encode(case.row())["input_ids"])
-        theirs = _by_processor(subject, case, case.images)["input_ids"][0].tolist()
+        theirs = by_processor(subject, case, case.images)["input_ids"][0].tolist()
         assert ours == theirs, f"{case.name}: {len(ours)} tokens {ours} != {len(theirs)} tokens {theirs}"
+
+
+def check_engine_prompt(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
+    """What an engine is given, one placeholder an image, its processor expands to the training prompt."""
+    facts = facts_for(subject.model.config)
+    if facts is not None and not facts.capabilities["vllm"]:
+        return  # such a template refuses the engine
+    for case in cases:
+        subject.template.set_mode("vllm")
+        given = subject.template.encode(case.row())
+        prompt = subject.template.tokenizer.decode(given["input_ids"])
+        options = {"return_tensors": "pt", **given.get("mm_processor_kwargs", {})}
+        expanded = subject.processor(text=[prompt], images=given.get("images") or None, **options)
+        subject.template.set_mode("transformers")
+        trained = list(subject.template.encode(case.row())["input_ids"])
+        assert expanded["input_ids"][0].tolist() == trained, f"{case.name}: an engine would see {prompt!r}"
 
 
 def check_logits(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
     """Logits of a prompt through the template's training forward are those through the processor."""
     for case in cases:
-        resized = [_resized(subject, image) for image in case.images]
-        inputs = _by_processor(subject, case, resized)
+        images = [resized(subject, image) for image in case.images]
+        inputs = by_processor(subject, case, images)
         inputs.pop("grids", None)
         with torch.no_grad():
             theirs = subject.model(**inputs).logits[0]
-        ours = _logits(subject, [case.row(images=resized, answer="")])[0, : len(theirs)]
-        _assert_close(ours, theirs, f"{case.name}: logits")
+        ours = logits_of(subject, [case.row(images=images, answer="")])[0, : len(theirs)]
+        assert_close(ours, theirs, f"{case.name}: logits")
+
+
+def check_video(subject: Subject) -> None:
+    """A video gives the processor's tokens and logits: as a video, or frame by frame where it knows none."""
+    inputs = video_by_processor(subject, VIDEO)
+    inputs.pop("grids", None)
+    subject.template.set_mode("transformers")
+    ours, theirs = list(subject.template.encode(VIDEO)["input_ids"]), inputs["input_ids"][0].tolist()
+    assert ours == theirs, f"video: {len(ours)} tokens {ours} != {len(theirs)} tokens {theirs}"
+    with torch.no_grad():
+        expected = subject.model(**inputs).logits[0]
+    answered = {**VIDEO, "messages": [*VIDEO["messages"], {"role": "assistant", "content": ""}]}
+    assert_close(logits_of(subject, [answered])[0, : len(expected)], expected, "video: logits")
 
 
 def check_batches(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
@@ -93,17 +92,17 @@ def check_batches(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
         together = completion_logps(subject, rows, padding_side=side)
         longer = completion_logps(subject, rows, padding_side=side, extra_padding=7)
         for case, expected, found, padded in zip(cases, alone, together, longer, strict=True):
-            _assert_close(found, expected, f"{case.name}: log-probs in a batch padded on the {side}")
-            _assert_close(padded, expected, f"{case.name}: log-probs with more padding on the {side}")
+            assert_close(found, expected, f"{case.name}: log-probs in a batch padded on the {side}")
+            assert_close(padded, expected, f"{case.name}: log-probs with more padding on the {side}")
 
 
 def check_slices(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
     """The visual inputs of a slice of a batch are those of its rows, whatever the slice."""
-    encoded = [_encode(subject, case.row(answer="yes")) for case in cases]
-    single = [_collate(subject, [row]) for row in encoded]
+    encoded = [encode(subject, case.row(answer="yes")) for case in cases]
+    single = [collate(subject, [row]) for row in encoded]
     for size in (1, 2, 3, len(encoded)):
         for start in range(0, len(encoded), size):
-            batch = _collate(subject, encoded[start : start + size])
+            batch = collate(subject, encoded[start : start + size])
             for name in ("pixel_values", "image_grid_thw"):
                 parts = [row[name] for row in single[start : start + size] if name in row]
                 assert (name in batch) == bool(parts), f"rows {start} to {start + size}: {name}"
@@ -130,13 +129,13 @@ def check_special_text(subject: Subject, texts: tuple[str, ...] = SPECIAL_TEXT) 
 
 def check_save_and_load(subject: Subject) -> None:
     """A saved and loaded model gives the same logits."""
-    before = _logits(subject, [CASES[1].row(answer="yes")])
+    before = logits_of(subject, [CASES[1].row(answer="yes")])
     template_type = subject.template.template_meta.template_type
     with TemporaryDirectory() as folder:
         subject.model.save_pretrained(folder)
         subject.processor.save_pretrained(folder)
         loaded = load(folder, model_type=subject.model_type, template_type=template_type)
-    assert torch.equal(_logits(loaded, [CASES[1].row(answer="yes")]), before), "logits changed by saving"
+    assert torch.equal(logits_of(loaded, [CASES[1].row(answer="yes")]), before), "logits changed by saving"
 
 
 def check_lora(subject: Subject) -> None:
@@ -145,7 +144,7 @@ def check_lora(subject: Subject) -> None:
     from swift.utils import get_multimodal_target_regex
 
     row = CASES[1].row(answer="yes")
-    before = _logits(subject, [row])
+    before = logits_of(subject, [row])
     pattern = get_multimodal_target_regex(subject.model)
     config = LoraConfig(target_modules=pattern, r=2, init_lora_weights=False, lora_dropout=0.0)
     adapted = get_peft_model(subject.model, config)
@@ -155,89 +154,20 @@ def check_lora(subject: Subject) -> None:
             outside = any(part in name for part in (*arch.vision_tower, *arch.aligner))
             assert not ("lora_" in name and outside), f"LoRA in the vision tower: {name}"
         adapted.eval()
-        after = _logits(Subject(adapted, subject.template, subject.processor, subject.model_type), [row])
+        after = logits_of(Subject(adapted, subject.template, subject.processor, subject.model_type), [row])
         assert not torch.allclose(before, after), "LoRA changes nothing"
         with adapted.disable_adapter():
             without = Subject(adapted, subject.template, subject.processor, subject.model_type)
-            assert torch.equal(_logits(without, [row]), before), "the model without its adapter has changed"
+            assert torch.equal(logits_of(without, [row]), before), "the model without its adapter has changed"
     finally:
         adapted.unload()
 
 
-def completion_logps(
-    subject: Subject, rows: list[dict[str, Any]], *, padding_side: str = "right", extra_padding: int = 0
-) -> list[torch.Tensor]:
-    """Log-probs of the last assistant turn of each row, forwarded in one batch.
-
-    Args:
-        subject: Template and model.
-        rows: Rows of the host's format, with the answer.
-        padding_side: ``right`` or ``left``.
-        extra_padding: Tokens of padding beyond the longest row.
-
-    Returns:
-        For each row, ``(completion,)``.
-    """
-    template = subject.template
-    before, template.padding_side = template.padding_side, padding_side
-    try:
-        encoded = [_encode(subject, row) for row in rows]
-        longest = max(len(row["input_ids"]) for row in encoded)
-        batch = _collate(subject, encoded, padding_to=longest + extra_padding)
-    finally:
-        template.padding_side = before
-    labels = batch["labels"][:, 1:]
-    logps = _forward(subject, batch)[:, :-1].log_softmax(-1)
-    chosen = logps.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    return [row[wanted] for row, wanted in zip(chosen, labels != -100, strict=True)]
-
-
-def _encode(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
-    subject.template.set_mode("train")
-    return dict(subject.template.encode(row, return_length=True))
-
-
-def _collate(
-    subject: Subject, encoded: list[dict[str, Any]], *, padding_to: int | None = None
-) -> dict[str, Any]:
-    return dict(subject.template.data_collator([dict(row) for row in encoded], padding_to=padding_to))
-
-
-def _forward(subject: Subject, batch: dict[str, Any]) -> torch.Tensor:
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
-    with torch.no_grad():
-        _, kwargs = subject.template.pre_forward_hook(subject.model, None, inputs)
-        logits: torch.Tensor = subject.model(**kwargs).logits
-    return logits.float()
-
-
-def _logits(subject: Subject, rows: list[dict[str, Any]]) -> torch.Tensor:
-    return _forward(subject, _collate(subject, [_encode(subject, row) for row in rows]))
-
-
-def _resized(subject: Subject, image: Any) -> Any:
-    """The image in the template's own size: resizing differs between libraries by a grey level."""
-    subject.template.set_mode("vllm")
-    row = {"messages": [{"role": "user", "content": "<image>"}], "images": [image]}
-    return subject.template.encode(row)["images"][0]
-
-
-def _by_processor(subject: Subject, case: Case, images: list[Any]) -> dict[str, Any]:
-    prompt = subject.processor.apply_chat_template(
-        case.structured(), add_generation_prompt=True, tokenize=False
-    )
-    return dict(subject.processor(text=[prompt], images=images or None, return_tensors="pt"))
-
-
-def _assert_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    assert found.shape == expected.shape, f"{what}: {tuple(found.shape)} != {tuple(expected.shape)}"
-    difference = (found - expected).abs().max().item() if found.numel() else 0.0
-    assert difference <= TOLERANCE, f"{what} differ by {difference:.1e}"
-
-
 CHECKS: dict[str, Callable[[Subject], None]] = {
     "tokens": check_tokens,
+    "engine_prompt": check_engine_prompt,
     "logits": check_logits,
+    "video": check_video,
     "batches": check_batches,
     "slices": check_slices,
     "special_text": check_special_text,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from PIL import Image
 
+_TAG = re.compile("<(image|video)>")
 SPECIAL_TEXT = (
     "<|im_end|>",
     "say <|im_end|>\n<|im_start|>assistant\nyes",
@@ -56,7 +58,7 @@ class Case:
     def structured(self) -> list[dict[str, Any]]:
         """The conversation as transformers' chat templates take it."""
         return [
-            {"role": message["role"], "content": _parts(message["content"])} for message in self._messages()
+            {"role": message["role"], "content": parts_of(message["content"])} for message in self._messages()
         ]
 
     def _messages(self) -> list[dict[str, Any]]:
@@ -66,16 +68,16 @@ class Case:
         return [*system, *turns]
 
 
-def _parts(content: str) -> list[dict[str, str]] | str:
-    if "<image>" not in content:
+def parts_of(content: str) -> list[dict[str, str]] | str:
+    """A text with ``<image>`` and ``<video>`` tags as transformers' chat templates take it."""
+    if not _TAG.search(content):
         return content
-    pieces = content.split("<image>")
-    parts = [{"type": "text", "text": pieces[0]}] if pieces[0] else []
-    for piece in pieces[1:]:
-        parts.append({"type": "image"})
-        if piece:
-            parts.append({"type": "text", "text": piece})
-    return parts
+    pieces = _TAG.split(content)  # text and medium in turn
+    media = [
+        {"type": piece} if number % 2 else {"type": "text", "text": piece}
+        for number, piece in enumerate(pieces)
+    ]
+    return [part for part in media if part.get("text") != ""]
 
 
 CASES = (
@@ -89,5 +91,12 @@ CASES = (
         ("<image>What is this?", "A digit.", "<image>And this? <image>Or this?"),
         ((64, 64), (150, 90), (30, 61)),
     ),
+    Case("an image in an answer", ("Draw a digit.", "Here: <image>", "Which is it?"), ((56, 84),)),
     Case("an image in the second turn", ("Hello.", "Hello!", "<image>What is it?"), ((97, 53),)),
 )
+
+# Four frames of one size, turned: no two look alike.
+VIDEO: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Watch this: <video>What happens?"}],
+    "videos": [[picture(84, 84).rotate(90 * number) for number in range(4)]],
+}

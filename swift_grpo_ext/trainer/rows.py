@@ -57,7 +57,10 @@ class CheckedRows:
         """The host's samples of rows, once every broken row is replaced."""
         if isinstance(self.template, VisionTemplate):
             rows = self._without_bad_rows(rows)
-        return super().to_samples(rows)  # type: ignore[misc]
+        samples: list[Any] = super().to_samples(rows)  # type: ignore[misc]
+        for sample in samples:
+            sample.images = sample.images or []  # None where only other rows of the dataset have images
+        return samples
 
     def resample_encode_failed_inputs(self: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Leave rows that are too long to `to_samples`: the host replaces them copy by copy, group or not."""
@@ -130,7 +133,7 @@ class CheckedRows:
     def _judge_rows(self: Any, bad: Problems) -> None:
         """Count and name broken rows; raise, on every rank alike, if that is what the settings say."""
         self.bad_rows += len(bad)
-        for problem in list(bad.values())[:_SHOWN]:
+        for problem in bad.values():
             logger.warning(f"swift-grpo-ext: {problem.text}; another row takes its place")
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
             raise _refusal(bad)

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-import gloo_first  # noqa: F401
+import gloo_for_zero3  # noqa: F401
 import length_reward
 from swift.rewards import orms
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from compat.copies import HERE, environment_of
+from compat.copies import HERE, PROJECT, environment_of
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
@@ -45,7 +45,7 @@ def test_the_command_refuses_it(tiny_qwen, digits, tmp_path):
         tiny_qwen,
         digits.train,
         tmp_path,
-        external_plugins=[HERE / "gloo_first.py", plugin_file()],
+        external_plugins=[PROJECT / "tests/e2e/gloo_for_zero3.py", plugin_file()],
         reward_funcs="format",
         deepspeed="zero0",
         bf16=True,

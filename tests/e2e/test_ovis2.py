@@ -2,23 +2,27 @@
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 
-PLUGIN = Path(__file__).with_name("mixed_rows_plugin.py")
-
-
-def even_reward(tmp_path):
-    path = tmp_path / "even_plugin.py"
-    path.write_text("from swift.rewards" + PLUGIN.read_text().partition("from swift.rewards")[2])
-    return path
+HERE = Path(__file__).parent
+REWARD = {
+    "reward_funcs": "even_characters",
+    "external_plugins": [HERE / "length_reward.py", plugin_file()],
+}
 
 
 def steps_of(output):
     return [row for row in testing.read_logging(output) if "reward" in row]
+
+
+def room(name):
+    """The part of the model that a weight belongs to."""
+    return name.split(".")[1]
 
 
 def test_twenty_steps_of_grpo_raise_the_reward(tiny_ovis, digits, tmp_path):
@@ -26,8 +30,7 @@ def test_twenty_steps_of_grpo_raise_the_reward(tiny_ovis, digits, tmp_path):
         tiny_ovis,
         digits.train,
         tmp_path / "out",
-        external_plugins=[even_reward(tmp_path), plugin_file()],
-        reward_funcs="even_characters",
+        **REWARD,
         max_steps=20,
         num_generations=8,
         per_device_train_batch_size=16,
@@ -38,29 +41,42 @@ def test_twenty_steps_of_grpo_raise_the_reward(tiny_ovis, digits, tmp_path):
     testing.run_swift("rlhf", arguments, timeout=280)
     rewards = [step["reward"] for step in steps_of(tmp_path / "out")]
     assert len(rewards) == 20
-    first, last = sum(rewards[:4]) / 4, sum(rewards[-4:]) / 4
+    first, last = mean(rewards[:5]), mean(rewards[-5:])
     assert last > first + 0.2, f"{first:.2f} -> {last:.2f}"
 
 
-def test_lora_on_all_linear_layers_stays_in_the_language_model(tiny_ovis, digits, tmp_path):
+@pytest.mark.parametrize(
+    ("frozen", "adapted"),
+    [
+        ({}, {"language_model"}),
+        ({"freeze_vit": False}, {"language_model", "vision_tower"}),
+        ({"freeze_vit": False, "freeze_llm": True}, {"vision_tower"}),
+        ({"freeze_aligner": False}, {"language_model"}),  # a table of embeddings has no linear layer
+    ],
+    ids=["default", "vit", "vit only", "aligner"],
+)
+def test_lora_on_all_linear_layers_of_what_is_not_frozen(tiny_ovis, digits, tmp_path, frozen, adapted):
     from safetensors.torch import load_file
 
     arguments = testing.grpo_arguments(
         tiny_ovis,
         digits.train,
         tmp_path / "out",
-        external_plugins=[even_reward(tmp_path), plugin_file()],
-        reward_funcs="even_characters",
         tuner_type="lora",
         target_modules="all-linear",
         save_strategy="steps",
         save_steps=2,
+        lr_scheduler_type="constant",
+        **REWARD,
+        **frozen,
     )
     testing.run_in_process("rlhf", arguments)
     (adapter,) = (tmp_path / "out").rglob("adapter_model.safetensors")
-    names = list(load_file(adapter))
-    assert names
-    assert all(".language_model." in name for name in names)
+    weights = load_file(adapter)
+    assert {room(name.removeprefix("base_model.model.")) for name in weights} == adapted
+    moved = {room(name.removeprefix("base_model.model.")) for name in weights if weights[name].any()}
+    assert moved == adapted
+    assert all(weights[name].any() for name in weights if "language_model" in name and "lora_B" in name)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +96,7 @@ def test_freezing_does_what_its_names_say(tiny_ovis, digits, tmp_path, frozen, t
         tiny_ovis,
         digits.train,
         tmp_path / "out",
-        external_plugins=[even_reward(tmp_path), plugin_file()],
-        reward_funcs="even_characters",
+        **REWARD,
         save_strategy="steps",
         save_steps=2,
         lr_scheduler_type="constant",
@@ -90,7 +105,7 @@ def test_freezing_does_what_its_names_say(tiny_ovis, digits, tmp_path, frozen, t
     testing.run_in_process("rlhf", arguments)
     (saved,) = (tmp_path / "out").rglob("checkpoint-*/model.safetensors")
     before, after = load_file(tiny_ovis / "model.safetensors"), load_file(saved)
-    moved = {name.split(".")[1] for name in before if not before[name].equal(after[name])}
+    moved = {room(name) for name in before if not before[name].equal(after[name])}
     assert moved == trains
 
 
@@ -111,14 +126,16 @@ def test_sft_then_inference(tiny_ovis, digits, tmp_path):
     assert len(losses) == 2
     (checkpoint,) = (tmp_path / "sft").rglob("checkpoint-2")
     infer = {
-        **{name: shared[name] for name in ("external_plugins", "attn_impl", "check_model", "load_from_cache_file")},
         "model": checkpoint,
+        "external_plugins": plugin_file(),
+        "attn_impl": "sdpa",
         "torch_dtype": "float32",
         "val_dataset": digits.test,
+        "load_from_cache_file": False,
+        "dataset_num_proc": 1,
         "result_path": tmp_path / "answers.jsonl",
         "max_new_tokens": 3,
         "max_batch_size": 4,
-        "dataset_num_proc": 1,
     }
     testing.run_in_process("infer", command_line(infer))
     answers = testing.read_jsonl(tmp_path / "answers.jsonl")
@@ -140,7 +157,7 @@ def test_text_and_image_rows_mixed_under_zero3_on_two_ranks(family, request, dig
         model,
         dataset,
         tmp_path / "out",
-        external_plugins=[PLUGIN, plugin_file()],
+        external_plugins=[HERE / "gloo_for_zero3.py", *REWARD["external_plugins"]],
         reward_funcs="even_characters",
         num_generations=2,
         per_device_train_batch_size=2,  # each rank has one prompt: one with an image, the other without

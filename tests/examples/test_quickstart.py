@@ -1,13 +1,14 @@
 """The parts of the quickstart that can be looked at without running it."""
 
 import io
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from examples.quickstart.evaluation import accuracy, greedy_answers
 from examples.quickstart.progress import Progress
-from examples.quickstart.setting import SETTINGS
+from examples.quickstart.setting import SETTINGS, default_output
 from swift_grpo_ext import testing
 
 
@@ -35,6 +36,11 @@ def test_greedy_answers_of_a_random_model(family, tmp_path):
     assert len(answers) == len(rows)
     assert answers == greedy_answers(model, rows)
     assert 0 <= accuracy(answers, rows) <= 100
+
+
+def test_every_model_has_an_output_folder_of_its_own():
+    assert default_output("qwen2_5_vl") == Path("output/quickstart")
+    assert len({default_output(model) for model in SETTINGS}) == len(SETTINGS)
 
 
 def test_accuracy_wants_the_digit_and_nothing_else():

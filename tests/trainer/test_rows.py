@@ -2,7 +2,6 @@
 
 import json
 import logging
-from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -13,7 +12,6 @@ from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
-from swift_grpo_ext.trainer.row_search import other_rows, row_number
 
 FAST = {"num_generations": 2, "per_device_train_batch_size": 8, "logging_steps": 1, "beta": 0.0}
 NO_NETWORK = "http://127.0.0.1:9/image.png"
@@ -55,7 +53,7 @@ ROWS = {
     "empty.png": "0 bytes",
     "truncated.png": "cannot be decoded",
     NO_NETWORK: "cannot be loaded",
-    "long.png": {"qwen2_5_vl": "aspect ratio", "ovis2": None},
+    "long.png": {"qwen2_5_vl": "image of 20000x3 pixels cannot be resized", "ovis2": None},
     "one.png": None,
     "cmyk.jpg": None,
     "grey16.png": None,
@@ -116,47 +114,50 @@ def train(model, dataset, output, **overrides):
     return [record for record in testing.read_logging(output) if "reward" in record]
 
 
-def test_broken_rows_are_named_counted_and_replaced(model, family, folder, policy, said, tmp_path):
-    policy("skip")
+def rows_of_every_kind(folder, family):
+    """Rows, and what is wrong with each: None if nothing is, else the problem and the file that it is in."""
     table = [row(folder, name) for name in ROWS]
+    problems = [(found, name) if (found := expected(name, family)) else None for name in ROWS]
     table += [
         row(folder, "good.png", tags=2),
         row(folder, "good.png", "one.png", tags=1),
         row(folder, tags=1),
     ]
-    table += [row(folder, "good.png", question=f"Is it {number}?") for number in range(7)]
-    problems = [
-        *(expected(name, family) for name in ROWS),
-        "2 <image> tags",
-        "1 <image> tags",
-        "1 <image> tags",
+    problems += [
+        (f"{tags} <image> tags for {images} images", "") for tags, images in ((2, 1), (1, 2), (1, 0))
     ]
+    table += [row(folder, "good.png", question=f"Is it {number}?") for number in range(7)]
+    return table, problems + [None] * 7
+
+
+def test_broken_rows_are_named_counted_and_replaced(model, family, folder, policy, said, tmp_path):
+    policy("skip")
+    table, problems = rows_of_every_kind(folder, family)
     steps = train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_steps=5)
     assert len(steps) == 5, "five steps of four prompts: every row was met"
     assert steps[-1]["bad_rows"] == sum(problem is not None for problem in problems)
     for number, problem in enumerate(problems):
         lines = [line for line in said if f"row {number}: " in line]
         assert bool(lines) == (problem is not None), f"row {number}: {problem}"
-        assert all(problem in line for line in lines)
+        assert all(part in line for line in lines for part in problem)
     assert any("animated.gif has 2 frames; the first is used" in line for line in said)
 
 
-def test_a_run_with_broken_rows_is_refused_before_it_starts(tiny_ovis, folder, policy, tmp_path):
+@pytest.mark.parametrize("numbers", [range(10), range(10, 13)], ids=["images", "tags"])
+def test_every_kind_of_broken_row_refuses_the_run(numbers, model, family, folder, policy, tmp_path):
     policy("raise")
-    table = [
-        row(folder, "good.png"),
-        row(folder, "missing.png"),
-        row(folder, "good.png"),
-        row(folder, "empty.png"),
-    ]
+    table, problems = rows_of_every_kind(folder, family)
+    dataset = write(tmp_path / "rows.jsonl", [table[-1], *(table[number] for number in numbers)])
     with pytest.raises(DatasetRowError) as refusal:
-        train(tiny_ovis, write(tmp_path / "rows.jsonl", table), tmp_path / "out")
+        train(model, dataset, tmp_path / "out")
+    found = {place: problems[number] for place, number in enumerate(numbers, 1) if problems[number]}
     message = str(refusal.value)
-    assert "2 broken rows" in message
-    assert "row 1: image file not found" in message
-    assert "missing.png" in message
-    assert "row 3:" in message
+    assert f"{len(found)} broken rows: " in message
+    for place, parts in found.items():
+        (said,) = [piece for piece in message.split("; ") if f"row {place}: " in piece]
+        assert all(part in said for part in parts)
     assert "SWIFT_GRPO_EXT_BAD_ROW=skip" in message
+    assert not list((tmp_path / "out").rglob("completions.jsonl")), "before anything was generated"
 
 
 def test_a_dataset_without_one_good_row_ends_with_its_faults(tiny_ovis, folder, policy, tmp_path):
@@ -164,6 +165,13 @@ def test_a_dataset_without_one_good_row_ends_with_its_faults(tiny_ovis, folder, 
     table = [row(folder, f"missing{number}.png") for number in range(4)]
     with pytest.raises(DatasetRowError, match="image file not found"):
         train(tiny_ovis, write(tmp_path / "rows.jsonl", table), tmp_path / "out")
+
+
+def test_rows_without_the_column_of_images(model, folder, tmp_path):
+    texts = [{"messages": [{"role": "user", "content": f"What is {number} and two?"}]} for number in range(2)]
+    table = [row(folder, "good.png"), *texts, row(folder, "one.png")]
+    steps = train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_steps=1)
+    assert steps[0]["bad_rows"] == 0
 
 
 def test_rows_whose_images_leave_no_room_for_text(tiny_qwen, folder, policy, said, tmp_path):
@@ -235,39 +243,3 @@ def test_an_image_is_prepared_once_for_its_group(tiny_qwen, digits, tmp_path, mo
     train(tiny_qwen, digits.train, tmp_path / "out", max_steps=1, num_generations=4)
     assert len(decoded) == 2, "two prompts, four completions each"
     assert len(prepared) == 2
-
-
-def samples(*table):
-    from swift.rl_core.data import GRPOSample
-
-    return [GRPOSample.from_row(row) for row in table]
-
-
-def test_prompt_ids_tell_images_apart(folder):
-    table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "good.png")]
-    found = rows.CheckedRows._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
-    ids = [sample.prompt_id for sample in found]
-    assert ids[0] == ids[2] != ids[1]
-    assert len({sample.request_id for sample in found}) == 3
-
-
-def test_before_prompt_ids_did_not(folder):
-    from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
-
-    table = [row(folder, "good.png"), row(folder, "one.png")]
-    found = RolloutTrainerMixin._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
-    assert found[0].prompt_id == found[1].prompt_id
-
-
-def test_row_number_and_other_rows(folder):
-    from datasets import Dataset
-
-    table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "one.png", question="b")]
-    dataset = Dataset.from_list(table)
-    assert [row_number(dataset, dataset[n]) for n in range(3)] == [0, 1, 2]
-    assert row_number(dataset, row(folder, "missing.png")) is None
-    assert row_number(iter(table), table[0]) is None
-    assert [found["messages"] for found in other_rows(dataset, [], {"1": ""})] == [
-        table[n]["messages"] for n in (1, 2, 0)
-    ]
-    assert list(other_rows(iter([]), table, {"1": ""})) == table

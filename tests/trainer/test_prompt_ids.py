@@ -1,0 +1,56 @@
+"""Rows told apart: prompts by their images too, and rows by their place in the dataset."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from swift_grpo_ext.testing.contract_cases import picture
+from swift_grpo_ext.trainer import rows
+from swift_grpo_ext.trainer.row_search import other_rows, row_number
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, side in (("good.png", 56), ("one.png", 1)):
+        picture(side, side).save(tmp_path / name)
+    return tmp_path
+
+
+def row(folder, name, question="Which digit is this?"):
+    return {"messages": [{"role": "user", "content": f"<image>{question}"}], "images": [str(folder / name)]}
+
+
+def samples(*table):
+    from swift.rl_core.data import GRPOSample
+
+    return [GRPOSample.from_row(row) for row in table]
+
+
+def test_prompt_ids_tell_images_apart(folder):
+    table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "good.png")]
+    found = rows.CheckedRows._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
+    ids = [sample.prompt_id for sample in found]
+    assert ids[0] == ids[2] != ids[1]
+    assert len({sample.request_id for sample in found}) == 3
+
+
+def test_before_prompt_ids_did_not(folder):
+    from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
+
+    table = [row(folder, "good.png"), row(folder, "one.png")]
+    found = RolloutTrainerMixin._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
+    assert found[0].prompt_id == found[1].prompt_id
+
+
+def test_row_number_and_other_rows(folder):
+    from datasets import Dataset
+
+    table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "one.png", question="b")]
+    dataset = Dataset.from_list(table)
+    assert [row_number(dataset, dataset[n]) for n in range(3)] == [0, 1, 2]
+    assert row_number(dataset, row(folder, "missing.png")) is None
+    assert row_number(iter(table), table[0]) is None
+    assert [found["messages"] for found in other_rows(dataset, [], {"1": ""})] == [
+        table[n]["messages"] for n in (1, 2, 0)
+    ]
+    assert list(other_rows(iter([]), table, {"1": ""})) == table
