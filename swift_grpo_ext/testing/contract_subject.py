@@ -11,6 +11,7 @@ import torch
 from swift_grpo_ext.testing.contract_cases import Case, parts_of
 
 TOLERANCE = 1e-5  # of log-probs and logits, in fp32
+FRAME_RATE = 2.0  # frames per second that the host takes a list of frames for
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,13 @@ def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
     resized_frames = subject.template.encode(row)["videos"][0]
     messages = [{"role": "user", "content": parts_of(question)}]
     prompt = subject.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    options = {"do_resize": False, "do_sample_frames": False, "return_tensors": "pt"}
-    return dict(subject.processor(text=[prompt], videos=[resized_frames], **options))
+    metadata = {
+        "total_num_frames": len(frames),
+        "frames_indices": list(range(len(frames))),
+        "fps": FRAME_RATE,
+    }
+    options = {"do_resize": False, "do_sample_frames": False, "video_metadata": [metadata]}
+    return dict(subject.processor(text=[prompt], videos=[resized_frames], return_tensors="pt", **options))
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:

@@ -1,14 +1,17 @@
 """Rows without padding, packed rows and split sequences against padded rows, in runs of the host.
 
-The host demands flash attention for rows without padding, which no CPU has. Its demand is lifted here:
-transformers keeps packed rows apart in SDPA as well, so all but the kernel is what a GPU runs.
+The host demands flash attention for rows without padding, which no CPU has. Here SDPA, row by row, takes
+the place of the kernel; all else is what a GPU runs.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.group import interface
 from swift_grpo_ext.models.facts import FAMILIES
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.arguments import CPU_ARGUMENTS, command_line
@@ -23,12 +26,28 @@ def model(request):
 
 
 @pytest.fixture
-def any_attention(monkeypatch):
+def no_kernel(monkeypatch):
+    """Lift the host's demand, and let SDPA keep rows apart by their lengths as the kernel does."""
     from swift.arguments.sft_args import SftArguments
+    from transformers import AttentionInterface
+
+    interface.install("sdpa")  # it wraps once per process what it finds
+    plain = AttentionInterface()["sdpa"]
+
+    def row_by_row(module, query, key, value, attention_mask, cu_seq_lens_q=None, **kwargs):
+        if cu_seq_lens_q is None:
+            return plain(module, query, key, value, attention_mask, **kwargs)
+        rows = [slice(*ends) for ends in pairwise(cu_seq_lens_q.tolist())]
+        made = [
+            plain(module, query[:, :, row], key[:, :, row], value[:, :, row], None, **kwargs)[0]
+            for row in rows
+        ]
+        return torch.cat(made, dim=1), None
 
     def check(self):
         self.padding_free = self.padding_free or self.packing
 
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", row_by_row)
     monkeypatch.setattr(SftArguments, "_check_padding_free", check)
 
 
@@ -70,7 +89,7 @@ def sft_arguments(model, dataset, output, **overrides):
     return command_line({**arguments, **overrides})
 
 
-def test_grpo_without_padding_is_grpo_with_padding(model, digits, tmp_path, any_attention):
+def test_grpo_without_padding_is_grpo_with_padding(model, digits, tmp_path, no_kernel):
     padded = grpo(model, digits.train, tmp_path / "padded")
     free = grpo(model, digits.train, tmp_path / "free", padding_free=True)
     assert len(free) == 3
@@ -79,7 +98,7 @@ def test_grpo_without_padding_is_grpo_with_padding(model, digits, tmp_path, any_
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_sft_of_packed_rows_is_sft_of_padded_rows(model, digits, tmp_path, any_attention):
+def test_sft_of_packed_rows_is_sft_of_padded_rows(model, digits, tmp_path, no_kernel):
     rows = len(testing.read_jsonl(digits.train))
     padded = sft_arguments(model, digits.train, tmp_path / "padded", per_device_train_batch_size=rows)
     packed = sft_arguments(
