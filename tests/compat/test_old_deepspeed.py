@@ -83,7 +83,11 @@ def steps_of_two_ranks(environment, model, data, output, **overrides):
         data,
         output,
         seed=1,
-        external_plugins=[PROJECT / "tests/e2e/gloo_for_zero3.py", PROJECT / "tests/e2e/length_reward.py", plugin_file()],
+        external_plugins=[
+            PROJECT / "tests/e2e/gloo_for_zero3.py",
+            PROJECT / "tests/e2e/length_reward.py",
+            plugin_file(),
+        ],
         reward_funcs="even_characters",
         **overrides,
     )
