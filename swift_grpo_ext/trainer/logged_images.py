@@ -32,7 +32,7 @@ class LoggedImages:
 
     def _places_of(self: Any) -> Callable[[Any], Any]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""
-        reward = reward_with_frame(self.args.reward_funcs or ())
+        reward = reward_with_frame(self.reward_func_names)
         if reward is None:
             return lambda sample: None
         parameters = load_table(current_settings().reward_table).rule(reward.name).parameters
