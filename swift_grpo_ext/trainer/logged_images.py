@@ -37,7 +37,7 @@ class LoggedImages:
             return lambda sample: None
         parameters = load_table(current_settings().reward_table).rule(reward.name).parameters
         return lambda sample: located(
-            str(sample.messages[-1]["content"]),
+            sample.messages[-1]["content"],
             {"objects": sample.objects or None, **sample.extra},
             reward,
             parameters,
