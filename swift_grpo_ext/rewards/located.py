@@ -21,12 +21,12 @@ def reward_with_frame(names: Sequence[Any]) -> Reward | None:
 
 
 def located(
-    completion: str, columns: Columns, reward: Reward, parameters: Mapping[str, Any]
+    completion: Any, columns: Columns, reward: Reward, parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Where an answer and its gold are.
 
     Args:
-        completion: What the model wrote.
+        completion: What the model wrote; anything but text names no place.
         columns: The row, with ``image_sizes``.
         reward: A reward with coordinate frames; it says which columns hold the gold.
         parameters: Those that the run sets for it; the row's own override them.
@@ -42,7 +42,8 @@ def located(
         index = int(chosen.get("image_index", 0))
         kind: Kind = "box" if FAMILIES[reward.name.removeprefix(PREFIX)] in _BOXES_ONLY else "both"
         gold, source = _gold(columns, reward.gold, chosen.get("gold_frame") or frame)
-        predicted = parse_regions(extract_answer(completion) or "", kind)
+        answer = extract_answer(completion) if isinstance(completion, str) else None
+        predicted = parse_regions(answer or "", kind)
         return {
             "image": index,
             "gold": _places(gold, source, columns, index),

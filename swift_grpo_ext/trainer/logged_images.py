@@ -32,12 +32,12 @@ class LoggedImages:
 
     def _places_of(self: Any) -> Callable[[Any], Any]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""
-        reward = reward_with_frame(self.args.reward_funcs or ())
+        reward = reward_with_frame(self.reward_func_names)
         if reward is None:
             return lambda sample: None
         parameters = load_table(current_settings().reward_table).rule(reward.name).parameters
         return lambda sample: located(
-            str(sample.messages[-1]["content"]),
+            sample.messages[-1]["content"],
             {"objects": sample.objects or None, **sample.extra},
             reward,
             parameters,
