@@ -13,7 +13,7 @@ from swift_grpo_ext.testing.peak import LiveBytes
 
 TARGETS = r".*language_model.*(q|k|v|o|gate|up|down)_proj"
 TINY = {"hidden_size": 128, "intermediate_size": 512, "num_heads": 4, "num_kv_heads": 2, "vocab_size": 4096}
-MINI = {"hidden_size": 512, "intermediate_size": 2048, "num_heads": 8, "num_kv_heads": 2, "vocab_size": 16384}
+MINI = {"hidden_size": 256, "intermediate_size": 1024, "num_heads": 8, "num_kv_heads": 2, "vocab_size": 8192}
 ONE = Machine(gpus_per_node=1)
 
 
@@ -59,7 +59,7 @@ def measured(model, tokens, completion):
 
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 @pytest.mark.parametrize(
-    ("sizes", "layers", "tokens"), [(TINY, 4, 512), (MINI, 6, 768)], ids=["tiny", "mini"]
+    ("sizes", "layers", "tokens"), [(TINY, 4, 512), (MINI, 6, 384)], ids=["tiny", "mini"]
 )
 def test_the_planned_peak_is_that_of_a_real_step(sizes, layers, tokens, lora):
     model, shape = model_of(sizes, layers, lora=lora)

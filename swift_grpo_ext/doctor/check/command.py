@@ -39,7 +39,9 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first."""
     found = [*table.findings(run), *stack.deepspeed_findings(run)]
-    if grpo_only.is_grpo(run):
+    if not run.grpo:
+        found = [finding for finding in found if finding.rule not in grpo_only.RULES]
+    else:
         found += host.findings(run, found)
         read, of_rows = rows.read(run, row_limit)
         found += of_rows

@@ -8,10 +8,27 @@ from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem, Severity
 
-
-def is_grpo(run: Run) -> bool:
-    """The run is GRPO, or was meant to be."""
-    return run.grpo
+# Rules whose subject exists in GRPO alone; the others hold for any training.
+RULES = frozenset(
+    {
+        "generation-batch",
+        "eval-batch",
+        "num-generations-one",
+        "no-reward",
+        "unknown-reward",
+        "reward-weights",
+        "unknown-loss",
+        "identical-completions",
+        "hardly-random",
+        "truncation-strategy",
+        "ref-model-lora",
+        "accumulation-and-generation",
+        "lora-dropout",
+        "soft-overlong",
+        "memory",
+        "memory-unknown",
+    }
+)
 
 
 @table.rule(
