@@ -9,41 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from math_verify import parse, verify
 from rapidfuzz.distance import Levenshtein
-from trl.rewards import accuracy_reward, think_format_reward
 
-from swift_grpo_ext.rewards.format import format
+from rewards.expressions import expressions
 from swift_grpo_ext.rewards.math import math
 from swift_grpo_ext.rewards.ocr import anls, ocr
 from swift_grpo_ext.rewards.pointing import point_in_box
 from swift_grpo_ext.rewards.temporal import temporal_iou
-
-number = st.integers(-30, 30)
-
-
-@st.composite
-def expressions(draw):
-    """A number as LaTeX, in one of several forms that may be equal to others."""
-    a, b = draw(number), draw(st.integers(1, 12))
-    forms = (
-        str(a),
-        rf"\frac{{{a}}}{{{b}}}",
-        f"{a / 4}",
-        rf"{a}\sqrt{{{b}}}",
-        f"{a}+{b}",
-        rf"{b}^{{{abs(a) % 4}}}",
-    )
-    return draw(st.sampled_from(forms))
-
-
-def trl_says(answer, gold):
-    return accuracy_reward([[{"role": "assistant", "content": answer}]], [gold])[0]
-
-
-@given(expressions(), expressions())
-def test_math_is_trls_accuracy_reward(gold, other):
-    for answer in (gold, other):
-        boxed = rf"It is $\boxed{{{answer}}}$."
-        assert math(f"<answer>{boxed}</answer>", {"solution": f"${gold}$"}) == trl_says(boxed, f"${gold}$")
 
 
 @given(expressions(), expressions())
@@ -51,29 +22,6 @@ def test_math_is_math_verifys(gold, other):
     for answer in (gold, other):
         expected = verify(parse(f"${gold}$"), parse(rf"\boxed{{{answer}}}"))
         assert math(rf"\boxed{{{answer}}}", {"solution": f"${gold}$"}) == float(expected)
-
-
-@pytest.mark.parametrize("gold", ["no expression", "?", "the red one"])
-def test_where_trl_skips_a_row_so_does_math(gold):
-    assert trl_says("$1$", gold) is None
-    assert math("$1$", {"solution": gold}) is None
-
-
-marks = st.lists(
-    st.sampled_from(["<think>", "</think>", "a", " ", "\n", "b c", "<answer>", "字"]), max_size=8
-)
-
-
-@given(marks.map("".join), marks.map("".join), st.booleans())
-def test_format_is_trls_think_format_but_stricter(inner, outer, wrapped):
-    """TRL takes an empty thinking part, an empty answer, and further closing tags; we do not."""
-    text = (f"<think>{inner}</think>{outer}" if wrapped else inner + outer).strip()
-    theirs = think_format_reward([[{"role": "assistant", "content": text}]])[0]
-    ours = format(text, {}, grammar="think")
-    assert ours <= theirs
-    thinking, _, answer = text.removeprefix("<think>").partition("</think>")
-    if theirs and thinking.strip() and answer.strip() and text.count("</think>") == 1:
-        assert ours == 1.0
 
 
 letters = st.text(alphabet="abcdé字 ", max_size=40)
