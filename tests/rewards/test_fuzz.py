@@ -1,0 +1,126 @@
+"""Random bytes, decoded as a tokenizer's output might be, for every reward: no exception, no hang, in range."""
+
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from rewards.loopback_judge import LoopbackJudge, always
+from rewards.rows import ROWS
+from rewards.test_catalogue import FLOODS, PIECES
+from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard
+from swift_grpo_ext.rewards.runtime.rules import RewardTable
+from swift_grpo_ext.rewards.runtime.runner import Runner, catalogue_pool
+
+REWARDS = all_rewards()
+FAST = [name for name in NAMES if REWARDS[name].cost == "inline"]
+SECONDS = 1.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def judge():
+    with LoopbackJudge(always(5)) as server:
+        yield server
+    catalogue_pool().close()
+
+
+def runner(name, judge):
+    parameters = {"url": judge.url, "model": "m"} if name == "ext_judge" else {}
+    table = {"rewards": {name: {"parameters": parameters}}}
+    return Runner(REWARDS[name], table=RewardTable.model_validate(table))
+
+
+def texts(seed, count):
+    """Random bytes; random bytes between pieces of answers; pieces of which a few bytes were changed."""
+    rng = random.Random(seed)
+    for number in range(count):
+        raw = rng.randbytes(rng.choice((1, 10, 100, 2000)))
+        if number % 3:
+            parts = [rng.choice((*PIECES, *FLOODS)) for _ in range(rng.randrange(1, 30))]
+            raw = bytearray("".join(parts).encode("utf-8", errors="surrogatepass"))
+            for _ in range(rng.randrange(4) if number % 3 == 1 else 0):
+                raw[rng.randrange(len(raw))] = rng.randrange(256)
+        text = bytes(raw).decode(
+            "utf-8", errors=("replace", "surrogateescape", "backslashreplace")[number % 5 % 3]
+        )
+        yield text if number % 2 else f"<think>x</think><answer>{text}</answer>"
+
+
+def check(name, seed, count):
+    reward = REWARDS[name]
+    rng = random.Random(seed)
+    for text in texts(seed, count):
+        row = rng.choice(ROWS[name])
+        started = time.process_time()
+        score = reward(text, row)
+        took = time.process_time() - started
+        assert reward.low <= score <= reward.high, (seed, text, row)
+        assert took < SECONDS, (seed, took, text, row)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_random_bytes_are_scored(name):
+    check(name, int.from_bytes(os.urandom(8), "big"), 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAST)
+def test_many_random_bytes_are_scored(name):
+    check(name, int.from_bytes(os.urandom(8), "big"), 10_000)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FAST])
+def test_random_bytes_under_the_pools_limit(name, judge):
+    """Through the runtime, as in a run: what hangs is killed at its limit and scores the lowest."""
+    import asyncio
+
+    seed = int.from_bytes(os.urandom(8), "big")
+    completions = [text for text in texts(seed, 60) if "**" not in text]
+    batch = Batch(completions, {key: [value] * len(completions) for key, value in ROWS[name][0].items()}, {})
+    run = runner(name, judge)
+    scores = asyncio.run(run.awaited(batch)) if REWARDS[name].cost == "async" else run(batch)
+    assert all(REWARDS[name].low <= score <= REWARDS[name].high for score in scores), seed
+
+
+@pytest.mark.parametrize("name", [name for name in FAST if REWARDS[name].gold])
+def test_random_gold_is_scored_or_unscored(name):
+    reward = REWARDS[name]
+    seed = int.from_bytes(os.urandom(8), "big")
+    for text in texts(seed, 60):
+        outcome = reward.outcome("<answer>1</answer>", {reward.gold[0]: text})
+        if outcome.score is None:
+            assert outcome.reason, (seed, text)
+        else:
+            assert reward.low <= outcome.score <= reward.high, (seed, text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_reward_works_off_the_main_thread(name, judge):
+    """As a trainer might call it whose rollout, and what follows, runs in a thread of its own."""
+    import asyncio
+
+    run, row = runner(name, judge), ROWS[name][0]
+    columns = {key: [value] * 2 for key, value in row.items()}
+    batch = Batch(["<think>x</think><answer>1</answer>", "no"], columns, {})
+
+    def call():
+        if REWARDS[name].cost == "async":
+
+            async def awaited(completions, **columns):
+                return await run.awaited(Batch.of(completions, columns))
+
+            return asyncio.run(AsyncGuard(awaited, name)(batch.completions, **columns))
+        return Guard(lambda completions, **columns: run(Batch.of(completions, columns)), name)(
+            batch.completions, **columns
+        )
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join(60)
+    assert found == [call()]
+    assert None not in found[0]
