@@ -45,8 +45,8 @@ unit: $(READY)  ## pytest, two workers
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-test-deepspeed-old: $(READY)  ## what DeepSpeed 0.18.9 breaks, on a second copy that is made on first use
-	$(BIN)/python -m pytest -m slow tests/compat/test_old_deepspeed.py
+test-deepspeed-old: $(READY)  ## what older DeepSpeeds break, on second copies that are made on first use
+	$(BIN)/python -m pytest -m slow tests/compat/test_old_deepspeed.py tests/compat/test_zero0_bf16.py
 
 test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end tests on both ends of the host range
 	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \

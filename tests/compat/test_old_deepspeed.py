@@ -34,7 +34,7 @@ def results(environment, tiny_qwen, digits, tmp_path_factory):
     return json.loads((output / "results.json").read_text())
 
 
-only_old = pytest.mark.parametrize("environment", ["old"], indirect=True)
+only_old = pytest.mark.parametrize("environment", ["0.18.9"], indirect=True, ids=["old"])
 
 
 @only_old
