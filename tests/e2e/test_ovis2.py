@@ -143,6 +143,7 @@ def test_sft_then_inference(tiny_ovis, digits, tmp_path):
     assert all("response" in answer for answer in answers)
 
 
+@pytest.mark.slow
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("family", ["ovis2", "qwen2_5_vl"])
 def test_text_and_image_rows_mixed_under_zero3_on_two_ranks(family, request, digits, tmp_path):
