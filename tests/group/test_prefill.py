@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -48,3 +50,30 @@ def test_greedy_tokens_are_the_same(family, model, prompts):
     assert seen[0] == distinct
     assert set(seen[1:]) == {len(rows)}
     assert "forward" not in vars(model)
+
+
+def test_an_input_nobody_knows_goes_the_usual_way_and_is_told(family, model):
+    rows = [([5, 6], [7])] * 3
+    inputs, _ = batch_of(family, model, rows, side="left")
+    told = []
+    with shared_prefill(model, IMAGE, tell=told.append):
+        model(input_ids=inputs["input_ids"], inputs_embeds=None, labels=inputs["input_ids"])
+    assert told == ["prompts were computed once for each completion: model inputs labels"]
+
+
+def test_images_come_from_whoever_encodes_them(family, model):
+    """Two prompts about one image: it is asked for once with each prompt's first row."""
+    rows = [([5, CAT], [6])] * 2 + [([8, CAT], [9])] * 2
+    inputs, _ = batch_of(family, model, rows, side="left")
+    inputs.pop("position_ids", None)
+    asked = []
+
+    def encoding(images, which):
+        asked.append([images.keys[image] for image in which])
+        return nullcontext()
+
+    with shared_prefill(model, IMAGE, encoding):
+        greedy(model, inputs)
+    assert len(asked) == 1
+    assert len(asked[0]) == 2
+    assert len(set(asked[0])) == 1
