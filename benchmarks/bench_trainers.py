@@ -109,6 +109,11 @@ def made_up_rollouts(trainer: Any, case: Case, seed: int) -> None:
         return outputs
 
     trainer._engine_infer = answer
+    made_up_rewards(trainer, seed)
+
+
+def made_up_rewards(trainer: Any, seed: int) -> None:
+    """Let the trainer score completions at random: equal for equal seeds."""
     rewards = random.Random(seed + 1)
     trainer._compute_rewards_per_func = lambda samples: torch.tensor([[rewards.random()] for _ in samples])
 
@@ -139,13 +144,15 @@ def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
 
     replaced = {"training_step": training_step, "_get_per_token_logps_and_entropies": remember}
     trainer._step, trainer._buffered_inputs = 0, None
-    with _attributes(trainer, replaced), _counted(trainer, done):
+    with attributes(trainer, replaced), counted(trainer, done):
         trainer.train()
     return done
 
 
 @contextmanager
-def _attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
+def attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
+    """Let the owner have other attributes of its own for a while."""
+    before = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
@@ -153,10 +160,11 @@ def _attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
     finally:
         for name in values:
             delattr(owner, name)
+        vars(owner).update(before)
 
 
 @contextmanager
-def _counted(trainer: Any, done: Update) -> Iterator[None]:
+def counted(trainer: Any, done: Update) -> Iterator[None]:
     """Count tower calls, by a part of it that nothing stands in for, and tokens of the language model."""
     models = [trainer.model, trainer.ref_model]
     handles = []

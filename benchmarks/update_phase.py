@@ -74,9 +74,9 @@ def gradient_difference(ours: Update, stock: Update) -> float:
     return (above / below) ** 0.5
 
 
-def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """All figures of one case."""
-    case = Case(
+def case_of(asked: argparse.Namespace) -> Case:
+    """The case that was asked for."""
+    return Case(
         asked.group,
         asked.image_tokens,
         asked.text_tokens,
@@ -84,16 +84,31 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         asked.beta,
         not asked.no_checkpointing,
     )
-    shape = SHAPES[asked.size]
-    model = build_checkpoint(asked.family, shape, case, folder / "model")
+
+
+def build_both(asked: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any]:
+    """The host's trainer (``stock``) and ours (``ext``) on one checkpoint."""
+    model = build_checkpoint(asked.family, SHAPES[asked.size], case, folder / "model")
     dataset = build_dataset(case, folder / "data")
     arguments: dict[str, Any] = {"use_cpu": asked.device == "cpu"}
     if asked.device == "cuda":
         arguments |= {"bf16": True, "torch_dtype": "bfloat16"}
-    trainers = {
+    return {
         name: build_trainer(path, model, dataset, folder / name, case, **arguments)
         for name, path in (("stock", HOST), ("ext", OURS))
     }
+
+
+def bytes_of_weights(trainer: Any, case: Case) -> int:
+    """Of the policy, and of the reference if there is one."""
+    weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
+    return weights * 2 if case.beta else weights
+
+
+def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All figures of one case."""
+    case, shape = case_of(asked), SHAPES[asked.size]
+    trainers = build_both(asked, case, folder)
 
     def run(name: str, seed: int, keep_gradients: bool = False) -> Update:
         trainer = trainers[name]
@@ -109,9 +124,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
             last[name] = run(name, repeat)
             seconds[name].append(last[name].seconds)
     device = trainers["ext"].accelerator.device
-    weights = sum(p.numel() * p.element_size() for p in trainers["ext"].model.parameters())
-    if asked.beta:
-        weights *= 2  # the reference
+    weights = bytes_of_weights(trainers["ext"], case)
     peaks = {name: weights + update.peak.above for name, update in last.items()}
     stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds["ext"])
     limit = bound(shape, case)
@@ -139,9 +152,10 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def read_arguments() -> argparse.Namespace:
+def arguments_of_benchmark(description: str | None) -> argparse.Namespace:
+    """Read the command line, and set up the environment by it."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--family", default="qwen2_5_vl", choices=["qwen2_5_vl", "ovis2"])
     parser.add_argument("--size", default="mini", choices=sorted(SHAPES))
@@ -155,22 +169,27 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument("--json", type=Path)
-    return parser.parse_args()
-
-
-def main() -> None:
-    asked = read_arguments()
+    asked = parser.parse_args()
     os.environ["SWIFT_GRPO_EXT_ATTENTION"] = asked.backend
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks"  # the monitors watch one run, not one after another
     from swift_grpo_ext.testing import cpu_environment
 
     if asked.device == "cpu":
         os.environ.update(cpu_environment())
-    with tempfile.TemporaryDirectory() as folder:
-        result = measure(asked, Path(folder))
+    return asked
+
+
+def report(asked: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Write the figures to the file that was asked for, and print them."""
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
     print(json.dumps(result, indent=1))
+
+
+def main() -> None:
+    asked = arguments_of_benchmark(__doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        report(asked, measure(asked, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -107,6 +107,10 @@ class Settings(BaseSettings):
     chunked_logps: bool = Field(
         default=True, description="Compute log-probs without holding the logits of a whole micro-batch."
     )
+    shared_prefill: bool = Field(
+        default=True,
+        description="Without vLLM: compute a prompt once for all completions that are sampled from it.",
+    )
     logits_chunk_mib: int = Field(
         default=256, ge=1, description="Most MiB of fp32 logits at a time, with chunked_logps."
     )

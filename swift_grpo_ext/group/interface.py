@@ -60,9 +60,14 @@ def unsupported(text_config: PretrainedConfig) -> str:
     implementation = text_config._attn_implementation
     if implementation not in AttentionInterface():
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
-    layer_types = set(getattr(text_config, "layer_types", None) or ["full_attention"])
-    if layer_types != {"full_attention"}:
-        return f"layers of type {', '.join(sorted(layer_types - {'full_attention'}))}"
+    if reason := special_layers(text_config):
+        return reason
     if getattr(text_config, "attention_dropout", 0.0):
         return f"attention_dropout {text_config.attention_dropout}"
     return ""
+
+
+def special_layers(text_config: PretrainedConfig) -> str:
+    """Layers that do not attend to everything before them (windows, states), in words; empty if none."""
+    layer_types = set(getattr(text_config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
+    return f"layers of type {', '.join(sorted(layer_types))}" if layer_types else ""

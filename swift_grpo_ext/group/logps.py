@@ -48,10 +48,12 @@ def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
         query: Targets and options.
     """
     chunk = max(1, query.chunk_bytes // (4 * query.vocab_size))
-    parts = zip(hidden.split(chunk), query.targets.split(chunk), strict=True)
+    parts = list(zip(hidden.split(chunk), query.targets.split(chunk), strict=True))
     if not torch.is_grad_enabled():
         return torch.cat([_score_chunk(*part, head, query) for part in parts])
-    return torch.cat([checkpoint(_score_chunk, *part, head, query, use_reentrant=False) for part in parts])
+    done = [checkpoint(_score_chunk, *part, head, query, use_reentrant=False) for part in parts[:-1]]
+    # The backward pass begins with the last chunk: keeping its logits takes no more memory at the peak.
+    return torch.cat([*done, *(_score_chunk(*part, head, query) for part in parts[-1:])])
 
 
 def _score_chunk(hidden: Tensor, targets: Tensor, head: Head, query: TokenQuery) -> Tensor:

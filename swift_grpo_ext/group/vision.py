@@ -91,16 +91,28 @@ def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> l
     """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
 
     Two multilinear hashes modulo 2**64 with random multipliers: integer arithmetic, so the order of summation
-    does not matter, and one pass over the pixels.
+    does not matter. An image that is the same as the one before it, as within a group, is only compared.
     """
-    width = pixels[0].numel()
-    bits = pixels.reshape(len(pixels), width).view(_INTEGER_OF_BYTES[pixels.element_size()])
-    hashes = torch.stack([(bits * _multipliers(width, seed, pixels.device)).sum(1) for seed in (1, 2)], 1)
-    longest = max(sizes)
-    places = torch.stack([_multipliers(longest, seed, pixels.device) for seed in (3, 4)], 1)
-    totals = torch.stack([(part * places[: len(part)]).sum(0) for part in hashes.split(list(sizes))])
+    bits = pixels.reshape(len(pixels), -1).view(_INTEGER_OF_BYTES[pixels.element_size()])
     shapes = [[size] for size in sizes] if grid is None else grid.tolist()
-    return [(*total, *shape) for total, shape in zip(totals.tolist(), shapes, strict=True)]
+    parts = bits.split(list(sizes))
+    hashed: list[int] = []
+    source = []
+    for image, part in enumerate(parts):
+        last = hashed[-1] if hashed else image
+        if last == image or shapes[last] != shapes[image] or not torch.equal(parts[last], part):
+            hashed.append(image)
+        source.append(len(hashed) - 1)
+    totals = torch.stack([_hash(parts[image]) for image in hashed]).tolist()
+    return [(*totals[number], *shape) for number, shape in zip(source, shapes, strict=True)]
+
+
+def _hash(bits: Tensor) -> Tensor:
+    """Two 64-bit hashes of an integer tensor ``(rows, width)``: ``(2,)``."""
+    rows, width = bits.shape
+    hashes = torch.stack([(bits * _multipliers(width, seed, bits.device)).sum(1) for seed in (1, 2)], 1)
+    places = torch.stack([_multipliers(rows, seed, bits.device) for seed in (3, 4)], 1)
+    return (hashes * places).sum(0)
 
 
 _INTEGER_OF_BYTES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

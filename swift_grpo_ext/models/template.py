@@ -157,7 +157,8 @@ class VisionTemplate(Template):
         prepared = [self.images.prepare(image) for image in inputs.images]
         self._expand(encoded, prepared, inputs)
         for name in prepared[0].tensors if prepared else ():
-            encoded[name] = torch.cat([image.tensors[name] for image in prepared])
+            tensors = [image.tensors[name] for image in prepared]
+            encoded[name] = tensors[0] if len(tensors) == 1 else torch.cat(tensors)  # a group shares one copy
         return encoded
 
     def _expand(

@@ -14,7 +14,7 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from swift_grpo_ext.group.interface import unsupported
+from swift_grpo_ext.group.interface import special_layers, unsupported
 from swift_grpo_ext.group.vision import trains
 from swift_grpo_ext.models.facts import VisionFacts, facts_for
 from swift_grpo_ext.settings import Settings
@@ -33,12 +33,14 @@ class Features:
         vision_once: An image is encoded once for all passes.
         skip_old: The old pass is left out.
         chunked_logps: Log-probs are computed chunk by chunk.
+        shared_prefill: A prompt is computed once for the completions that are sampled from it.
     """
 
     shared_prefix: str = ""
     vision_once: str = ""
     skip_old: str = ""
     chunked_logps: str = ""
+    shared_prefill: str = ""
 
     def without_forward(self, reason: str) -> Features:
         """The same with the stock forward."""
@@ -65,6 +67,7 @@ def decide(trainer: Any, settings: Settings) -> Features:
         vision_once=_off(settings.vision_once) or layout or _vision_reason(trainer, base, facts),
         skip_old=_off(settings.skip_old_logps) or _old_reason(trainer),
         chunked_logps=_off(settings.chunked_logps) or head,
+        shared_prefill=_off(settings.shared_prefill) or _prefill_reason(trainer, base, facts),
     )
 
 
@@ -107,6 +110,14 @@ def _prefix_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
         return "prompt learning"
     reason = unsupported(base.config.get_text_config())
     return reason or _dropout_reason(trainer.model)
+
+
+def _prefill_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
+    if trainer.args.use_vllm:
+        return "rollouts by vLLM, which shares prompts itself"
+    if trainer.is_multimodal and facts is None:
+        return f"nothing is known about the family {base.config.model_type!r}"
+    return special_layers(base.config.get_text_config())
 
 
 def _dropout_reason(model: nn.Module) -> str:

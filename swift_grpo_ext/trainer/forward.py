@@ -26,6 +26,10 @@ class GroupForward:
         self.group_passes.start_generation_batch()
         return super()._generate_and_score_completions(inputs)  # type: ignore[misc]
 
+    def _engine_infer(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.group_passes.sampling():
+            return super()._engine_infer(*args, **kwargs)  # type: ignore[misc]
+
     def _prepare_batch_inputs(self: Any, samples: Any) -> Any:
         self._preparing = True
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.attention import choose_backend
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.interface import install
+from swift_grpo_ext.group.prefill import shared_prefill
+from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.models.facts import facts_for
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
@@ -75,6 +77,22 @@ class GroupPasses:
         for vision in filter(None, map(self._vision.get, modes)):
             vision.cache.clear()
 
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """While this is open, the model samples with each prompt, and each image, computed once."""
+        if self.features.shared_prefill:
+            yield
+            return
+        base = base_model(self.trainer, self.trainer.model)
+        vision = None if self.features.vision_once or self._keeps_step else self.vision
+
+        def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
+            return vision.standing_in(base, [(images, which)]) if vision else nullcontext()
+
+        image_token = self._facts.image_token_id if self._facts else None
+        with shared_prefill(base, image_token, encoding, self.tell):
+            yield
+
     def takes(self, model: nn.Module) -> bool:
         """True for the policy and the reference; a teacher is another model."""
         unwrap = self.trainer.accelerator.unwrap_model
@@ -103,14 +121,15 @@ class GroupPasses:
         elif not batch.pack:
             inputs["logits_to_keep"] = keep + 1
         options = self._options(base, with_entropy)
-        with self.vision.standing_in(base, batch.wanted()) if encoded and self.vision else nullcontext():
+        vision = self.vision.standing_in(base, batch.wanted()) if encoded and self.vision else nullcontext()
+        with vision:
             head = base.get_output_embeddings()
             if batch.pack:
                 query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
                 scores = packed_scores(model, head, inputs, batch.pack, query)
             else:
                 scores = row_scores(model, head, inputs, batch.completion_mask, **options)
-        if encoded:
+        if encoded and not self.trainer.use_liger_loss:  # whose policy pass is its own, and takes pixels
             batch.leave_pixels()
         return scores
 

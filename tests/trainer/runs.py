@@ -1,5 +1,7 @@
 """Short real runs of the trainer, with some of our switches set."""
 
+import logging
+from contextlib import contextmanager
 from pathlib import Path
 
 from swift_grpo_ext import testing
@@ -12,6 +14,7 @@ STOCK = {
     "VISION_ONCE": "0",
     "SKIP_OLD_LOGPS": "0",
     "CHUNKED_LOGPS": "0",
+    "SHARED_PREFILL": "0",
 }
 
 
@@ -24,3 +27,17 @@ def figures(model, dataset, output, switches=None, **overrides):
     rows = [row for row in testing.read_logging(output) if "loss" in row]
     found = {name: [row[name] for row in rows if name in row] for name in FIGURES}
     return {name: values for name, values in found.items() if values}
+
+
+@contextmanager
+def told():
+    """What the host's logger says; it does not propagate."""
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logger = logging.getLogger("swift")
+    logger.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,167 @@
+"""Generation by groups: each distinct prompt goes through the model once, then its cache is spread out.
+
+For ``generate`` of transformers with a batch in which prompts repeat. The first forward, over the prompts, is
+done with the distinct rows only; cache and logits are then repeated, and every row goes on by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.vision import Images, assign
+
+PIXELS, GRID = "pixel_values", "image_grid_thw"
+# Inputs with one entry for each row of the batch, at this axis counted from the end.
+_ROW_AXIS = {
+    "input_ids": -2,
+    "position_ids": -2,
+    "attention_mask": -2,
+    "mm_token_type_ids": -2,
+    "token_type_ids": -2,
+}
+_PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", PIXELS, GRID)
+
+Encoding = Callable[[Images, Sequence[int]], AbstractContextManager[None]]
+
+
+def _by_the_model(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _say_nothing(reason: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The distinct prompts of a batch.
+
+    Attributes:
+        inputs: The model's inputs of these rows alone.
+        row_of: For each row of the batch the number of its prompt, ``(batch,)``.
+        images: Images of the batch; None if it has none.
+        which: Those of the distinct rows, in the order of the inputs.
+    """
+
+    inputs: dict[str, Any]
+    row_of: Tensor
+    images: Images | None
+    which: list[int]
+
+
+@contextmanager
+def shared_prefill(
+    model: nn.Module,
+    image_token: int | None,
+    encoding: Encoding = _by_the_model,
+    tell: Callable[[str], None] = _say_nothing,
+) -> Iterator[None]:
+    """While this is open, a prompt that ``model.generate`` is given several times is computed once.
+
+    Args:
+        model: The model that generates, out of PEFT and other wrappers.
+        image_token: Placeholder of images; None for a language model.
+        encoding: Open while the model encodes some of a batch's images.
+        tell: Gets the reason when a batch goes the usual way though prompts may repeat.
+    """
+    forward, own = model.forward, vars(model).get("forward")
+
+    @functools.wraps(forward)
+    def prefill_once(*args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get("past_key_values")
+        if args or (cache is not None and cache.get_seq_length() > 0):
+            return forward(*args, **kwargs)  # a later step
+        try:
+            found = find_distinct(kwargs, image_token)
+        except CannotPackError as problem:
+            tell(f"prompts were computed once for each completion: {problem}")
+            return forward(**kwargs)
+        with encoding(found.images, found.which) if found.images else nullcontext():
+            output = forward(**found.inputs)
+        if len(found.row_of) > len(found.inputs["input_ids"]):
+            output.past_key_values.batch_select_indices(found.row_of)
+            output.logits = output.logits[found.row_of]
+        return output
+
+    prefill_once.__signature__ = _without_encoded(forward)  # type: ignore[attr-defined]
+    model.forward = prefill_once
+    try:
+        yield
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
+
+
+def _without_encoded(forward: Callable[..., Any]) -> inspect.Signature:
+    """The signature that ``generate`` reads: else transformers 5.19 encodes all images before the prefill."""
+    signature = inspect.signature(forward)
+    kept = [one for name, one in signature.parameters.items() if name != "mm_encoder_outputs"]
+    return signature.replace(parameters=kept)
+
+
+def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
+    """Inputs of the distinct prompts of a prefill.
+
+    Args:
+        inputs: What ``generate`` passes to the model at first.
+        image_token: Placeholder of images.
+
+    Raises:
+        CannotPackError: An input that this function does not know, or a cache that cannot be spread out.
+    """
+    known = {*_ROW_AXIS, *_PLAIN}
+    unknown = sorted(name for name, value in inputs.items() if value is not None and name not in known)
+    if unknown:
+        raise CannotPackError(f"model inputs {', '.join(unknown)}")
+    if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
+        raise CannotPackError("generation without a cache of keys and values")
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
+        raise CannotPackError("a mask made beforehand")
+    images = None
+    if inputs.get(PIXELS) is not None:
+        images = assign((ids == image_token).sum(1), inputs[PIXELS], inputs.get(GRID))
+    rows, row_of = _distinct_rows(ids, mask, images)
+    chosen = torch.tensor(rows, device=ids.device)
+    kept = {name: _of_rows(value, name, chosen, len(ids)) for name, value in inputs.items()}
+    which = images.of_rows(rows) if images else []
+    if images and len(rows) < len(ids):
+        kept[PIXELS], grid = images.pick(which)
+        if grid is not None:
+            kept[GRID] = grid
+    return Distinct(kept, torch.tensor(row_of, device=ids.device), images, which)
+
+
+def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
+    axis = _ROW_AXIS.get(name)
+    if axis is None or value is None or value.shape[axis] != batch:  # positions may be one row for all
+        return value
+    return value.index_select(value.ndim + axis, chosen)
+
+
+def _distinct_rows(ids: Tensor, mask: Tensor | None, images: Images | None) -> tuple[list[int], list[int]]:
+    """Rows of the first appearance of each prompt, and for each row its place among them."""
+    tokens = ids.cpu()
+    shown = torch.ones_like(tokens) if mask is None else mask.cpu()
+    first: dict[Any, int] = {}
+    rows: list[int] = []
+    row_of: list[int] = []
+    for row in range(len(tokens)):
+        of_row = images.of_row(row) if images else ()
+        key = (tokens[row].numpy().tobytes(), shown[row].numpy().tobytes(), of_row)
+        if key not in first:
+            first[key] = len(rows)
+            rows.append(row)
+        row_of.append(first[key])
+    return rows, row_of

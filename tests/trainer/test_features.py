@@ -1,0 +1,186 @@
+"""Every reason for which an optimisation is off, on real trainers."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import peft
+import pytest
+import torch
+from torch import nn
+
+from swift_grpo_ext.models.facts import Unsupported, facts_for
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer import features
+from swift_grpo_ext.trainer.features import Features, decide
+from tests.trainer.built import built
+
+FORWARD = ("shared_prefix", "vision_once", "chunked_logps")
+
+
+@pytest.fixture(scope="module")
+def trainer(tiny_qwen, digits, tmp_path_factory):
+    return built(tiny_qwen, digits.train, tmp_path_factory.mktemp("built"))
+
+
+def reasons(trainer, **switches):
+    return vars(decide(trainer, Settings(**switches)))
+
+
+def test_all_is_on_in_an_ordinary_run(trainer):
+    assert set(reasons(trainer).values()) == {""}
+    assert not decide(trainer, Settings()).stock_forward
+    assert str(decide(trainer, Settings())).startswith("shared_prefix on, vision_once on, skip_old on")
+
+
+@pytest.mark.parametrize("name", list(vars(Features())))
+def test_each_has_a_switch(trainer, name):
+    switch = "skip_old_logps" if name == "skip_old" else name
+    found = reasons(trainer, **{switch: False})
+    assert found.pop(name) == "switched off"
+    assert not any(found.values())
+
+
+def test_a_fallback_turns_the_whole_forward_back(trainer):
+    fallen = decide(trainer, Settings()).without_forward("why")
+    assert fallen.stock_forward
+    assert {name for name, why in vars(fallen).items() if why} == set(FORWARD)
+    assert "shared_prefix off (why)" in str(fallen)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "why"),
+    [("sequence_parallel_size", 2, "sequence parallel"), ("padding_free", True, "padding_free")],
+)
+def test_other_layouts_of_rows(trainer, monkeypatch, attribute, value, why):
+    monkeypatch.setattr(trainer.template, attribute, value)
+    monkeypatch.setattr(trainer, "old_policy", lambda: False)  # would ask the ranks of sequence parallel
+    found = reasons(trainer)
+    assert {found[name] for name in ("shared_prefix", "vision_once", "chunked_logps")} == {why}
+
+
+@pytest.mark.parametrize("name", ["final_logit_softcapping", "logit_scale", "logits_scaling"])
+def test_a_model_that_changes_its_logits(trainer, monkeypatch, name):
+    monkeypatch.setattr(trainer.model.config.get_text_config(), name, 0.5, raising=False)
+    found = reasons(trainer)
+    assert found["chunked_logps"] == found["shared_prefix"] == f"the model changes its logits ({name})"
+    assert found["vision_once"] == ""
+
+
+def test_a_model_without_an_output_layer(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.model, "get_output_embeddings", lambda: None)
+    assert reasons(trainer)["chunked_logps"] == "the model has no output layer of its own"
+
+
+def test_a_family_nobody_knows(trainer, monkeypatch):
+    monkeypatch.setattr(features, "facts_for", lambda config: None)
+    found = reasons(trainer)
+    assert found["shared_prefix"] == "nothing is known about the family 'qwen2_5_vl'"
+    assert found["shared_prefill"] == "nothing is known about the family 'qwen2_5_vl'"
+    assert found["vision_once"] == "nothing is known about images of the family 'qwen2_5_vl'"
+
+
+@pytest.mark.parametrize("name", ["shared_prefix", "vision_once"])
+def test_a_family_that_cannot(trainer, monkeypatch, name):
+    facts = facts_for("qwen2_5_vl")
+    lacking = replace(facts, capabilities={**facts.capabilities, name: Unsupported("it cannot")})
+    monkeypatch.setattr(features, "facts_for", lambda config: lacking)
+    assert reasons(trainer)[name] == "it cannot"
+
+
+def test_prompt_learning(trainer, monkeypatch):
+    config = SimpleNamespace(is_prompt_learning=True)
+    wrapped = peft.PeftModel.__new__(peft.PeftModel)
+    nn.Module.__init__(wrapped)
+    monkeypatch.setattr(peft.PeftModel, "active_peft_config", config)
+    monkeypatch.setattr(features, "base_model", lambda trainer, model, base=trainer.model: base)
+    monkeypatch.setattr(trainer, "model", wrapped)
+    assert reasons(trainer)["shared_prefix"] == "prompt learning"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("layer_types", ["full_attention", "sliding_attention"], "layers of type sliding_attention"),
+        ("attention_dropout", 0.1, "attention_dropout 0.1"),
+        ("_attn_implementation_internal", "eager", "attention implementation 'eager' is not in"),
+    ],
+)
+def test_attention_that_a_pack_does_not_know(trainer, monkeypatch, name, value, why):
+    monkeypatch.setattr(trainer.model.config.get_text_config(), name, value)
+    found = reasons(trainer)
+    assert found["shared_prefix"].startswith(why)
+    assert found["shared_prefill"] == (why if name == "layer_types" else "")
+    assert found["vision_once"] == ""
+
+
+def test_dropout(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.model, "lora_dropout", nn.Dropout(0.05), raising=False)
+    assert reasons(trainer)["shared_prefix"] == "dropout 0.05 in lora_dropout"
+
+
+def test_a_tower_that_trains(trainer):
+    weight = next(trainer.model.model.visual.merger.parameters())
+    weight.requires_grad_(True)
+    try:
+        why = reasons(trainer)["vision_once"]
+    finally:
+        weight.requires_grad_(False)
+    assert why.endswith("of the vision tower or the aligner trains")
+
+
+def test_adapters_in_the_tower(tiny_qwen, digits, tmp_path):
+    overrides = {"tuner_type": "lora", "lora_dropout": 0, "target_modules": "all-linear"}
+    trains = built(tiny_qwen, digits.train, tmp_path / "a", freeze_vit=False, **overrides)
+    assert reasons(trains)["vision_once"].endswith("of the vision tower or the aligner trains")
+    for parameter in trains.model.parameters():
+        parameter.requires_grad_(False)  # adapters of another tuning step, kept as they are
+    assert reasons(trains)["vision_once"] == "the vision tower or the aligner has adapters"
+    aside = built(tiny_qwen, digits.train, tmp_path / "b", **overrides)
+    assert reasons(aside)["vision_once"] == ""
+
+
+def test_a_tokenizer_that_samples(tiny_ovis, digits, tmp_path):
+    trainer = built(tiny_ovis, digits.train, tmp_path)
+    assert reasons(trainer)["vision_once"] == ""
+    trainer.model.config.vision_config.tokenize_function = "gumbel_argmax"
+    assert reasons(trainer)["vision_once"] == "the visual tokenizer samples"
+
+
+def test_a_reference_with_another_tower(tiny_qwen, digits, tmp_path):
+    trainer = built(tiny_qwen, digits.train, tmp_path)
+    assert trainer.ref_model is not None
+    with torch.no_grad():
+        next(trainer.ref_model.model.visual.parameters()).add_(1)
+    assert reasons(trainer)["vision_once"] == "the reference model has another vision tower"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "why"),
+    [
+        ("", "num_iterations", 2, "a generation batch serves more than one update"),
+        ("args", "steps_per_generation", 2, "a generation batch serves more than one update"),
+        ("", "kl_in_reward", True, "kl_in_reward"),
+        ("", "_teacher_use_disable_adapter", True, "a teacher"),
+        ("", "advantage_reweight", "rlsd", "advantage_reweight rlsd"),
+        ("", "sdar_loss_coef", 0.1, "sdar_loss_coef"),
+        ("", "train_dataset", object(), "the columns of the dataset are unknown"),
+        ("", "train_dataset", SimpleNamespace(column_names=["teacher_prompt"]), "teacher columns"),
+    ],
+)
+def test_who_needs_old_log_probs(trainer, monkeypatch, owner, name, value, why):
+    monkeypatch.setattr(trainer.args if owner else trainer, name, value, raising=False)
+    found = reasons(trainer)
+    assert found["skip_old"] == why
+    assert found["shared_prefix"] == ""
+
+
+def test_liger_with_rollout_importance_sampling_needs_old_log_probs(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.args, "use_liger_kernel", True)
+    assert reasons(trainer)["skip_old"] == ""
+    monkeypatch.setattr(trainer.args, "rollout_importance_sampling_mode", "token_truncate")
+    assert reasons(trainer)["skip_old"] == "rollout importance sampling in the liger loss"
+
+
+def test_vllm_shares_prompts_itself(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.args, "use_vllm", True)
+    assert reasons(trainer)["shared_prefill"] == "rollouts by vLLM, which shares prompts itself"

@@ -1,0 +1,49 @@
+"""Two ranks: the figures are those of the stock passes, and nobody waits for a tower call that never comes."""
+
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
+from tests.trainer.runs import FIGURES, REWARD, STOCK
+
+GLOO = Path(__file__).parents[1] / "e2e" / "gloo_for_zero3.py"
+SLOW = pytest.mark.slow
+# Rank 0 and 1 then hold other numbers of new images in their micro-batches: some have none to encode.
+UNEVEN = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "num_generations": 4}
+LORA = {"tuner_type": "lora", "lora_dropout": 0, "target_modules": "all-linear"}
+RUNS = [
+    pytest.param(None, {}, id="ddp", marks=SLOW),
+    pytest.param("zero2", {}, id="zero2", marks=SLOW),
+    pytest.param("zero3", UNEVEN, id="zero3"),
+    pytest.param("zero3", {**UNEVEN, **LORA}, id="zero3-lora", marks=SLOW),
+]
+
+
+def figures(model, dataset, output, deepspeed, overrides, switches):
+    arguments = testing.grpo_arguments(
+        model,
+        dataset,
+        output,
+        **{"reward_funcs": "even_characters", "deepspeed": deepspeed, **overrides},
+        external_plugins=[*([GLOO] if deepspeed else []), REWARD, plugin_file()],
+    )
+    variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()}
+    result = testing.run_swift("rlhf", arguments, env=variables, ranks=2, timeout=500)
+    rows = [row for row in testing.read_logging(output) if "loss" in row]
+    return {name: [row[name] for row in rows if name in row] for name in FIGURES}, result.tail
+
+
+@pytest.mark.timeout(1100)
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("family", ["qwen2_5_vl", pytest.param("ovis2", marks=SLOW)])
+@pytest.mark.parametrize(("deepspeed", "overrides"), RUNS)
+def test_equals_the_stock_passes(family, deepspeed, overrides, tiny_qwen, tiny_ovis, digits, tmp_path):
+    model = {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[family]
+    stock, _ = figures(model, digits.train, tmp_path / "stock", deepspeed, overrides, STOCK)
+    ours, tail = figures(model, digits.train, tmp_path / "ours", deepspeed, overrides, {})
+    assert "shared_prefix on, vision_once on, skip_old on, chunked_logps on" in tail
+    assert len(stock["grad_norm"]) == 2
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

@@ -1,0 +1,69 @@
+"""Rollouts by transformers: each prompt once, each image once, and the same tokens as stock's."""
+
+import pytest
+
+from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.trainer.forward import GroupForward
+from tests.trainer.runs import STOCK, figures
+
+# The most likely token, always; temperature 0 would divide the logits by it.
+GREEDY = {"top_k": 1, "per_device_train_batch_size": 8, "max_steps": 1, "beta": 0}
+
+
+@pytest.fixture(params=["qwen2_5_vl", "ovis2"])
+def model(request, tiny_qwen, tiny_ovis):
+    return {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[request.param]
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Rows of each prefill, and rows of pixels that the tower encoded for them."""
+    found = {"prefill": [], "pixels": 0}
+    host = GroupForward._engine_infer
+
+    def watched(self, *args, **kwargs):
+        base = self.template.get_base_model(self.accelerator.unwrap_model(self.model))
+        tower = base.get_submodule(facts_for(base.config).vision_tower[0])
+        inner = getattr(tower, "patch_embed", None) or tower.transformer
+
+        def image_encoded(module, args, output):
+            found["pixels"] += len(args[0])
+
+        def text_called(module, args, kwargs):
+            batch, length = kwargs["inputs_embeds"].shape[:2]
+            if length > 1:
+                found["prefill"].append(batch)
+
+        hooks = [base.get_decoder().register_forward_pre_hook(text_called, with_kwargs=True)]
+        hooks.append(inner.register_forward_hook(image_encoded))
+        try:
+            outputs = host(self, *args, **kwargs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        found.setdefault("tokens", []).append([out.response.choices[0].token_ids for out in outputs])
+        return outputs
+
+    monkeypatch.setattr(GroupForward, "_engine_infer", watched)
+    return found
+
+
+def rollouts(seen, model, digits, output, switches, **overrides):
+    seen.update(prefill=[], pixels=0, tokens=[])
+    figures(model, digits.train, output, switches, **{**GREEDY, **overrides})
+    return {name: list(value) if isinstance(value, list) else value for name, value in seen.items()}
+
+
+@pytest.mark.parametrize("overrides", [{}, {"tuner_type": "lora"}], ids=["full", "lora"])
+def test_the_same_tokens_from_each_prompt_once(model, overrides, seen, digits, tmp_path):
+    stock = rollouts(seen, model, digits, tmp_path / "stock", STOCK, **overrides)
+    ours = rollouts(seen, model, digits, tmp_path / "ours", {}, **overrides)
+    assert ours["tokens"] == stock["tokens"]
+    assert stock["prefill"] == [8]
+    assert ours["prefill"] == [2]
+    assert 0 < ours["pixels"] == stock["pixels"] / 4
+
+
+def test_a_switch_turns_it_off(tiny_qwen, seen, digits, tmp_path):
+    ours = rollouts(seen, tiny_qwen, digits, tmp_path, {"SHARED_PREFILL": "0"})
+    assert ours["prefill"] == [8]

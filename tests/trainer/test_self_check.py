@@ -1,0 +1,52 @@
+"""The self-check in a real run: a wrong attention is found out, told, and the run goes the stock way."""
+
+import pytest
+import torch
+
+from swift_grpo_ext.group.attention import BACKENDS, two_part
+from swift_grpo_ext.trainer.self_check import TOLERANCE, mismatch
+from tests.trainer.runs import STOCK, figures, told
+
+
+def without_the_prompt(query, key, value, layout, scale):
+    """A wrong attention: completions look at themselves and not at their prompt."""
+    out = two_part(query, key, value, layout, scale).clone()
+    for span in layout.spans:
+        out[:, :, span.start + span.prompt : span.stop] *= 0.5
+    return out
+
+
+@pytest.mark.parametrize("model", ["tiny_qwen", "tiny_ovis"])
+def test_a_wrong_attention_is_found_out_and_left(model, digits, tmp_path, monkeypatch, request):
+    model = request.getfixturevalue(model)
+    stock = figures(model, digits.train, tmp_path / "stock", STOCK)
+    monkeypatch.setitem(BACKENDS, "two_part", without_the_prompt)
+    with told() as messages:
+        ours = figures(model, digits.train, tmp_path / "ours")
+    assert len([text for text in messages if "self-check failed: log-probs differ" in text]) == 1
+    assert any("shared_prefix off (self-check failed)" in text for text in messages)
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+def test_nobody_looks_where_it_is_switched_off(tiny_qwen, digits, tmp_path, monkeypatch):
+    monkeypatch.setitem(BACKENDS, "two_part", without_the_prompt)
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path, {"SELF_CHECK": "0"})
+    assert not any("self-check" in text for text in messages)
+
+
+def test_a_right_attention_passes(tiny_qwen, digits, tmp_path):
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path)
+    assert not any("self-check" in text for text in messages)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_differences_beyond_what_the_dtype_explains(dtype):
+    mean = TOLERANCE.get(dtype, (0.1, 2.0))[0]
+    logps, mask = torch.zeros(2, 4), torch.ones(2, 4)
+    assert mismatch(logps, logps + 0.9 * mean, mask, dtype) == ""
+    assert "on average" in mismatch(logps, logps + 1.1 * mean, mask, dtype)
+    assert mismatch(logps, torch.full_like(logps, torch.nan), mask, dtype)
+    assert mismatch(logps, logps + 10, torch.zeros_like(mask), dtype) == ""
