@@ -22,6 +22,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 IGNORED = -100
+NO_LIMIT = 2**31 - 1  # tokens; not None, which Ovis2 cannot negate when it pads on the left
 MARK = "_legacy_swift3"
 
 
@@ -47,7 +48,7 @@ class Heal:
 def lend_labels(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Templates whose image merge goes over the labels get ignored ones; the model does not see them.
 
-    Also no ``max_length`` while they merge: Ovis2 cuts there, and with it the end of the completion.
+    Also no limit of length while they merge: Ovis2 cuts there, and with it the end of the completion.
     """
 
     @functools.wraps(hook)
@@ -55,7 +56,7 @@ def lend_labels(hook: Callable[..., Any]) -> Callable[..., Any]:
         input_ids = kwargs.get("input_ids")
         if input_ids is None or kwargs.get("labels") is not None:
             return hook(self, model, args, kwargs)
-        limit, self.max_length = self.max_length, None
+        limit, self.max_length = self.max_length, NO_LIMIT
         try:
             lent = {**kwargs, "labels": input_ids.new_full(input_ids.shape, IGNORED)}
             args, made = hook(self, model, args, lent)

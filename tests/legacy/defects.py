@@ -15,18 +15,20 @@ import torch
 
 
 def none_labels():
-    """A1: the Ovis2 template in the forward of GRPO, which has no labels."""
-    from swift.llm.template.template.qwen import Ovis2Template
+    """A1: the merge of the Ovis templates in the forward of GRPO, which has no labels."""
+    from swift.llm.template.template.qwen import Ovis1_6Template
 
-    def merge_multimodal(text_input_ids, text_labels, **others):
+    def merge_multimodal(text_input_ids, text_labels, left_padding, **others):
         """As in Ovis2's own code: row by row, over ids and labels together; cut at the model's limit."""
-        rows = list(zip(text_input_ids, text_labels, strict=True))
-        limit = model.config.multimodal_max_length or len(text_input_ids[0])
-        return None, torch.zeros(len(rows), limit, 4), torch.zeros(len(rows), limit), None
+        limit = model.config.multimodal_max_length
+        kept = slice(-limit, None) if left_padding else slice(limit)
+        rows = [(ids[kept], labels[kept]) for ids, labels in zip(text_input_ids, text_labels, strict=True)]
+        ids, labels = (torch.stack(column) for column in zip(*rows, strict=True))
+        return None, ids.unsqueeze(-1).float(), labels, None
 
     model = SimpleNamespace(device="cpu", config=SimpleNamespace(), merge_multimodal=merge_multimodal)
     model.forward = lambda inputs_embeds, labels=None: None
-    template = object.__new__(Ovis2Template)
+    template = object.__new__(Ovis1_6Template)
     template.__dict__.update(model=model, mode="rlhf", padding_side="right", max_length=6)
     inputs = {"input_ids": torch.ones(2, 10, dtype=torch.long), "pixel_values": None}
     made = template.pre_forward_hook(model, (), inputs)[1]
