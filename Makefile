@@ -14,7 +14,8 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts docs format clean
+.PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
+	test-legacy test-upstream docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -52,6 +53,12 @@ test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end t
 	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \
 		$$bin/python -m pytest tests/test_host_names.py; \
 		$$bin/python -m pytest -m "not slow" -n 2 --dist loadgroup $(HOST_TESTS); done
+
+test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which are installed on first use
+	$(BIN)/python -m pytest -m slow tests/legacy
+
+test-upstream: $(READY)  ## every patch of upstream/: its test fails without it, passes with it
+	$(BIN)/python upstream/verify
 
 $(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(READY)
 	$(BIN)/python tools/overlay.py $(@D) $<

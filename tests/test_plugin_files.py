@@ -9,14 +9,15 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.registration import PARTS
 
 FILES = [plugin_file(part) for part in ("all", *PARTS)]
+LEGACY = FILES[0].with_name("legacy_swift3.py")  # for hosts older than this package supports
 
 
 def test_every_part_has_its_file_in_one_folder():
     assert len({path.parent for path in FILES}) == 1
-    assert {path.name for path in FILES} == {path.name for path in FILES[0].parent.glob("*.py")}
+    assert {path.name for path in [*FILES, LEGACY]} == {path.name for path in FILES[0].parent.glob("*.py")}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, LEGACY], ids=lambda path: path.name)
 def test_no_file_shadows_a_module(path):
     # The host puts this folder first on sys.path.
     assert path.stem not in sys.stdlib_module_names
@@ -26,6 +27,10 @@ def test_no_file_shadows_a_module(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_files_are_a_few_lines(path):
     assert len(Path(path).read_text().splitlines()) <= 15
+
+
+def test_the_file_for_old_hosts_needs_nothing_of_this_package():
+    assert "swift_grpo_ext" not in LEGACY.read_text()
 
 
 def test_unknown_part_names_the_nearest():
