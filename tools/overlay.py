@@ -39,7 +39,17 @@ def make_overlay(folder: Path, requirements: Path, *, other_host: bool = False) 
     said = [line for line in misfits.stdout.splitlines() if not (other_host and line.startswith(OURS))]
     if misfits.returncode and said:
         sys.exit("\n".join(said))
+    add_command(python, "swift", "swift.cli.main:cli_main")
     return python
+
+
+def add_command(python: Path, name: str, entry: str) -> None:
+    """Write a console script, unless the package that has it was installed into the environment itself."""
+    script = python.with_name(name)
+    module, _, function = entry.partition(":")
+    if not script.exists():
+        script.write_text(f"#!{python}\nfrom {module} import {function}\n\n{function}()\n")
+        script.chmod(0o755)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,16 @@
+"""A plugin for the tests: makes the model say placeholders whenever it may."""
+
+from swift.infer_engine import VllmEngine
+
+from swift_grpo_ext.models.facts import facts_for
+
+prepare = VllmEngine._prepare_generation_config
+
+
+def prepare_and_tempt(self, request_config):
+    params = prepare(self, request_config)
+    params.logit_bias = {token: 100.0 for token in facts_for(self.config).forbidden_token_ids}
+    return params
+
+
+VllmEngine._prepare_generation_config = prepare_and_tempt
