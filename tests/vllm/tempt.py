@@ -9,7 +9,7 @@ prepare = VllmEngine._prepare_generation_config
 
 def prepare_and_tempt(self, request_config):
     params = prepare(self, request_config)
-    params.logit_bias = {token: 100.0 for token in facts_for(self.config).forbidden_token_ids}
+    params.logit_bias = dict.fromkeys(facts_for(self.config).forbidden_token_ids, 100.0)
     return params
 
 
