@@ -41,7 +41,7 @@ types: $(READY)  ## mypy
 	$(BIN)/mypy
 
 unit: $(READY)  ## pytest, two workers
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup --durations 15
+	$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup --durations 15
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -52,10 +52,10 @@ test-deepspeed-old: $(READY)  ## what older DeepSpeeds break, on second copies t
 test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end tests on both ends of the host range
 	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \
 		$$bin/python -m pytest tests/test_host_names.py; \
-		$$bin/python -m pytest -m "not slow" -n 2 --dist loadgroup $(HOST_TESTS); done
+		$$bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(HOST_TESTS); done
 
 test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which are installed on first use
-	$(BIN)/python -m pytest -m slow tests/legacy
+	$(BIN)/python -m pytest -m lane tests/legacy
 
 test-upstream: $(READY)  ## every patch of upstream/: its test fails without it, passes with it
 	$(BIN)/python upstream/verify

@@ -15,7 +15,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.xdist_group("legacy")]
+pytestmark = [pytest.mark.lane, pytest.mark.timeout(1200), pytest.mark.xdist_group("legacy")]
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]

@@ -4,7 +4,9 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.testing.run import free_port
-from tests.vllm.conftest import ENVIRONMENT, HERE, grpo_with_vllm, rollout_server
+from tests.engines.conftest import ENVIRONMENT, HERE, grpo_with_vllm, rollout_server
+
+pytestmark = pytest.mark.lane
 
 # vLLM forbids placeholders and indicators, so it divides their probability, 4 / 151936 in a random model,
 # among the rest; what is left is rounding of two implementations in float32.
