@@ -29,7 +29,7 @@ NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift rlhf \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --tuner_type lora \
     --torch_dtype bfloat16 \
-    --attn_impl flash_attn \
+    --attn_impl sdpa \
     --learning_rate 1e-5 \
     --beta 0.04 \
     --num_generations 8 \

@@ -32,10 +32,12 @@ def environment(tmp_path_factory):
 
 
 def run(environment, *command, **variables):
+    # A path given to these tests would hide the wheel.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [environment / "venv/bin/python", *command],
         cwd=environment,
-        env={**os.environ, **testing.cpu_environment(), **variables},
+        env={**inherited, **testing.cpu_environment(), **variables},
         capture_output=True,
         text=True,
         timeout=240,
