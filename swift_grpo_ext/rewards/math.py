@@ -14,7 +14,7 @@ GOLD = ("solution", "answer")
 MAX_CHARS = 4_096
 
 # Between dollar signs Math-Verify reads words as products of letters, and nothing as the empty set.
-_WORDS = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3}|\A[\s{}]*\Z")
+_WORDS = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3}|\A[\s{}]*\Z|\A\s*[Nn]/[Aa]\s*\Z")
 
 
 def _parse(text: str) -> list[Any]:
@@ -30,7 +30,12 @@ def _parse(text: str) -> list[Any]:
 @lru_cache(maxsize=1024)
 def _parse_gold(text: str) -> tuple[Any, ...]:
     """The gold, read as it stands, else as LaTeX that lacks its dollar signs."""
-    return tuple(_parse(text) or ([] if _WORDS.search(text) else _parse(_in_dollars(text))))
+    found = _parse(text)
+    if found or _WORDS.search(text):
+        return tuple(found)
+    found = _parse(_in_dollars(text))
+    # What Math-Verify cannot read between dollar signs it keeps as text, whatever that is.
+    return () if all(isinstance(part, str) for part in found) else tuple(found)
 
 
 def _in_dollars(text: str) -> str:

@@ -1,0 +1,2 @@
+import os
+def test_a(): os.environ["RANK"]="0"
