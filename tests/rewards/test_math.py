@@ -41,7 +41,9 @@ def test_the_last_box_counts():
     assert scored(r"2, or perhaps \boxed{1}", "2") == 0.0
 
 
-@pytest.mark.parametrize("gold", ["", "some words", None, "{}", "?", "-", "...", "N/A", "你好", "\x00", "=", "()"])
+@pytest.mark.parametrize(
+    "gold", ["", "some words", None, "{}", "?", "-", "...", "N/A", "你好", "\x00", "=", "()"]
+)
 def test_gold_that_cannot_be_read(gold):
     assert math.outcome("<answer>1</answer>", {"solution": gold}).score is None
 
