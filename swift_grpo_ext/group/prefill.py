@@ -73,9 +73,8 @@ def shared_prefill(
         encoding: Open while the model encodes some of a batch's images.
         tell: Gets the reason when a batch goes the usual way though prompts may repeat.
     """
-    forward, own = model.forward, vars(model).get("forward")
+    forward = model.forward
 
-    @functools.wraps(forward)
     def prefill_once(*args: Any, **kwargs: Any) -> Any:
         cache = kwargs.get("past_key_values")
         if args or (cache is not None and cache.get_seq_length() > 0):
@@ -92,8 +91,27 @@ def shared_prefill(
             output.logits = output.logits[found.row_of]
         return output
 
-    prefill_once.__signature__ = _without_encoded(forward)  # type: ignore[attr-defined]
-    model.forward = prefill_once
+    with encoding_inside(model, prefill_once):
+        yield
+
+
+@contextmanager
+def encoding_inside(model: nn.Module, forward: Callable[..., Any] | None = None) -> Iterator[None]:
+    """While this is open, ``model.generate`` encodes images in the prefill, after embedding the text.
+
+    Args:
+        model: The model that generates.
+        forward: Takes the place of its own.
+    """
+    usual, own = model.forward, vars(model).get("forward")
+    chosen = forward or usual
+
+    @functools.wraps(usual)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        return chosen(*args, **kwargs)
+
+    inside.__signature__ = _without_encoded(usual)  # type: ignore[attr-defined]
+    model.forward = inside
     try:
         yield
     finally:

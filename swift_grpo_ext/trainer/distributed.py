@@ -14,6 +14,14 @@ def gathers_parameters(trainer: Any) -> bool:
     return trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3)
 
 
+def gathers_in_sampling(trainer: Any) -> bool:
+    """True where transformers generates with parameters that are gathered module by module."""
+    args = trainer.args
+    if args.use_vllm or not gathers_parameters(trainer):
+        return False
+    return bool(trainer.is_fsdp_enabled or not args.ds3_gather_for_generation)
+
+
 def agreed_max(value: int, device: torch.device) -> int:
     """The largest value of all ranks; a collective, so every rank must come here."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:

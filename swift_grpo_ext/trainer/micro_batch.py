@@ -52,9 +52,11 @@ class MicroBatch:
         """Rows whose images the forward needs: one of each group, or all."""
         return self.pack.representatives if self.pack else range(len(self.completion_mask))
 
-    def wanted(self) -> list[tuple[Images, list[int]]]:
-        """Images that the forward needs, in their order, for each medium."""
-        chosen = [(images, images.of_rows(self.rows)) for images in (self.media or {}).values()]
+    def wanted(self) -> list[tuple[Images, list[int]]] | None:
+        """Images that the forward needs, in their order, for each medium; None if they cannot be told apart."""
+        if self.media is None:
+            return None
+        chosen = [(images, images.of_rows(self.rows)) for images in self.media.values()]
         return [(images, which) for images, which in chosen if which]
 
     def forward_inputs(self, encoded: bool) -> dict[str, Any]:

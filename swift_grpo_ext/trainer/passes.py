@@ -17,9 +17,11 @@ from swift_grpo_ext.group.interface import install
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling, gathers_parameters
 from swift_grpo_ext.trainer.features import Features, base_model, decide
+from swift_grpo_ext.trainer.in_step import blank_encoder, in_step
 from swift_grpo_ext.trainer.micro_batch import MicroBatch, look_at
 from swift_grpo_ext.trainer.self_check import mismatch, without_dropout
 from swift_grpo_ext.trainer.vision_once import VisionOnce
@@ -80,10 +82,24 @@ class GroupPasses:
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """While this is open, the model samples with each prompt, and each image, computed once."""
+        base = base_model(self.trainer, self.trainer.model)
+        with self._in_step(base), self._each_prompt_once(base):
+            yield
+
+    def _in_step(self, base: Any) -> AbstractContextManager[None]:
+        template, facts = self.trainer.template, self._facts
+        if not (gathers_in_sampling(self.trainer) and facts and isinstance(template, VisionTemplate)):
+            return nullcontext()
+        device = self.trainer.accelerator.device
+        return in_step(
+            base, facts, lambda calls: agreed_max(calls, device), blank_encoder(base, template, facts)
+        )
+
+    @contextmanager
+    def _each_prompt_once(self, base: Any) -> Iterator[None]:
         if self.features.shared_prefill:
             yield
             return
-        base = base_model(self.trainer, self.trainer.model)
         vision = None if self.features.vision_once or self._keeps_step else self.vision
 
         def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
@@ -113,7 +129,8 @@ class GroupPasses:
     def scores(self, model: nn.Module, batch: MicroBatch, with_entropy: bool) -> Tensor:
         """Log-probs and entropies of the completions, ``(batch, keep, 2)``, 0 where there is no loss."""
         base = base_model(self.trainer, model)
-        encoded = not self.features.vision_once and batch.media is not None
+        vision = None if self.features.vision_once else self.vision
+        encoded = vision is not None and batch.media is not None
         inputs = batch.forward_inputs(encoded)
         keep = batch.completion_mask.shape[1]
         if "logits_to_keep" not in self.trainer.model_kwarg_keys:
@@ -121,8 +138,7 @@ class GroupPasses:
         elif not batch.pack:
             inputs["logits_to_keep"] = keep + 1
         options = self._options(base, with_entropy)
-        vision = self.vision.standing_in(base, batch.wanted()) if encoded and self.vision else nullcontext()
-        with vision:
+        with vision.standing_in(base, batch.wanted()) if vision else nullcontext():
             head = base.get_output_embeddings()
             if batch.pack:
                 query = pack_query(batch.inputs["input_ids"], batch.pack, **options)

@@ -38,19 +38,22 @@ class VisionOnce:
         self._form: Any = None  # what the encoder answered last, emptied
 
     @contextmanager
-    def standing_in(self, base: nn.Module, wanted: Wanted) -> Iterator[None]:
+    def standing_in(self, base: nn.Module, wanted: Wanted | None) -> Iterator[None]:
         """While this is open, the model gets features of the ``wanted`` images for the pixels it encodes.
 
         Args:
             base: The model (policy or reference), out of its wrappers.
             wanted: Images of the model's inputs in their order, for each medium; empty for text only. Then
-                zeros answer for the blank image that the template encodes.
+                zeros answer for the blank image that the template encodes. None if they cannot be told
+                apart: the tower runs over them as they are.
         """
         owner, name = encoder_of(base, self.facts)
         encode = getattr(owner, name)
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             given = args[0] if args else kwargs["pixel_values"]
+            if wanted is None:
+                return self._as_they_are(lambda: encode(*args, **kwargs))
             known = self._encode_missing(encode, wanted, given, lambda: encode(*args, **kwargs))
             parts = [known[images.keys[image]] for images, which in wanted for image in which]
             if parts:
@@ -72,10 +75,11 @@ class VisionOnce:
             return self._note_form(encode(pixels.to(given.device, given.dtype), **grids))
 
         missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
+        blanks = self._agree(len(missing)) - len(missing)  # first of all: every tower call is a collective
         fresh: dict[Key, Tensor] = {}
         for images, new in missing:
             fresh |= self.cache.encode(images, new, tower)
-        for _ in range(self._agree(len(missing)) - len(missing)):
+        for _ in range(blanks):
             with torch.no_grad():
                 if wanted:
                     tower(*_smallest(*wanted[0]))
@@ -83,6 +87,16 @@ class VisionOnce:
                     self._note_form(encode_blank())
             self.cache.calls += 1
         return {**self.cache.features, **fresh}
+
+    def _as_they_are(self, encode_given: Callable[[], Any]) -> Any:
+        further = self._agree(1) - 1
+        found = encode_given()
+        self._note_form(found)
+        for _ in range(further):
+            with torch.no_grad():
+                encode_given()
+        self.cache.calls += 1 + further
+        return found
 
     def _note_form(self, found: Any) -> Tensor:
         features = _features_of(found)

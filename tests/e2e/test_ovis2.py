@@ -145,8 +145,9 @@ def test_sft_then_inference(tiny_ovis, digits, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.two_ranks
+@pytest.mark.parametrize("gather", [True, False], ids=["gathered", "by module"])
 @pytest.mark.parametrize("family", ["ovis2", "qwen2_5_vl"])
-def test_text_and_image_rows_mixed_under_zero3_on_two_ranks(family, request, digits, tmp_path):
+def test_text_and_image_rows_mixed_under_zero3_on_two_ranks(family, gather, request, digits, tmp_path):
     model = request.getfixturevalue({"ovis2": "tiny_ovis", "qwen2_5_vl": "tiny_qwen"}[family])
     images = testing.read_jsonl(digits.train)[:4]
     texts = [{"messages": [{"role": "user", "content": f"What is {n} and two?"}]} for n in range(3)]
@@ -164,6 +165,7 @@ def test_text_and_image_rows_mixed_under_zero3_on_two_ranks(family, request, dig
         per_device_train_batch_size=2,  # each rank has one prompt: one with an image, the other without
         max_steps=4,
         deepspeed="zero3",
+        ds3_gather_for_generation=gather,
     )
     testing.run_swift("rlhf", arguments, ranks=2, timeout=290)
     steps = steps_of(tmp_path / "out")

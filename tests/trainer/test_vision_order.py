@@ -1,13 +1,15 @@
 """Ranks with and without images come to the same collectives in the same order, else ZeRO-3 hangs."""
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from swift_grpo_ext.group.vision import assign
+from swift_grpo_ext.group.vision import Images, assign
 from swift_grpo_ext.models.facts import QWEN2_5_VL
+from swift_grpo_ext.trainer.in_step import in_step
 from swift_grpo_ext.trainer.vision_once import VisionOnce
 
 HIDDEN = 4
@@ -23,12 +25,56 @@ class Tower(nn.Module):
         return torch.ones(len(pixels), HIDDEN)
 
 
+class Noted(nn.Module):
+    """A module that says when it ran."""
+
+    def __init__(self, name, events):
+        super().__init__()
+        self.name, self.events = name, events
+
+    def forward(self, **inputs):
+        self.events.append(self.name)
+
+
 class Model(nn.Module):
+    """The order in which the models of both families call their parts."""
+
     def __init__(self, events):
         super().__init__()
         self.model = nn.Module()
         self.model.visual = Tower(events)
+        self.embed, self.decoder = Noted("embed", events), Noted("decoder", events)
         self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=HIDDEN))
+
+    def get_decoder(self):
+        return self.decoder
+
+    def forward(self, pixel_values=None, pixel_values_videos=None, past_key_values=None, **inputs):
+        self.embed()
+        for pixels in (pixel_values, pixel_values_videos):
+            if pixels is not None:
+                self.model.visual(pixels)
+        self.decoder(past_key_values=past_key_values)
+
+    def generate(self, **inputs):
+        """As transformers: where the forward takes them, images are encoded before everything else."""
+        if "mm_encoder_outputs" in inspect.signature(self.forward).parameters:
+            self.model.visual(inputs.pop("pixel_values"))
+        self(**inputs)
+        self(past_key_values=Cache(3))
+
+
+class Early(Model):
+    def forward(self, mm_encoder_outputs=None, **inputs):
+        super().forward(**inputs)
+
+
+class Cache:
+    def __init__(self, length):
+        self.length = length
+
+    def get_seq_length(self):
+        return self.length
 
 
 def events_of_a_rank(images, most):
@@ -42,7 +88,7 @@ def events_of_a_rank(images, most):
 
     model = Model(events)
     vision = VisionOnce(QWEN2_5_VL, 2**20, agree)
-    wanted = [(images, range(len(images.keys)))] if images else []
+    wanted = [(images, range(len(images.keys)))] if isinstance(images, Images) else images
     with vision.standing_in(model, wanted):
         model.model.visual(torch.zeros(1, 3), grid_thw=torch.tensor([[1, 1, 1]]))
     return events
@@ -52,5 +98,26 @@ def events_of_a_rank(images, most):
 def test_a_rank_without_images_keeps_step_with_one_that_has_some(most):
     pixels = torch.arange(6.0).reshape(2, 3)
     images = assign(torch.tensor([1, 1]), pixels, torch.tensor([[1, 1, 1], [1, 1, 1]]))
-    ours, theirs = events_of_a_rank(images, most), events_of_a_rank(None, most)
-    assert ours == theirs == ["agree"] + ["tower"] * most
+    ranks = [events_of_a_rank(wanted, most) for wanted in (images, [], None)]
+    assert ranks == [["agree"] + ["tower"] * most] * 3
+
+
+@pytest.mark.parametrize("kind", [Model, Early])
+def test_ranks_sample_in_step(kind):
+    pixels = torch.zeros(1, 3)
+    of_ranks = [{}, {"pixel_values": pixels}, {"pixel_values": pixels, "pixel_values_videos": pixels}]
+    seen = []
+    for inputs in of_ranks:
+        events = []
+
+        def agree(number, events=events):
+            events.append("agree")
+            return 2
+
+        model = kind(events)
+        with in_step(model, QWEN2_5_VL, agree, lambda model=model: model.model.visual(pixels)):
+            model.generate(**inputs)
+        assert "forward" not in vars(model)
+        seen.append([event for event in events if event != "agree"])
+        assert events.count("agree") == 1
+    assert seen == [["embed", "tower", "tower", "decoder", "embed", "decoder"]] * 3
