@@ -42,6 +42,8 @@ class Browser:
         while True:
             answer = self._read()
             if answer.get("id") == self._number:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise Navigated
                 assert "error" not in answer, answer
                 return answer["result"]
             self.events.append(answer)
@@ -82,6 +84,10 @@ class Browser:
         os.close(self._in)
 
 
+class Navigated(Exception):
+    """The page was replaced while a script ran in it, as one that refreshes itself is."""
+
+
 class Page:
     def __init__(self, browser, session):
         self._browser, self._session = browser, session
@@ -97,9 +103,15 @@ class Page:
 
     def wait(self, condition, seconds=20):
         deadline = time.monotonic() + seconds
-        while not self.run(f"!!({condition})"):
+        while not self._holds(condition):
             assert time.monotonic() < deadline, f"never true: {condition}"
             time.sleep(0.05)
+
+    def _holds(self, condition):
+        try:
+            return self.run(f"!!({condition})")
+        except Navigated:
+            return False
 
     def text(self, selector):
         """Of an element, also of one that is so far out of sight that it is not laid out."""

@@ -201,7 +201,7 @@ def test_a_run_in_progress_is_followed(browser, tmp_path, screenshots):
         thread.start()
         try:
             page = browser.open(f"http://127.0.0.1:{server.server_address[1]}/")
-            assert "Waiting for the run" in page.text("body")
+            page.wait("document.body?.innerText.includes('Waiting for the run')")
             write_run(tmp_path / "run", [0.5] * 3, completions=[table(1, ["7"] * 4)])
             page.wait("document.querySelector('.card')")
             assert page.text(".verdict strong").startswith("Too early to tell")
