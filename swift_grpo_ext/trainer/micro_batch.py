@@ -53,7 +53,7 @@ class MicroBatch:
         return self.pack.representatives if self.pack else range(len(self.completion_mask))
 
     def wanted(self) -> list[tuple[Images, list[int]]] | None:
-        """Images that the forward needs, in their order, for each medium; None if they cannot be told apart."""
+        """Images that the forward needs, in order, for each medium; None if they cannot be told apart."""
         if self.media is None:
             return None
         chosen = [(images, images.of_rows(self.rows)) for images in self.media.values()]
