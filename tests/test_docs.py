@@ -40,7 +40,7 @@ def test_no_page_loads_anything_from_another_host(site):
 
 
 def test_examples_and_generated_pages_are_part_of_it(site):
-    for name in ("settings.html", "patches.html", "CHANGELOG.html", "examples/index.html", "zh/index.html"):
+    for name in ("settings.html", "patches.html", "CHANGELOG.html", "examples/index.html", "zh/index.html", "upstream/index.html"):
         assert (site / name).is_file()
     assert (site / "examples/tasks/grounding.sh").read_text() == (
         ROOT / "examples/tasks/grounding.sh"
@@ -66,6 +66,19 @@ def test_values_and_defaults_are_in_words():
 def test_the_page_of_the_rewards_names_all_of_them():
     page = (ROOT / "docs/parts/rewards.md").read_text()
     assert {name for name in NAMES if f"`{name}`" not in page} == set()
+
+
+def test_the_page_of_old_hosts_has_what_the_file_heals():
+    page = (ROOT / "docs/old-hosts.md").read_text()
+    heals = re.findall(r'Heal\("([^"]+)", "([^"]+)"', (ROOT / "plugins/legacy_swift3.py").read_text())
+    assert len(heals) == 6
+    assert [heal for heal in heals if "| `{}` | {} |".format(*heal) not in page] == []
+
+
+def test_the_readme_names_every_lane():
+    targets = re.findall(r"^(test-[a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    readme = (ROOT / "README.md").read_text()
+    assert [target for target in targets if f"`make {target}`" not in readme] == []
 
 
 def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):

@@ -1,8 +1,8 @@
 """Hooks of ``mkdocs build``: pages made of what stands elsewhere, so that they are never stale.
 
 ``settings.md`` is made from ``swift_grpo_ext/settings.py``, ``patches.md`` from the patches of the part
-``compat``; the examples, CHANGELOG and CONTRIBUTING are published as they are. An entry of ``nav`` that ends
-in ``/`` stands for the pages of that folder, and is left out if there are none.
+``compat``; the examples, ``upstream/``, CHANGELOG and CONTRIBUTING are published as they are. An entry of
+``nav`` that ends in ``/`` stands for the pages of that folder, and is left out if there are none.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def patches_page() -> str:
 
 
 PAGES = {"settings.md": settings_page, "patches.md": patches_page}
-PUBLISHED = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/**/*.*")
+PUBLISHED = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/**/*.*", "upstream/**/*.md")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
