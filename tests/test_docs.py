@@ -40,7 +40,14 @@ def test_no_page_loads_anything_from_another_host(site):
 
 
 def test_examples_and_generated_pages_are_part_of_it(site):
-    for name in ("settings.html", "patches.html", "CHANGELOG.html", "examples/index.html", "zh/index.html", "upstream/index.html"):
+    for name in (
+        "settings.html",
+        "patches.html",
+        "CHANGELOG.html",
+        "examples/index.html",
+        "zh/index.html",
+        "upstream/index.html",
+    ):
         assert (site / name).is_file()
     assert (site / "examples/tasks/grounding.sh").read_text() == (
         ROOT / "examples/tasks/grounding.sh"
