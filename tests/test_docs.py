@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from swift_grpo_ext.cli import app
 from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.settings import PREFIX, Settings
@@ -80,6 +81,19 @@ def test_the_page_of_old_hosts_has_what_the_file_heals():
     heals = re.findall(r'Heal\("([^"]+)", "([^"]+)"', (ROOT / "plugins/legacy_swift3.py").read_text())
     assert len(heals) == 6
     assert [heal for heal in heals if "| `{}` | {} |".format(*heal) not in page] == []
+
+
+def test_every_command_has_its_section_in_both_languages_and_the_readme():
+    names = [
+        command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands
+    ]
+    assert len(names) > 5
+    english, chinese, readme = (
+        (ROOT / page).read_text() for page in ("docs/commands.md", "docs/zh/commands.md", "README.md")
+    )
+    assert [name for name in names if f"\n## {name}\n" not in english] == []
+    for text in (chinese, readme):
+        assert [name for name in names if f"`swift-grpo-ext {name}" not in text and name != "path"] == []
 
 
 def test_the_readme_names_every_lane():

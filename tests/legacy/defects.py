@@ -60,6 +60,7 @@ def tensor_parallel():
         vllm_server_host=None,
         async_generate=False,
         sleep_level=0,
+        mini_batch_size=None,
     )
     RLHFArguments._check_grpo(arguments)
     return "accepts 4 generations for 8 ranks"
