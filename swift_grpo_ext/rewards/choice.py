@@ -13,15 +13,17 @@ from swift_grpo_ext.rewards.gold import gold_value
 
 GOLD = ("solution", "answer")
 
-_LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:]?"
+_LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
 _ALONE = re.compile(_LETTER + r"\Z")
 _LEADING = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])[).:、])[.:]?\s{0,8}(?=\S)")
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
-_SEVERAL = re.compile(rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|和|与|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z")
+_SEVERAL = re.compile(rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z")
+_SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
+_QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
 _RUN = re.compile(r"[A-Z]{2,26}\Z")
 _STATED = re.compile(
     r"(?i:\b(?:answer|option|choice)|答案|选项|选择?)\W{0,8}(?i:\bis\b|是|为|应为)?\W{0,8}(?i:\boption\b\s{1,4})?"
-    r"([A-Z])(?![^\W_])"
+    r"([A-Z])(?![A-Za-z0-9])"
 )
 
 _WORDS = {
@@ -29,6 +31,9 @@ _WORDS = {
     False: "no nope false incorrect 否 不 不是 不对 错误 错 没有 无 non nein não нет لا いいえ 아니요 아니오",
 }
 _POLARITY = {word: polarity for polarity, words in _WORDS.items() for word in words.split()}
+_ANSWER_IS = re.compile(
+    r"\A(?:(?:the |my )?(?:final |correct )?answer(?: is\b)?|it is(?=:? (?:yes|no|true|false)\b)|(?:最终)?答案(?:应该?)?[是为]?)[\s:*]{0,8}"
+)
 _LONGEST_FIRST = sorted(_POLARITY, key=len, reverse=True)
 
 
@@ -64,33 +69,44 @@ def parse_choice(text: str, options: dict[str, str]) -> frozenset[str]:
         options: Letter to text, may be empty: then letters A to Z are known, and no texts.
     """
     known = frozenset(options or string.ascii_uppercase)
+    text = _QUOTED.sub(r"\1", text)
     by_text = [letter for letter, option in options.items() if option and option == _plain(text)]
     if by_text:
         return frozenset(by_text[:1])
     if alone := _ALONE.match(text):
         return known & {alone[1].upper()}
-    if _SEVERAL.match(text) and not any(part.isalpha() and len(part) > 3 for part in text.split()):
-        letters = re.findall(r"(?<![^\W_])[A-Za-z](?![^\W_])", text)
-        return _all_known({letter.upper() for letter in letters}, known)
+    if _SEVERAL.match(text):
+        return _all_known(_letters(text), known)
     if _RUN.match(text) and len(set(text)) == len(text):
         return _all_known(set(text), known)
-    if leading := _LEADING.match(text):
-        return _consistent((leading[1] or leading[2]).upper(), text[leading.end() :], options) & known
-    stated = [match[1] for match in _STATED.finditer(text)]
-    return known & set(stated[-1:])
+    if _LEADING.match(text):
+        lines = [line for line in map(str.strip, text.split("\n", len(known))) if line]
+        listed = all(_LEADING.match(line) for line in lines)
+        letters = {_led(line, options) for line in (lines if listed else [text])}
+        return _all_known(letters, known)
+    stated = [match.start(1) for match in _STATED.finditer(text)]
+    last = text[stated[-1] :].rstrip(" .。!") if stated else ""
+    return _all_known(_letters(last), known) if _SEVERAL.match(last) else known & set(last[:1])
+
+
+def _letters(text: str) -> set[str]:
+    return {letter.upper() for letter in _SINGLE.findall(text)}
 
 
 def _all_known(letters: set[str], known: frozenset[str]) -> frozenset[str]:
     return frozenset(letters) if letters <= known else frozenset()
 
 
-def _consistent(letter: str, rest: str, options: dict[str, str]) -> frozenset[str]:
-    """The letter of "B. dog", unless the rest names another option by its mark or by its text."""
+def _led(line: str, options: dict[str, str]) -> str:
+    """The letter of "B. dog"; none if the rest names another option by its mark or by its text."""
+    leading = _LEADING.match(line)
+    assert leading
+    letter, rest = (leading[1] or leading[2]).upper(), line[leading.end() :]
     others = {(mark[1] or mark[2]).upper() for mark in _MARK.finditer(rest)} - {letter}
     texts = {text for other, text in options.items() if other != letter}
     if others & set(options or string.ascii_uppercase) or _plain(rest) in texts:
-        return frozenset()
-    return frozenset(letter)
+        return ""
+    return letter
 
 
 def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
@@ -157,7 +173,7 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
 
 def parse_yes_no(text: str) -> bool | None:
     """The polarity of the text's first word; None if it has none, or if the opposite follows at once."""
-    rest = text.casefold().lstrip(" ([{*\"'")
+    rest = _ANSWER_IS.sub("", text.casefold(), count=1).lstrip(" ([{*\"'")
     polarity, rest = _leading_polarity(rest)
     if polarity is None:
         return None
@@ -177,8 +193,8 @@ def _leading_polarity(text: str) -> tuple[bool | None, str]:
 
 def _gold_polarity(columns: Columns) -> bool:
     gold = gold_value(columns, GOLD)
-    if isinstance(gold, bool) or gold in (0, 1):
-        return bool(gold)
+    if isinstance(gold, bool) or gold in (0, 1, "0", "1"):
+        return bool(int(gold))
     polarity = parse_yes_no(normalise_short(str(gold)))
     if polarity is None:
         raise Unscorable(f"gold {gold!r:.80} is neither yes nor no")
@@ -194,7 +210,7 @@ def yes_no(completion: str, columns: Columns) -> float:
     """The right polarity of a yes/no question: 1 if right, else 0.
 
     The first word of the answer decides: yes, no, true, false, and their counterparts in Chinese, Japanese,
-    Korean, Arabic, Russian and a few European languages.
+    Korean, Arabic, Russian and a few European languages; "the answer is" may stand before it.
 
     Gold:
         ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.

@@ -17,21 +17,23 @@ class Block:
         opening: The mark that opens it, "" where it starts at once.
         closing: The mark that closes it, "" where it runs to the next block or to the end.
         loose: Free text may stand before and after it.
+        written: Its opening mark where the chat template wrote it: it must not come again.
     """
 
     opening: str
     closing: str
     loose: bool = False
+    written: str = ""
 
 
 _THINK, _ANSWER = Block(*THINK), Block(*ANSWER)
+_OPENED = Block("", THINK[1], written=THINK[0])
 GRAMMARS: dict[str, tuple[Block, ...]] = {
     "think_answer": (_THINK, _ANSWER),
     "think": (_THINK, Block("", "")),
     "answer": (_ANSWER,),
-    # The chat template already wrote <think>, so the completion starts inside it.
-    "opened_think_answer": (Block("", THINK[1]), _ANSWER),
-    "opened_think": (Block("", THINK[1]), Block("", "")),
+    "opened_think_answer": (_OPENED, _ANSWER),
+    "opened_think": (_OPENED, Block("", "")),
     "think_boxed": (_THINK, Block("\\boxed{", "}", loose=True)),
     "think_glm_box": (_THINK, Block("<|begin_of_box|>", "<|end_of_box|>", loose=True)),
     "react": (Block("Thought:", ""), Block("Action:", ""), Block("Action Input:", "")),
@@ -55,7 +57,7 @@ def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
     no block is empty. A few substring searches: linear in the text.
     """
     marks = {mark for block in blocks for mark in (block.opening, block.closing) if mark not in ("", "}")}
-    if any(text.count(mark) != 1 for mark in marks):
+    if any(text.count(mark) != 1 for mark in marks) or any(b.written and b.written in text for b in blocks):
         return None
     found: list[str] = []
     rest = text.strip()
@@ -65,11 +67,16 @@ def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
             return None
         rest = rest[start + len(block.opening) :]
         end = _end(rest, block, following)
-        if end < 0 or not rest[:end].strip():
+        if end < 0 or not _holds_something(rest[:end]):
             return None
         found.append(rest[:end].strip())
         rest = "" if block.loose else rest[end + len(block.closing) :].lstrip()
     return None if rest else found
+
+
+def _holds_something(text: str) -> bool:
+    """Whether there is anything to see in it: a character without width is nothing."""
+    return any(character.isprintable() and not character.isspace() for character in text)
 
 
 def _end(text: str, block: Block, following: str) -> int:
@@ -86,7 +93,7 @@ def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answe
     r"""The completion keeps to the format that the prompt asks for: 1, else 0.
 
     White space around and between the blocks is free, a trailing newline too. Every block must hold
-    something, every mark must occur exactly once, and nothing may stand outside the blocks.
+    something visible, every mark must occur exactly once, and nothing may stand outside the blocks.
 
     Args:
         grammar: ``think_answer`` (``<think>..</think><answer>..</answer>``), ``think`` (then free text),

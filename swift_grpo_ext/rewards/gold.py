@@ -37,6 +37,20 @@ def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
     raise Unscorable(f"gold {value!r:.80} is not text")
 
 
+def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
+    """The gold as one text or several that are all right; numbers are written out, gaps left out.
+
+    Raises:
+        Unscorable: No gold, or nothing in it is text or a number.
+    """
+    value = gold_value(columns, names)
+    listed = value if isinstance(value, (list, tuple)) else [value]
+    texts = [str(text) for text in listed if isinstance(text, (str, int, float)) and not isinstance(text, bool)]
+    if not texts:
+        raise Unscorable(f"gold {value!r:.80} is not text")
+    return texts
+
+
 def as_text(value: Any) -> str:
     """A gold value as a model would write it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import MAX_ANSWER_CHARS, extract_answer, last_fenced
+from swift_grpo_ext.rewards.answer import FENCE, MAX_ANSWER_CHARS, extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_string, gold_value
+from swift_grpo_ext.rewards.gold import gold_string, gold_strings
 
 GOLD = ("solution", "text", "answer")
 GOLD_LIST = ("solution", "answers", "answer")
@@ -21,10 +21,10 @@ def normalise_text(text: str, ignore_case: bool) -> str:
     return plain.casefold() if ignore_case else plain
 
 
-def _read(completion: str, ignore_case: bool) -> str:
-    """What the model read; markers of a fenced block are no part of it."""
-    answer = extract_answer(completion)
-    return normalise_text(last_fenced(answer), ignore_case) if answer else ""
+def _read(completion: str, ignore_case: bool, gold: str) -> str:
+    """What the model read; markers of a fenced block are no part of it, unless they are in the gold."""
+    answer = extract_answer(completion) or ""
+    return normalise_text(answer if FENCE in gold else last_fenced(answer), ignore_case)
 
 
 def _gold_text(columns: Columns, ignore_case: bool = False) -> str:
@@ -75,7 +75,7 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
         Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
     """
     gold = _gold_text(columns, ignore_case)
-    return edit_similarity(_read(completion, ignore_case), gold)
+    return edit_similarity(_read(completion, ignore_case, gold), gold)
 
 
 @reward(gold=GOLD, gold_text=_gold_ocr_text)
@@ -109,14 +109,15 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     """
     from rapidfuzz.distance import Levenshtein
 
-    gold = _gold_text(columns, ignore_case).split(" ")
-    predicted = _read(completion, ignore_case).split()
-    return max(0.0, 1.0 - Levenshtein.distance(predicted, gold) / len(gold))
+    gold = _gold_text(columns, ignore_case)
+    words = gold.split(" ")
+    predicted = _read(completion, ignore_case, gold).split()
+    return max(0.0, 1.0 - Levenshtein.distance(predicted, words) / len(words))
 
 
 def _gold_answers(columns: Columns) -> list[str]:
-    gold = gold_value(columns, GOLD_LIST)
-    texts = [normalise_text(str(text), True) for text in (gold if isinstance(gold, list) else [gold])]
+    gold = gold_strings(columns, GOLD_LIST)
+    texts = [normalise_text(text, True) for text in gold]
     answers = [text for text in texts if 0 < len(text) <= MAX_ANSWER_CHARS]
     if not answers:
         raise Unscorable(f"gold {gold!r:.80} holds no answer")
@@ -156,6 +157,5 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
         ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL < threshold.
     """
     gold = _gold_answers(columns)
-    predicted = _read(completion, True)
-    best = max(edit_similarity(predicted, text) for text in gold)
+    best = max(edit_similarity(_read(completion, True, text), text) for text in gold)
     return best if 1.0 - best < threshold else 0.0

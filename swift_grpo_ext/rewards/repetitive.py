@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +12,21 @@ from swift_grpo_ext.rewards.tokens import tokenise
 
 MAX_TOKENS = 50_000
 """Longer completions are judged by their end, where loops are."""
+MAX_WORD = 64
+"""Characters without a space that are still one word."""
+_STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}")
+
+
+def _tokens(text: str) -> list[str]:
+    """Words; characters in scripts without spaces, and where a stretch without spaces has hardly any words."""
+    tokens: list[str] = []
+    done = 0
+    for stretch in _STRETCH.finditer(text):
+        words = tokenise(stretch[0])
+        if len(stretch[0]) > MAX_WORD * len(words):
+            tokens += [*tokenise(text[done : stretch.start()]), *stretch[0]]
+            done = stretch.end()
+    return tokens + tokenise(text[done:])
 
 
 @reward(
@@ -45,6 +61,8 @@ def repetition(
 
     Gaming:
         - Repeating without spaces in Chinese: counted by character (test_chinese_repeats).
+        - Repeating letters or signs without spaces in any script: counted by character where a stretch has
+          more than 64 to a word (test_a_loop_without_spaces_repeats).
         - A short completion has nothing to repeat and scores 0, the best: use it with a reward for the task
           (test_short_text_has_nothing_to_repeat).
 
@@ -55,7 +73,7 @@ def repetition(
         The repetition penalty of Yeo et al. (arXiv 2502.03373).
     """
     del columns
-    tokens = tokenise(completion[-8 * MAX_TOKENS :])[-MAX_TOKENS:]
+    tokens = _tokens(completion[-8 * MAX_TOKENS :])[-MAX_TOKENS:]
     total = len(tokens) - ngram + 1
     if total < 1:
         return 0.0

@@ -60,11 +60,24 @@ _KEYWORDS = {
 }
 
 
+_SHAPES = {
+    "properties": "object",
+    "anyOf": "array",
+    "allOf": "array",
+    "enum": "array",
+    "required": "array",
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "number"),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), "integer"),
+    **dict.fromkeys(("minProperties", "maxProperties"), "integer"),
+}
+"""What the value of a keyword must be."""
+
+
 def check_schema(schema: Any, depth: int = 0) -> None:
     """Refuse what this module does not read.
 
     Raises:
-        Unscorable: Names the keyword that is unknown.
+        Unscorable: Names the keyword that is unknown, or whose value is of another kind than it takes.
     """
     if isinstance(schema, bool):
         return
@@ -72,10 +85,13 @@ def check_schema(schema: Any, depth: int = 0) -> None:
         raise Unscorable("schema is no JSON object, or nested too deep")
     unknown = set(schema) - _KEYWORDS - _ANNOTATIONS
     if unknown:
-        raise Unscorable(f"schema keyword {sorted(unknown)[0]!r} is not supported")
+        raise Unscorable(f"schema keyword {min(map(str, unknown))!r} is not supported")
     types = schema.get("type", [])
-    if not set(types if isinstance(types, list) else [types]) <= set(_TYPES):
+    if not all(name in list(_TYPES) for name in (types if isinstance(types, list) else [types])):
         raise Unscorable(f"schema type {types!r:.80} is unknown")
+    for keyword, shape in _SHAPES.items():
+        if keyword in schema and not _TYPES[shape](schema[keyword]):
+            raise Unscorable(f"schema keyword {keyword!r} takes one {shape}, not {schema[keyword]!r:.40}")
     inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", []), *schema.get("allOf", [])]
     inner += [schema[key] for key in ("items", "additionalProperties") if key in schema]
     for part in inner:

@@ -66,11 +66,9 @@ def _gold_json(columns: Columns) -> Any:
     if columns.get("schema") is not None and all(columns.get(name) in (None, "") for name in GOLD):
         return None
     gold = gold_value(columns, GOLD)
-    if not isinstance(gold, str):
-        return gold
     try:
-        return parse_json(last_fenced(gold))
-    except ValueError:
+        return parse_json(last_fenced(gold) if isinstance(gold, str) else json.dumps(gold))
+    except (ValueError, TypeError, RecursionError):
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 
 

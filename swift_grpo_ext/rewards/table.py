@@ -22,6 +22,8 @@ _TAG = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>", re.IGNORECASE)
 _OTHER_TAG = re.compile(r"</?[A-Za-z][^<>]{0,256}>")
 _SPAN = re.compile(r"\b(colspan|rowspan)\s{0,4}=\s{0,4}[\"']?(\d{1,3})", re.IGNORECASE)
 _RULE = re.compile(r"[\s|:-]*\Z")
+_BAR = re.compile(r"(?<!\\)\|")
+_LAST_BAR = re.compile(r"(?<!\\)\|\Z")
 _T = TypeVar("_T")
 
 
@@ -39,7 +41,7 @@ Table: TypeAlias = list[list[Cell]]
 
 def parse_table(text: str) -> Table:
     """The rows of an HTML or Markdown table; empty if the text holds none."""
-    return _from_html(text) if "<t" in text.casefold() else _from_markdown(text)
+    return _from_html(text) if _TAG.search(text) else _from_markdown(text)
 
 
 def _from_html(text: str) -> Table:
@@ -61,8 +63,8 @@ def _from_html(text: str) -> Table:
 def _from_markdown(text: str) -> Table:
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if "|" in line and not ("-" in line and _RULE.match(line))]
-    rows = [line.removeprefix("|").removesuffix("|").split("|") for line in lines]
-    return [[Cell(_clean(cell)) for cell in row] for row in rows]
+    rows = [_BAR.split(_LAST_BAR.sub("", line.removeprefix("|"))) for line in lines]
+    return [[Cell(_clean(cell.replace("\\|", "|"))) for cell in row] for row in rows]
 
 
 def _clean(content: str) -> str:

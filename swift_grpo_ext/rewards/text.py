@@ -6,17 +6,17 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_value
+from swift_grpo_ext.rewards.gold import gold_strings
 from swift_grpo_ext.rewards.tokens import token_f1, tokenise
 
 GOLD = ("solution", "answers", "answer")
 
 
 def _references(columns: Columns) -> list[str]:
-    gold = gold_value(columns, GOLD)
-    references = [str(text) for text in (gold if isinstance(gold, list) else [gold])]
-    if not all(tokenise(text) for text in references):
-        raise Unscorable(f"gold {gold!r:.80} holds no words")
+    references = gold_strings(columns, GOLD)
+    references = [text for text in references if tokenise(text)] or references[:1]
+    if not tokenise(references[0]):
+        raise Unscorable(f"gold {references[0]!r:.80} holds no words")
     return references
 
 
