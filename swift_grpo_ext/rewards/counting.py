@@ -14,7 +14,7 @@ GOLD = ("solution", "count", "answer")
 
 def _gold_count(columns: Columns) -> int:
     gold = gold_string(columns, GOLD)
-    found = counts(gold.strip().removesuffix(".0"))
+    found = counts(gold)
     if len(found) != 1:
         raise Unscorable(f"gold {gold!r:.80} is not one whole number from 0")
     return found[0]
@@ -34,7 +34,7 @@ def _predicted_count(completion: str) -> int | None:
 def count(completion: str, columns: Columns) -> float:
     """The right number of objects: 1 if exact, else 0.
 
-    The last whole number of the answer counts, in digits or in words (English to twenty, Chinese to 99).
+    The last whole number of the answer counts, in digits or in words (English and Chinese, to 99).
 
     Gold:
         ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.
