@@ -94,12 +94,15 @@ def _from_mapping(value: Mapping[str, Any]) -> Action | None:
 
 
 def _from_call(name: str, arguments: str) -> Action:
-    quoted = _QUOTED.search(arguments)
     named = _X_Y.search(arguments)
     numbers = f"({named[1]}, {named[2]})" if named else f"({arguments.partition(')')[0]})"
     regions = parse_regions(numbers, "both")
-    text = next((group for group in quoted.groups() if group is not None), "") if quoted else ""
-    return Action(_kind(name), regions[0] if len(regions) == 1 else None, text)
+    quoted = [double or single for double, single in _QUOTED.findall(arguments)]
+    bare = [] if quoted or regions else [arguments.partition(")")[0].strip()]
+    texts = [text for text in quoted if not parse_regions(text, "both")] or bare  # not start_box='(10,20)'
+    kind = _kind(name)
+    text = " ".join(texts if kind == "key" else texts[:1])
+    return Action(kind, regions[0] if len(regions) == 1 else None, text)
 
 
 def _kind(name: str) -> str:

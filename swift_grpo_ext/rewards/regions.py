@@ -2,7 +2,8 @@
 
 Answers may be JSON (``[{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}]``, in a fence or bare, with single
 quotes too), bare lists (``[x1, y1, x2, y2]``, ``[[x, y], [x, y]]``), or written-out tuples
-(``(x1, y1), (x2, y2)``, ``<|box_start|>(x1,y1),(x2,y2)<|box_end|>``). Corners may come in any order.
+(``(x1, y1), (x2, y2)``, ``<|box_start|>(x1,y1),(x2,y2)<|box_end|>``, ``<point>x y</point>``). Corners may come in
+any order.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _MAX_DEPTH = 6
 
 _NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
 _COMMA = r"\s{0,8}[,\s]\s{0,8}"
-_PAIR = rf"[\[(]\s{{0,8}}({_NUMBER}){_COMMA}({_NUMBER})\s{{0,8}}[\])]"
+_OPEN, _CLOSE = r"[\[(>]\s{0,8}", r"\s{0,8}[\])<]"
+_PAIR = rf"{_OPEN}({_NUMBER}){_COMMA}({_NUMBER}){_CLOSE}"
 _FOUR = rf"({_NUMBER}){_COMMA}({_NUMBER}){_COMMA}({_NUMBER}){_COMMA}({_NUMBER})"
 _BRACKETED = {
-    "box": re.compile(rf"[\[(]\s{{0,8}}{_FOUR}\s{{0,8}}[\])]|{_PAIR}\s{{0,8}},?\s{{0,8}}{_PAIR}"),
+    "box": re.compile(rf"{_OPEN}{_FOUR}{_CLOSE}|{_PAIR}\s{{0,8}},?\s{{0,8}}{_PAIR}"),
     "point": re.compile(_PAIR),
 }
 _BARE = {"box": re.compile(_FOUR + r"\Z"), "point": re.compile(rf"({_NUMBER}){_COMMA}({_NUMBER})\Z")}
@@ -212,6 +214,8 @@ def gold_regions(
         Unscorable: No gold, a gold without any object, or a gold box without area.
     """
     gold = gold_value(columns, names)
+    if isinstance(gold, str) and gold == str(columns.get("objects")).strip():
+        gold = (json_values(gold) or [gold])[0]
     if isinstance(gold, Mapping) and "bbox" in gold and _is_list_of_lists(gold["bbox"]):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
         labels = gold.get("ref") or []
