@@ -78,16 +78,22 @@ def last_fenced(text: str) -> str:
     return rest if newline and language.strip().isalnum() else body
 
 
-def short_answer(completion: str) -> str | None:
+def short_answer(completion: str, fold: bool = True) -> str | None:
     """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
     answer = extract_answer(completion)
-    return None if answer is None else normalise_short(answer)
+    return None if answer is None else normalise_short(answer, fold)
 
 
-def normalise_short(text: str) -> str:
-    """What `short_answer` does to the answer; gold values go through it too."""
+def normalise_short(text: str, fold: bool = True) -> str:
+    """What `short_answer` does to the answer; gold values go through it too.
+
+    Args:
+        text: An answer.
+        fold: Fold widths; not for numbers, whose raised digits and fractions would be lost.
+    """
     boxed = last_boxed(text)
-    plain = unicodedata.normalize("NFKC", text if boxed is None else boxed).strip()
+    bare = (text if boxed is None else boxed).strip()
+    plain = unicodedata.normalize("NFKC", bare) if fold else bare
     if plain.startswith("\\text{") and plain.endswith("}"):
         plain = plain[len("\\text{") : -1]
     return plain.strip(" \t\r\n*_`$\"'")

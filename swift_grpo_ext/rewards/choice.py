@@ -17,7 +17,9 @@ _LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
 _ALONE = re.compile(_LETTER + r"\Z")
 _LEADING = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])[).:、])[.:]?\s{0,8}(?=\S)")
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
-_SEVERAL = re.compile(rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z")
+_SEVERAL = re.compile(
+    rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
+)
 _SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
 _QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
 _RUN = re.compile(r"[A-Z]{2,26}\Z")
@@ -32,7 +34,8 @@ _WORDS = {
 }
 _POLARITY = {word: polarity for polarity, words in _WORDS.items() for word in words.split()}
 _ANSWER_IS = re.compile(
-    r"\A(?:(?:the |my )?(?:final |correct )?answer(?: is\b)?|it is(?=:? (?:yes|no|true|false)\b)|(?:最终)?答案(?:应该?)?[是为]?)[\s:*]{0,8}"
+    r"\A(?:(?:the |my )?(?:final |correct )?answer(?: is\b)?|it is(?=:? (?:yes|no|true|false)\b)"
+    r"|(?:最终)?答案(?:应该?)?[是为]?)[\s:*]{0,8}"
 )
 _LONGEST_FIRST = sorted(_POLARITY, key=len, reverse=True)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from swift_grpo_ext.errors import RewardError, SettingsError
+from swift_grpo_ext.rewards.conversation import completion_text
 
 Score: TypeAlias = float | None
 """A float in the reward's declared range, or None: this row cannot be scored by this reward."""
@@ -126,8 +127,7 @@ class Reward:
         defaults: Mapping[str, Any] | None,
         parameters: dict[str, Any],
     ) -> tuple[str, dict[str, Any]]:
-        text = completion if isinstance(completion, str) else ""
-        return text, {**(defaults or {}), **self.row_parameters(columns), **parameters}
+        return completion_text(completion), {**(defaults or {}), **self.row_parameters(columns), **parameters}
 
     def checked(self, score: float) -> float:
         """The score as a float.

@@ -16,14 +16,19 @@ def last_question(messages: Any) -> str:
     asked = [
         turn.get("content") for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"
     ]
-    if not asked or not asked[-1]:
-        return ""
-    if isinstance(asked[-1], str):
-        return asked[-1]
-    parts = asked[-1] if _is_list(asked[-1]) else []
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return _text_of(asked[-1]) if asked else ""
+
+
+def completion_text(completion: Any) -> str:
+    """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
+    last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
+    return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
+
+
+def _text_of(content: Any, parts: bool = True) -> str:
+    """A content as text: a text, or a list of typed parts."""
+    if isinstance(content, str):
+        return content
+    listed = content if parts and isinstance(content, (list, tuple)) else ()
+    texts = [part.get("text") for part in listed if isinstance(part, Mapping)]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))

@@ -45,7 +45,9 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     """
     value = gold_value(columns, names)
     listed = value if isinstance(value, (list, tuple)) else [value]
-    texts = [str(text) for text in listed if isinstance(text, (str, int, float)) and not isinstance(text, bool)]
+    texts = [
+        str(text) for text in listed if isinstance(text, (str, int, float)) and not isinstance(text, bool)
+    ]
     if not texts:
         raise Unscorable(f"gold {value!r:.80} is not text")
     return texts

@@ -141,7 +141,8 @@ _COUNT_WORDS |= {f"{ten}-{one}": _COUNT_WORDS[ten] + _COUNT_WORDS[one] for ten i
 _NOTHING = re.compile(r"\b(?:none|no)\b")
 _COUNT = re.compile(
     r"(?<![A-Za-z0-9_.,-])(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,15})(?:\.0{1,9})?(?!\d|[.,]\d)"
-    rf"|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES)})\b)?|[a-z]{{2,9}}|[零〇一二三四五六七八九十两兩]{{1,3}}"
+    rf"|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES)})\b)?|[a-z]{{2,9}}"
+    r"|[零〇一二三四五六七八九十两兩]{1,3}"
 )
 
 

@@ -16,7 +16,7 @@ GOLD = ("solution", "answer")
 
 def _gold_quantity(columns: Columns) -> Quantity:
     gold = gold_string(columns, GOLD)
-    found = quantities(normalise_short(gold))
+    found = quantities(normalise_short(gold, fold=False))
     if len(found) != 1:
         raise Unscorable(f"gold {gold!r:.80} is not one number")
     return found[0]
@@ -70,7 +70,7 @@ def numeric(
         Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
     """
     gold = _gold_quantity(columns)
-    answer = short_answer(completion)
+    answer = short_answer(completion, fold=False)
     found = quantities(answer) if answer else []
     return float(bool(found) and _close(found[-1], gold, relative_tolerance, absolute_tolerance))
 

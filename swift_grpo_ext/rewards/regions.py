@@ -2,8 +2,8 @@
 
 Answers may be JSON (``[{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}]``, in a fence or bare, with single
 quotes too), bare lists (``[x1, y1, x2, y2]``, ``[[x, y], [x, y]]``), or written-out tuples
-(``(x1, y1), (x2, y2)``, ``<|box_start|>(x1,y1),(x2,y2)<|box_end|>``, ``<point>x y</point>``). Corners may come in
-any order.
+(``(x1, y1), (x2, y2)``, ``<|box_start|>(x1,y1),(x2,y2)<|box_end|>``, ``<point>x y</point>``). Corners may
+come in any order.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}")
 
 
 def _tokens(text: str) -> list[str]:
-    """Words; characters in scripts without spaces, and where a stretch without spaces has hardly any words."""
+    """Words; characters in scripts without spaces, and in stretches without spaces of hardly any words."""
     tokens: list[str] = []
     done = 0
     for stretch in _STRETCH.finditer(text):

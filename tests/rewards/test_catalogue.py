@@ -198,6 +198,13 @@ def test_a_completion_that_is_no_text_is_an_empty_one(name, junk):
     assert REWARDS[name](junk, row) == REWARDS[name]("", row)
 
 
+def test_a_completion_of_messages_is_its_last_one():
+    row = {"solution": "B"}
+    for content in ("B", [{"type": "text", "text": "B"}]):
+        turns = [{"role": "assistant", "content": "A"}, {"role": "assistant", "content": content}]
+        assert REWARDS["ext_choice"](turns, row) == 1.0
+
+
 def test_a_score_outside_the_range_is_the_rewards_fault():
     from swift_grpo_ext.errors import RewardError
 
