@@ -133,12 +133,20 @@ def score(
     table: Annotated[str, typer.Option(help="Parameters, tasks, gates: JSON, or a path to it.")] = "",
     output: Annotated[Path | None, typer.Option(help="Folder for scores.png and scores.jsonl.")] = None,
     plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Plot the distribution.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score completions, or gold answers, without a run (exit code 1 if a gold answer is not best)."""
     from swift_grpo_ext.rewards.offline import command
 
     well = command.run(
-        data, reward or [], completions=completions, gold=gold, table=table, output=output, plot=plot
+        data,
+        reward or [],
+        completions=completions,
+        gold=gold,
+        table=table,
+        output=output,
+        plot=plot,
+        as_json=json,
     )
     if not well:
         raise typer.Exit(1)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -164,6 +165,34 @@ def test_sizes_of_local_images_are_read(run, tmp_path):
     _, (first, second) = run(data, "ext_iou", completions=answers)
     assert first["score"] == 1.0
     assert second["reason"] == "pixel_original needs column image_sizes for image 0"
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "tasks"
+
+
+def test_gold_of_the_examples_gets_the_maximum_although_resized_sizes_are_unknown(run, capsys):
+    names = ("ext_iou", "ext_click", "ext_ocr", "ext_count")
+    table = str(EXAMPLES / "rewards.json")
+    well, records = run(EXAMPLES / "data" / "mixed.jsonl", *names, gold=True, table=table)
+    assert well, capsys.readouterr().out
+    assert len(records) == 32
+
+
+def test_figures_as_json(data, run, capsys):
+    assert not run(data, "ext_iou", gold=True, as_json=True)[0]
+    (figures,) = json.loads(capsys.readouterr().out)["rewards"]
+    assert (figures["reward"], figures["scored"], figures["unscored"], figures["mean"]) == (
+        "ext_iou",
+        2,
+        1,
+        1.0,
+    )
+    assert [row["row"] for row in figures["rows"]] == [3]
+
+
+def test_an_output_that_cannot_be_written_is_an_error(data):
+    with pytest.raises(SettingsError, match=r"cannot write: .* \[--output /proc/none\]"):
+        command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"), plot=False)
 
 
 def test_an_infer_result_of_other_rows_is_refused(data, run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def run(
     table: str = "",
     output: Path | None = None,
     plot: bool = True,
+    as_json: bool = False,
 ) -> bool:
     """Score a file, print the figures, write ``scores.png`` and ``scores.jsonl``.
 
@@ -33,6 +35,7 @@ def run(
         table: The reward table, JSON or a path; empty: that of the settings.
         output: Folder to write to; None: the current one.
         plot: Write the plot.
+        as_json: Print one JSON object in the place of the table.
 
     Returns:
         Whether all is well: no reward at fault, and with `gold` every row at the maximum.
@@ -45,14 +48,18 @@ def run(
     if plot:
         printed.check_plot()
     rules = load_table(table or current_settings().reward_table)
-    rows = with_image_sizes(read_rows(data), data.parent)
+    rows = with_image_sizes(read_rows(data), data.parent, gold)
     names = list(dict.fromkeys(rewards)) or [_named_reward(rows, data)]
     samples = [] if gold else samples_of(rows, completions)
     found = [score(name, gold_samples(name, rows, rules) if gold else samples, rules) for name in names]
-    console = printed.console()
-    printed.print_scores(found, console)
-    (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
-    _write(found, output or Path(), plot)
+    files = _write(found, output or Path(), plot)
+    if as_json:
+        print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))
+    else:
+        console = printed.console()
+        printed.print_scores(found, console)
+        (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
+        print(*files, sep="\n")
     return not any(scored.failed or (gold and scored.below_maximum) for scored in found)
 
 
@@ -65,10 +72,14 @@ def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
     return named.pop()
 
 
-def _write(found: Sequence[Scored], folder: Path, plot: bool) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    printed.write_scores(found, folder / "scores.jsonl")
-    print(folder / "scores.jsonl")
-    if plot:
-        printed.write_plot(found, folder / "scores.png")
-        print(folder / "scores.png")
+def _write(found: Sequence[Scored], folder: Path, plot: bool) -> list[Path]:
+    files = [folder / "scores.jsonl", *([folder / "scores.png"] if plot else [])]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        printed.write_scores(found, files[0])
+        if plot:
+            printed.write_plot(found, files[1])
+    except OSError as error:
+        where = f"--output {folder}"
+        raise SettingsError(f"cannot write: {error.strerror}", where=where, mend="give a folder") from None
+    return files

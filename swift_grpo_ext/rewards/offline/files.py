@@ -86,7 +86,7 @@ def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list
 def _lines(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise DatasetRowError("no such file", where=str(path), mend="give the path of a JSONL file")
-    text = path.read_text(encoding="utf-8", errors="replace").rstrip()
+    text = path.read_text(encoding="utf-8-sig", errors="replace").rstrip()
     if not text:
         raise DatasetRowError("nothing in it", where=str(path), mend="one JSON value per line")
     for number, line in enumerate(text.split("\n"), start=1):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -25,7 +25,8 @@ from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 NAMED = 10
 """Rows without a score that are named, by reward; the file of scores names all."""
 BINS = 20
-HEADINGS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at max", "at min")
+KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at_max", "at_min")
+FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}", "at_min": "{:.1%}"}
 _BLUE, _INK, _GRID = "#2563eb", "#334155", "#e2e8f0"
 
 
@@ -37,10 +38,11 @@ def console() -> Console:
 def print_scores(found: Sequence[Scored], console: Console) -> None:
     """Print one line of figures for each reward."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "reward" else "right", overflow="fold")
+    for key in KEYS:
+        justify: Literal["left", "right"] = "left" if key == "reward" else "right"
+        table.add_column(key.replace("_", " "), justify=justify, overflow="fold")
     for scored in found:
-        table.add_row(scored.reward.name, *_figures(scored))
+        table.add_row(*_figures(scored))
     console.print(table)
 
 
@@ -62,23 +64,37 @@ def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
             )
 
 
-def _figures(scored: Scored) -> Iterator[str]:
+def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, Any]:
+    """The same figures as JSON, with every row that is named in words otherwise."""
+    rewards = [
+        {
+            **dict(zip(KEYS, _values(scored), strict=True)),
+            "failed": len(scored.failed),
+            "rows": [
+                {"row": sample.row, "score": outcome.score, "reason": outcome.reason}
+                for sample, outcome in (scored.below_maximum if gold else scored.unscored)
+            ],
+        }
+        for scored in found
+    ]
+    return {"rewards": rewards, "files": [str(file) for file in files]}
+
+
+def _values(scored: Scored) -> Iterator[Any]:
+    """What stands under `KEYS`; None where there is no score."""
     scores = scored.scores
-    yield str(len(scores))
-    yield str(len(scored.unscored))
+    yield from (scored.reward.name, len(scores), len(scored.unscored))
     if not scores:
-        yield from ["-"] * (len(HEADINGS) - 3)
+        yield from [None] * (len(KEYS) - 3)
         return
-    for value in (
-        statistics.fmean(scores),
-        scored.deviation,
-        min(scores),
-        statistics.median(scores),
-        max(scores),
-    ):
-        yield f"{value:.3f}"
-    for bound in (scored.reward.high, scored.reward.low):
-        yield f"{scored.share_at(bound):.1%}"
+    yield from (statistics.fmean(scores), scored.deviation)
+    yield from (min(scores), statistics.median(scores), max(scores))
+    yield from (scored.share_at(bound) for bound in (scored.reward.high, scored.reward.low))
+
+
+def _figures(scored: Scored) -> Iterator[str]:
+    for key, value in zip(KEYS, _values(scored), strict=True):
+        yield "-" if value is None else FORMATS.get(key, "{:.3f}").format(value)
 
 
 def _print_named(

@@ -111,22 +111,30 @@ def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) 
     return samples
 
 
-def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path, gold: bool) -> list[dict[str, Any]]:
     """The rows, with the original sizes of local images where a row does not tell sizes itself.
 
     What the processor makes of an image is not known here, so the frame ``pixel_resized`` can be compared
-    with itself only, unless the rows hold ``image_sizes``.
+    with itself only, unless the rows hold ``image_sizes``. Gold answers are taken there and back, so for them
+    any size does: that of the original.
 
     Args:
         rows: The dataset.
         folder: Where relative paths start if they lead nowhere from the current folder.
+        gold: They are read for gold answers.
     """
-    return [row if row.get(SIZES_COLUMN) else {**row, **_sizes(row.get("images"), folder)} for row in rows]
+    found = []
+    for row in rows:
+        sizes = [] if row.get(SIZES_COLUMN) else _sizes(row.get("images"), folder)
+        sizes = [{"resized": size["original"], **size} if gold else size for size in sizes]
+        found.append({**row, SIZES_COLUMN: sizes} if sizes else row)
+    return found
 
 
-def _sizes(images: Any, folder: Path) -> dict[str, Any]:
+def _sizes(images: Any, folder: Path) -> list[dict[str, list[int]]]:
     sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
-    return {SIZES_COLUMN: sizes} if sizes and all(sizes) else {}
+    known = [size for size in sizes if size]
+    return known if len(known) == len(sizes) else []
 
 
 def _size(image: Any, folder: Path) -> dict[str, list[int]] | None:
