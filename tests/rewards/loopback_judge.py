@@ -7,6 +7,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64  # with Python's 5, some of many connections at once wait a second
+
+
 class LoopbackJudge:
     """Answers each request with what `reply` makes of it: a status and a body, as a context manager.
 
@@ -53,7 +57,7 @@ class LoopbackJudge:
             def log_message(self, *arguments):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
