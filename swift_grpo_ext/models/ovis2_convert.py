@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import CheckpointError
+from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.ovis2_keys import configuration, convert
 
 TOKENS = ("<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
@@ -19,25 +20,7 @@ MAX_TILES = 9  # the original's max_partition; transformers' default is 12
 _CONTEXT = 32768
 _SHOWN = 5
 
-CHAT_TEMPLATE = """\
-{%- if messages[0].role != 'system' -%}
-{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
-{%- endif -%}
-{%- for message in messages -%}
-{{ '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string -%}
-{{ message.content }}
-{%- else -%}
-{%- for part in message.content -%}
-{{ '<image>\\n' if part.type == 'image' else part.text }}
-{%- endfor -%}
-{%- endif -%}
-{{ '<|im_end|>\\n' }}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{ '<|im_start|>assistant\\n' }}
-{%- endif -%}
-"""
+CHAT_TEMPLATE = chat_template(image="<image>\\n")
 
 
 def convert_checkpoint(source: str | Path, target: str | Path) -> Path:

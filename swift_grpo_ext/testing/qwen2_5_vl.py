@@ -5,35 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.testing.checkpoint import write_checkpoint
 from swift_grpo_ext.testing.tokenizer import STOCK_SPECIAL_START, build_tokenizer, vocabulary_size
 
 # The prompt of the host's ``qwen2_5_vl`` template, which knows one system message and closes every turn.
-CHAT_TEMPLATE = """\
-{%- if messages[0].role != 'system' -%}
-{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
-{%- endif -%}
-{%- for message in messages -%}
-{{ '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string -%}
-{{ message.content }}
-{%- else -%}
-{%- for part in message.content -%}
-{%- if part.type == 'image' -%}
-{{ '<|vision_start|><|image_pad|><|vision_end|>' }}
-{%- elif part.type == 'video' -%}
-{{ '<|vision_start|><|video_pad|><|vision_end|>' }}
-{%- elif part.type == 'text' -%}
-{{ part.text }}
-{%- endif -%}
-{%- endfor -%}
-{%- endif -%}
-{{ '<|im_end|>\\n' }}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{ '<|im_start|>assistant\\n' }}
-{%- endif -%}
-"""
+CHAT_TEMPLATE = chat_template(
+    image="<|vision_start|><|image_pad|><|vision_end|>", video="<|vision_start|><|video_pad|><|vision_end|>"
+)
 _TOKEN_FIELDS = {
     "image_token_id": "<|image_pad|>",
     "video_token_id": "<|video_pad|>",
