@@ -22,16 +22,20 @@ from swift_grpo_ext.trainer.watching import Watching
 
 
 class GRPOTrainer(
+    # The run: whatever fails below, in construction too, is told to every rank.
     EndTogether,
     Startup,
+    # The model's passes: one that is left out must reach none of those that look at passes.
     GroupForward,
     Tracing,
     Watching,
     Resuming,
+    # Rows and rollouts: a broken row is out before anything is done with it.
     AgreedRollouts,
     CheckedRows,
     NoPlaceholders,
     NoEmptyCompletions,
+    # Rewards and the loss: the runtime yields a score or None, the baselines read them, the log comes last.
     RewardRuntime,
     GroupBaselines,
     HonestLog,
@@ -39,4 +43,4 @@ class GRPOTrainer(
     NoPhantomTeacher,
     HostGRPOTrainer,
 ):
-    """The host's GRPO trainer with our mixins, each about one thing."""
+    """The host's GRPO trainer with our mixins, each about one thing; the first is the outermost."""
