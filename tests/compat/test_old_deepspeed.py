@@ -6,35 +6,33 @@ import subprocess
 import sys
 
 import pytest
-from compat.copies import HERE, PROJECT, environment_of
+from old_deepspeed import PROJECT, RECOMMENDED, TESTS, environment_of, one_rank
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.run import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600), pytest.mark.xdist_group("old deepspeed")]
 
 
-@pytest.fixture(scope="module", params=["0.18.9", ""], ids=["old", "installed"])
+@pytest.fixture(scope="module", params=[RECOMMENDED, ""], ids=["old", "installed"])
 def environment(request):
     """Environment of a run on one of the two."""
-    return environment_of(request.param)
+    return environment_of(request.param, TESTS / "compat", TESTS / "e2e")
 
 
 @pytest.fixture(scope="module")
 def results(environment, tiny_qwen, digits, tmp_path_factory):
     output = tmp_path_factory.mktemp("deepspeed")
-    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     subprocess.run(
-        [sys.executable, HERE / "old_deepspeed_runs.py", tiny_qwen, digits.train, output],
-        env={**os.environ, **environment, **one_rank, "MASTER_PORT": str(free_port())},
+        [sys.executable, TESTS / "compat" / "old_deepspeed_runs.py", tiny_qwen, digits.train, output],
+        env={**os.environ, **environment, **one_rank()},
         check=True,
         timeout=1500,
     )
     return json.loads((output / "results.json").read_text())
 
 
-only_old = pytest.mark.parametrize("environment", ["0.18.9"], indirect=True, ids=["old"])
+only_old = pytest.mark.parametrize("environment", [RECOMMENDED], indirect=True, ids=["old"])
 
 
 @only_old

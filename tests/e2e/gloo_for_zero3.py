@@ -6,6 +6,10 @@ On a GPU ms-swift does it; with --use_cpu ZeRO-3 would shard the model for a wor
 import os
 
 import deepspeed
+import torch
+from deepspeed.runtime.zero import stage_1_and_2
 
 if "RANK" in os.environ:
     deepspeed.init_distributed("gloo")
+    # Before 0.19 the weights that ZeRO-2 gathers into want gradients, which gloo refuses and NCCL never asks.
+    stage_1_and_2.all_gather_dp_groups = torch.no_grad()(stage_1_and_2.all_gather_dp_groups)
