@@ -41,8 +41,16 @@ class Outcome:
     reason: str = ""
     target: Target | None = None
 
+    @property
+    def reported(self) -> tuple[str, str]:
+        """State and reason as they are told: what waits for an import that never comes is not needed."""
+        if self.state is State.WAITING:
+            return State.NOT_NEEDED.value, f"this process has not imported {self.patch.waits_for}"
+        return self.state.value, self.reason
+
 
 _outcomes: dict[str, Outcome] = {}
+_report_folder: Path | None = None  # of the latest run in this process
 
 
 @lru_cache(maxsize=1)
@@ -100,7 +108,7 @@ def apply(patch: Patch) -> Outcome:
             return Outcome(patch, State.REFUSED, drift)
         if not patch.probe():
             return Outcome(patch, State.NOT_NEEDED, "the probe finds no defect here")
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, OSError) as error:  # OSError: no source to look into
         return Outcome(patch, State.REFUSED, f"DRIFT: {type(error).__name__}: {error}")
     target.replace(patch.fix(original))
     return Outcome(patch, State.APPLIED, patch.breaks, target)
@@ -133,7 +141,12 @@ def healed() -> frozenset[str]:
 
 
 def write_report(folder: Path) -> Path:
-    """Write what became of each patch to ``compat.json`` in a run's output folder."""
+    """Write what became of each patch to ``compat.json`` in a run's output folder.
+
+    It is written anew when a patch that waits is applied later in the run.
+    """
+    global _report_folder
+    _report_folder = folder
     path = folder / REPORT
     rows = [_as_row(outcome) for outcome in outcomes()]
     path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
@@ -141,7 +154,8 @@ def write_report(folder: Path) -> Path:
 
 
 def _as_row(outcome: Outcome) -> dict[str, object]:
-    described = asdict(outcome.patch) | {"state": outcome.state.value, "reason": outcome.reason}
+    state, reason = outcome.reported
+    described = asdict(outcome.patch) | {"state": state, "reason": reason}
     return {key: value for key, value in described.items() if key not in ("probe", "fix", "after")}
 
 
@@ -158,6 +172,8 @@ def _keep(outcome: Outcome) -> None:
         RefusedError: Strict mode, and the patch was refused.
     """
     _outcomes[outcome.patch.id] = outcome
+    if _report_folder is not None and _report_folder.is_dir():
+        write_report(_report_folder)
     if outcome.state is not State.REFUSED:
         return
     refusal = RefusedError(

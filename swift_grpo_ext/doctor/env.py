@@ -58,7 +58,7 @@ def _patch_table(disabled: tuple[str, ...]) -> Table:
     for heading in ("patch", "state", "why"):
         table.add_column(heading, overflow="fold")
     for outcome in outcomes():
-        table.add_row(outcome.patch.id, outcome.state.value, outcome.reason)
+        table.add_row(outcome.patch.id, *outcome.reported)
     return table
 
 

@@ -98,7 +98,7 @@ def group_advantages(
 
     Args:
         rewards_per_func: ``(n, functions)``; a value that is not finite means "not scored".
-        weights: ``(functions,)``.
+        weights: ``(functions,)``; a function of weight 0 takes no part, also where it scores nobody.
         group: Group id of each row, ``(n,)`` integers; the rows of a group need not be neighbours.
         estimator: ``grpo`` and ``reinforce_plus_plus`` subtract the group's mean, ``rloo``
             (arXiv 2402.14740) the mean of the others.
@@ -111,6 +111,8 @@ def group_advantages(
         Tensors on the device of `rewards_per_func`.
     """
     device = rewards_per_func.device
+    counts = weights != 0  # a function of weight 0 is only watched: what it does not score is no loss
+    rewards_per_func, weights = rewards_per_func[:, counts], weights[counts]
     values = torch.where(rewards_per_func.isfinite(), rewards_per_func, torch.nan).detach().float().cpu()
     weights = weights.detach().float().cpu()
     rewards = (values * weights).nansum(dim=1)

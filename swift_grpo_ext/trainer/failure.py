@@ -65,14 +65,16 @@ class News:
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
         self.store, self.rank, self.world_size = store, rank, world_size
         self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="swift-grpo-ext-failure", daemon=True)
 
     def watch(self) -> None:
         """Look for a failure of another rank every second, in a thread that never holds up the process."""
-        threading.Thread(target=self._watch, name="swift-grpo-ext-failure", daemon=True).start()
+        self._watcher.start()
 
     def stop(self) -> None:
-        """End the watch."""
+        """End the watch: a thread that is inside the store when the interpreter ends would abort the process."""
         self._over.set()
+        self._watcher.join(HEARD_SECONDS)
 
     def tell(self, error: BaseException) -> None:
         """Publish a failure of this rank, unless another was first, and wait until all have heard of it."""

@@ -31,6 +31,7 @@ def stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_outcomes", {})
+    monkeypatch.setattr(registry, "_report_folder", None)
     monkeypatch.setattr(imports, "_waiting", {})
     yield "stand_in"
     sys.modules.pop("stand_in", None)
@@ -155,6 +156,25 @@ def test_the_report_has_every_fact_but_no_code(stand_in, tmp_path):
     assert row["state"] == "disabled"
     assert row["affected"] == {"ms-swift": ">=4"}
     assert set(row) >= {"breaks", "target", "fingerprint", "upstream", "remove_when", "reason"}
+
+
+def test_the_report_follows_a_patch_that_is_applied_later_in_the_run(stand_in, tmp_path):
+    registry.settle(make())
+    (row,) = json.loads(registry.write_report(tmp_path).read_text())
+    assert (row["state"], row["reason"]) == ("not needed", "this process has not imported stand_in")
+    import stand_in  # noqa: F401
+
+    (row,) = json.loads((tmp_path / registry.REPORT).read_text())
+    assert (row["state"], row["reason"]) == ("applied", "halves are rounded down")
+
+
+def test_a_target_without_source_says_drift(stand_in):
+    import inspect
+
+    import stand_in  # noqa: F401
+
+    with pytest.warns(RuntimeWarning, match="DRIFT: OSError"):
+        registry.settle(make(probe=lambda: bool(inspect.getsource(eval("lambda: 0")))))
 
 
 @pytest.mark.parametrize("patch_id", ["A1-none-labels", "C1-native-config"])

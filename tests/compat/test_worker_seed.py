@@ -3,13 +3,16 @@
 import functools
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers.trainer_utils import seed_worker
 
+from swift_grpo_ext import testing
 from swift_grpo_ext.compat.worker_seed import PATCH, SeededWorker, fitted
+from swift_grpo_ext.plugin_files import plugin_file
 
 
 class Draws(Dataset):
@@ -110,3 +113,36 @@ def test_survives_a_spawned_worker(monkeypatch):
         multiprocessing_context="spawn",
     )
     assert len(list(loader)) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.two_ranks
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ("bare", "missing 2 required positional arguments: 'num_workers' and 'rank'"),
+        ("old", "unexpected keyword argument 'num_workers'"),
+    ],
+)
+def test_both_directions_through_the_command(tiny_qwen, digits, tmp_path, start, words, ranks):
+    def run(output, disabled=""):
+        arguments = testing.grpo_arguments(
+            tiny_qwen,
+            digits.train,
+            output,
+            external_plugins=[Path(__file__).with_name("worker_starts.py"), plugin_file()],
+            reward_funcs="format",
+            dataloader_num_workers=2,
+            seed=1,
+        )
+        variables = {"WORKER_START": start, "SWIFT_GRPO_EXT_DISABLE_PATCHES": disabled}
+        return testing.run_swift("rlhf", arguments, variables, ranks=ranks, timeout=250, check=False)
+
+    healed = run(tmp_path / "healed")
+    assert healed.returncode == 0, healed.tail[-3000:]
+    assert len([row for row in testing.read_logging(tmp_path / "healed") if "loss" in row]) == 2
+    stock = run(tmp_path / "stock", disabled=PATCH.id)
+    assert stock.returncode != 0
+    assert words in stock.tail

@@ -153,6 +153,24 @@ def test_a_function_that_scores_some_leaves_the_others_out():
     assert result.advantages.tolist() == [0.5, -0.5, 0.0]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("watched", [math.nan, math.inf, 7.0])
+def test_a_function_of_weight_zero_takes_no_part(mode, watched):
+    """Where it gives no score either: a reward that is only logged must not cost completions."""
+    scores = torch.tensor([[1.0], [0.0], [0.5], [0.25]])
+    with_watched = torch.cat([scores, torch.tensor([[0.0], [watched], [3.0], [watched]])], dim=1)
+    group = torch.zeros(4, dtype=torch.long)
+    alone = run(scores, torch.ones(1), group, mode)
+    both = run(with_watched, torch.tensor([1.0, 0.0]), group, mode)
+    torch.testing.assert_close(both.advantages, alone.advantages, rtol=0, atol=0)
+    assert both.kept.all()
+
+
+def test_all_weights_zero_is_no_reward():
+    result = run(torch.tensor([[1.0], [math.nan]]), torch.zeros(1), torch.zeros(2), ("grpo", "group"))
+    assert result.advantages.tolist() == [0, 0]
+
+
 def test_the_penalty_is_taken_off_before_the_baseline():
     penalty = torch.tensor([0.0, 1.0, math.nan])
     rewards = torch.ones(3, 1)

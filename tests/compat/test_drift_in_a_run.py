@@ -1,0 +1,50 @@
+"""A patch that does not fit the host, in real runs: an error in strict mode, else a warning and a note."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
+
+pytestmark = [pytest.mark.slow]
+
+SAID = (
+    "swift-grpo-ext: patch A5-reentrant-ddp does not apply, so the defect stays: DDP with reentrant "
+    "checkpointing stops with 'Expected to mark a variable ready only once' [DRIFT: "
+    "swift.trainers.mixin:SwiftMixin._fix_gradient_checkpointing now takes (self, force=), the patch knows "
+    "(self)] -> upgrade swift-grpo-ext, or see https://github.com/modelscope/ms-swift/issues/3171"
+)
+
+
+def run(model, data, output, strict):
+    arguments = testing.grpo_arguments(
+        model,
+        data,
+        output,
+        external_plugins=[Path(__file__).with_name("drifted_host.py"), plugin_file()],
+        reward_funcs="format",
+        max_steps=1,
+        seed=1,
+    )
+    variables = {"SWIFT_GRPO_EXT_STRICT": strict}
+    return testing.run_swift("rlhf", arguments, variables, timeout=250, check=False)
+
+
+def test_strict(tiny_qwen, digits, tmp_path):
+    result = run(tiny_qwen, digits.train, tmp_path / "out", "1")
+    assert result.returncode != 0
+    assert SAID in result.tail
+    assert not list(tmp_path.rglob("logging.jsonl")), "before anything is trained"
+
+
+def test_not_strict(tiny_qwen, digits, tmp_path):
+    result = run(tiny_qwen, digits.train, tmp_path, "0")
+    assert result.returncode == 0, result.tail[-3000:]
+    rows = json.loads((testing.newest_version(tmp_path) / "compat.json").read_text())
+    states = {row["id"]: (row["state"], row["reason"]) for row in rows}
+    assert states["A5-reentrant-ddp"][0] == "refused"
+    assert states["A5-reentrant-ddp"][1].startswith("DRIFT: ")
+    assert {state for state, _ in states.values()} <= {"applied", "not needed", "refused", "disabled"}
+    assert SAID in result.tail
