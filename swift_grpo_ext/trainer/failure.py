@@ -72,7 +72,7 @@ class News:
         self._watcher.start()
 
     def stop(self) -> None:
-        """End the watch: a thread that is inside the store when the interpreter ends would abort the process."""
+        """End the watch; a thread that is inside the store at the interpreter's end aborts the process."""
         self._over.set()
         self._watcher.join(HEARD_SECONDS)
 
