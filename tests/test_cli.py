@@ -8,7 +8,7 @@ def command(*arguments, **variables):
     import os
 
     return subprocess.run(
-        [sys.executable, "-m", "swift_grpo_ext.cli", *arguments],
+        [sys.executable, "-m", "swift_grpo_ext", *arguments],
         capture_output=True,
         text=True,
         timeout=60,

@@ -19,6 +19,7 @@ from swift_grpo_ext.trainer.teacher import NoPhantomTeacher
 from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
 from swift_grpo_ext.trainer.tracing import Tracing
 from swift_grpo_ext.trainer.watching import Watching
+from swift_grpo_ext.trainer.window_loss import WindowLoss
 
 
 class GRPOTrainer(
@@ -41,6 +42,7 @@ class GRPOTrainer(
     HonestLog,
     LoggedImages,
     NoPhantomTeacher,
+    WindowLoss,
     HostGRPOTrainer,
 ):
     """The host's GRPO trainer with our mixins, each about one thing; the first is the outermost."""

@@ -1,6 +1,7 @@
 """Ranks of a tensor-parallel group compare their requests before a stand-in engine generates."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -88,3 +89,35 @@ def test_without_tensor_parallel_nothing_is_compared():
     trainer.vllm_tensor_parallel_size = 1
     with pytest.raises(AttributeError, match="tp_group"):  # straight to the engine
         trainer._engine_infer(requests())
+
+
+def seeds_of(rank, run_seed=42, size=2, steps=(0, 0, 1, 2)):
+    """Seeds of the generations of one rank, at these optimizer steps."""
+    from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
+
+    host = type("Host", (), {"_get_request_config": RolloutTrainerMixin._get_request_config})
+    trainer = type("Seeded", (AgreedRollouts, host), {})()
+    trainer.vllm_mode, trainer.vllm_tensor_parallel_size = "colocate", size
+    trainer.request_config = RequestConfig(max_tokens=4)
+    trainer.args = SimpleNamespace(
+        seed=run_seed,
+        vllm_mode="colocate",
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=1,
+    )
+    trainer.model = SimpleNamespace(training=True)
+    trainer.accelerator = SimpleNamespace(process_index=rank)
+    trainer.state = SimpleNamespace(global_step=0)
+    seeds = []
+    for trainer.state.global_step in steps:
+        seeds.append(trainer._get_request_config().seed)
+    return seeds
+
+
+def test_each_generation_of_a_group_has_its_own_seed():
+    """The host gives 0 in every step to the first group, 8 to the second."""
+    once = seeds_of(0)
+    assert once == seeds_of(0) == seeds_of(1), "the ranks of a group agree, and a seed repeats a run"
+    every = [*once, *seeds_of(2), *seeds_of(0, run_seed=43)]
+    assert len(set(every)) == len(every) == 12
+    assert seeds_of(0, size=1) == [None] * 4
