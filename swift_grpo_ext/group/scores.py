@@ -9,6 +9,8 @@ from typing import Any
 
 from swift_grpo_ext.errors import RewardError
 
+CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -41,13 +43,13 @@ def checked_scores(output: Any, completions: int, name: str) -> Scores:
     if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):
         raise RewardError(
             f"reward {name!r} returned {type(output).__name__}",
-            mend="return a list with one number or None for each completion",
+            mend=f"return a list with one number or None for each completion ({CONTRACT})",
         )
     scores = list(output)
     if len(scores) != completions:
         raise RewardError(
             f"reward {name!r} returned {len(scores)} scores for {completions} completions",
-            mend="return one number or None for each completion, in their order",
+            mend=f"return one number or None for each completion, in their order ({CONTRACT})",
         )
     numbers = [_number(score, row, name) for row, score in enumerate(scores)]
     values = [number if math.isfinite(number) else math.nan for number in numbers]
@@ -65,5 +67,5 @@ def _number(score: Any, row: int, name: str) -> float:
         raise RewardError(
             f"reward {name!r} returned {str(score)[:60]!r} ({type(score).__name__})",
             where=f"completion {row} of the batch",
-            mend="return a number, or None for a completion that cannot be scored",
+            mend=f"return a number, or None for a completion that cannot be scored ({CONTRACT})",
         ) from None

@@ -16,6 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 POLL_SECONDS = 1.0
+CONNECT_SECONDS = 30
 # How long the failing rank waits for the others to hear of it, and they for its own traceback to be out.
 HEARD_SECONDS = 5.0
 LAST_WORDS_SECONDS = 3.0
@@ -42,7 +43,17 @@ def ending_together() -> Iterator[None]:
     if not dist.is_initialized() or dist.get_world_size() == 1:
         yield
         return
-    news = News(_connect(), dist.get_rank(), dist.get_world_size())
+    try:
+        store = _connect()
+    except (KeyError, RuntimeError) as error:
+        print(
+            f"swift-grpo-ext: no way to the job's store ({type(error).__name__}: {error}), so ranks cannot "
+            "tell each other of a failure: they wait for --ddp_timeout",
+            file=sys.stderr,
+        )
+        yield
+        return
+    news = News(store, dist.get_rank(), dist.get_world_size())
     news.watch()
     try:
         yield
@@ -131,7 +142,7 @@ def _connect() -> Any:
         int(os.environ["MASTER_PORT"]),
         is_master=False,
         wait_for_workers=False,
-        timeout=timedelta(seconds=30),
+        timeout=timedelta(seconds=CONNECT_SECONDS),
     )
     job = os.environ.get("TORCHELASTIC_RUN_ID", "job")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -13,6 +13,8 @@ import torch.distributed as dist
 
 from swift_grpo_ext.errors import RolloutError
 
+TENSOR_PARALLEL = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
+
 
 class AgreedRollouts:
     """Mixin of the host's trainer: before a tensor-parallel engine generates, its ranks compare requests.
@@ -58,8 +60,9 @@ def agree(digest: str, group: Any) -> None:
     if len(sides) > 1:
         raise RolloutError(
             f"ranks of one tensor-parallel group hold different requests: {sorted(sides.values())}",
-            where="vllm_tensor_parallel_size, before generation",
-            mend="give all ranks the same dataset files and image folders, and the same request settings",
+            where="vllm_tensor_parallel_size, before generation, where their collectives would hang",
+            mend="give all ranks the same dataset files and image folders, and the same request settings, or "
+            f"--vllm_tensor_parallel_size 1 ({TENSOR_PARALLEL})",
         )
 
 

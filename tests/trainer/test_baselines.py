@@ -116,8 +116,14 @@ def test_one_score_for_all_completions_is_refused(train, monkeypatch):
             return [0.5]
 
     monkeypatch.setitem(orms, "mean", Mean)
-    with pytest.raises(RewardError, match=r"'Mean' returned 1 scores for 4 completions"):
+    with pytest.raises(RewardError) as caught:
         train((0.0,), reward_funcs="mean")
+    message = str(caught.value)
+    assert message.startswith(
+        "swift-grpo-ext: reward 'Mean' returned 1 scores for 4 completions -> return one "
+    )
+    assert "(https://swift.readthedocs.io/" in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from swift_grpo_ext.testing.run import free_port
+from swift_grpo_ext.trainer import failure
 
 RANK = """
 import sys, time
@@ -70,3 +71,18 @@ def test_nothing_happens_when_nobody_fails(tmp_path):
     codes, said, _ = start(tmp_path, "none")
     assert codes == [0, 0, 0]
     assert all(text.strip().endswith("done") for text in said)
+
+
+@pytest.mark.parametrize("variables", [{}, {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "closed"}])
+def test_without_a_store_training_goes_on_and_says_so(monkeypatch, capsys, variables):
+    monkeypatch.setattr(failure.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(failure.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(failure, "CONNECT_SECONDS", 1)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value if value != "closed" else str(free_port()))
+    done = []
+    with failure.ending_together():
+        done.append("training")
+    assert done
+    assert "so ranks cannot tell each other of a failure" in capsys.readouterr().err

@@ -56,7 +56,10 @@ def test_two_ranks(differ):
     if differ:
         assert results[0] == results[1]
         assert "hold different requests: [[0], [1]]" in results[0]
+        assert "where their collectives would hang" in results[0]
         assert "-> give all ranks the same dataset files" in results[0]
+        assert "or --vllm_tensor_parallel_size 1 (https://docs.vllm.ai/" in results[0]
+        assert "\n" not in results[0]
     else:
         assert results == {0: ["answer to Which digit?"], 1: ["answer to Which digit?"]}
 

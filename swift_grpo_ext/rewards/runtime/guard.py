@@ -89,7 +89,8 @@ class Guard:
     def _failed(self, batch: Batch, error: Exception) -> list[Score]:
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
         where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
-        failure = Failure(self.name, kind, repr(error), where, traceback.format_exc())
+        what = str(error).removeprefix("swift-grpo-ext: ") if kind == "refused" else repr(error)
+        failure = Failure(self.name, kind, what, where, traceback.format_exc())
         ledger(self.name).failed(failure, len(batch))
         for index, completion in enumerate(batch.completions):
             replay.record(self._replay, failure, completion, batch.row(index))
