@@ -27,13 +27,16 @@ def fix(accumulate: Callable[..., Any]) -> Callable[..., Any]:
     The original has two branches: in the first micro-step it copies the gradient to host memory, later it
     adds what lies there to the gradient, and leaves what lies there as it is. So after the addition the
     original runs once more as in the first micro-step, which copies the sum.
+
+    ZeRO-1 comes here once per step, with the sum of all micro-steps. It must find zeros in host memory, so
+    nothing is stored for it.
     """
 
     @functools.wraps(accumulate)
     def async_accumulate_grad_in_cpu_via_gpu(self: Any, param: Any) -> None:
         accumulate(self, param)
         step = self.micro_step_id
-        if step > 0:
+        if step > 0 and self.partition_gradients:
             self.micro_step_id = 0
             try:
                 accumulate(self, param)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gloo_for_zero3  # noqa: F401
 import length_reward
+import swift
 from swift.rewards import orms
 
 import swift_grpo_ext
@@ -32,6 +33,13 @@ def run(name, **overrides):
         return f"{type(error).__name__}: {error}"
     rows = testing.read_logging(OUTPUT / name)
     return [{key: row[key] for key in ("loss", "grad_norm")} for row in rows if "loss" in row]
+
+
+def zero1_offload():
+    """The host's zero2_offload with the gradients of all micro-steps summed before they are cut up."""
+    config = json.loads((Path(swift.__file__).parent / "config" / "zero2_offload.json").read_text())
+    config["zero_optimization"]["stage"] = 1
+    return config
 
 
 def without_patches():
@@ -59,6 +67,7 @@ def main():
         "states": {outcome.patch.id: outcome.state.value for outcome in registry.outcomes()},
         "zero2": run("zero2", deepspeed="zero2", **ACCUMULATE),
         "offload": run("offload", deepspeed="zero2_offload", **ACCUMULATE),
+        "zero1 offload": run("zero1", deepspeed=zero1_offload(), **ACCUMULATE),
         "lora zero3": run("zero3", **LORA_ZERO3),
         "zero0 bf16": run("zero0", deepspeed="zero0", **BF16),
         "plain bf16": run("plain", **BF16),

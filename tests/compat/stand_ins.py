@@ -24,7 +24,8 @@ class OldOffload:
 class OldOptimizer:
     """Of `DeepSpeedZeroOptimizer` in DeepSpeed 0.18.9: one tensor, its gradient summed in host memory."""
 
-    def __init__(self):
+    def __init__(self, stage=2):
+        self.partition_gradients = stage == 2
         self.micro_step_id = 0
         self.accumulated_grads_in_cpu = None
 
@@ -44,8 +45,12 @@ class OldOptimizer:
             copy_gradients_to_cpu()
 
     def step(self, micro_gradients):
-        """The sum that a step sees: each gradient through host memory, the last one from the device."""
-        for self.micro_step_id, gradient in enumerate(micro_gradients):
+        """The sum that a step sees. With ZeRO-2 each gradient goes through host memory, the last one comes from
+        the device; with ZeRO-1 gradients are summed on the device, and their sum goes there once."""
+        steps = list(enumerate(micro_gradients))
+        if not self.partition_gradients:
+            steps = [(len(steps) - 1, sum(gradient for _, gradient in steps))]
+        for self.micro_step_id, gradient in steps:
             param = SimpleNamespace(grad_accum=gradient.clone())
             self.async_accumulate_grad_in_cpu_via_gpu(param)
         return param.grad_accum

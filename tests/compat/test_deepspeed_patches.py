@@ -56,6 +56,8 @@ def test_sum_over_micro_batches(prove, monkeypatch):
     assert OldOptimizer().step(each_its_own_column).tolist() == [1, 0, 0, 1]
     proof.on()
     assert OldOptimizer().step(each_its_own_column).tolist() == [1, 1, 1, 1]
+    zero1 = OldOptimizer(stage=1)
+    assert [zero1.step(each_its_own_column).tolist() for _ in range(2)] == [[1, 1, 1, 1]] * 2
     proof.off()
     proof.drift()
 

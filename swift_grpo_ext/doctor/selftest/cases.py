@@ -40,6 +40,7 @@ REAL = "real compares the completions of a group, so a micro-batch holds whole g
 KERNEL = "SDPA by segments stands in for flash attention, which needs a GPU"
 # A ratio off 1 by one rounding counts as clipped where the update is against it.
 ON_POLICY: Options = {"epsilon": 0.0, "max_steps": 3}
+LORA: Options = {"tuner_type": "lora", "learning_rate": 1.0}
 OLD_PASS = {"SWIFT_GRPO_EXT_SKIP_OLD_LOGPS": "0"}
 
 
@@ -94,15 +95,19 @@ def cases() -> Iterator[Case]:
             {**LOSSES[name], **cut(4)},
             ranks=2,
         )
-    steps = {**cut(8), "max_steps": 4, "save_steps": 2}
-    yield Case("resumed at step 2 = uninterrupted", steps, steps, resume=2)
+    some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
+    yield Case("dapo, some unscored: 1 x 8 = 8 x 1", {**some, **cut(8)}, {**some, **cut(1, 8)})
+    yield Case("LoRA: 1 x 8 = 8 x 1", {**LORA, **cut(8)}, {**LORA, **cut(1, 8)})
+    for name, options in (("", {}), ("LoRA ", LORA)):
+        steps = {**options, **cut(8), "max_steps": 4, "save_steps": 2}
+        yield Case(f"{name}resumed at step 2 = uninterrupted", steps, steps, resume=2)
     packed = {**cut(8), "padding_free": True, "attn_impl": "selftest_segments"}
     yield Case("padding_free = padded", cut(8), packed, note=KERNEL)
     yield from _of_one_run()
 
 
 def _of_one_run() -> Iterator[Case]:
-    lora = {**cut(8), **ON_POLICY, "tuner_type": "lora", "learning_rate": 1.0}
+    lora = {**cut(8), **ON_POLICY, **LORA}
     yield Case("LoRA off = a separate reference", lora, measures=("reference",))
     ratio = ("log_ratio", "clipped")
     yield Case("importance ratio is 1: full", {**cut(8), **ON_POLICY}, measures=ratio)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 from collections.abc import Iterator
@@ -37,6 +38,19 @@ class SelftestReward(ORM):
     def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
         """Score each completion by a hash of its text."""
         return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in completions]
+
+
+class SomeScores(SelftestReward):
+    """The same for some completions, None for the others, an infinity for a few."""
+
+    def __call__(self, completions: list[str], **kwargs: Any) -> list[float | None]:  # type: ignore[override]
+        """Score each completion, or not, by a hash of its text."""
+        marks = [hashlib.sha256(text[::-1].encode()).digest()[0] for text in completions]
+        scores = super().__call__(completions)
+        return [
+            None if mark < 90 else math.inf if mark < 110 else score
+            for mark, score in zip(marks, scores, strict=True)
+        ]
 
 
 class Scripted:
@@ -119,6 +133,7 @@ class StockTrainer(Scripted, HostGRPOTrainer):
 def install() -> None:
     """Make the host build one of these trainers and know this reward, in this process."""
     orms["selftest"] = SelftestReward
+    orms["selftest_some"] = SomeScores
     trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
     TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{trainer.__name__}"
     segments.register()

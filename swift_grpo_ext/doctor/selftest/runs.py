@@ -77,7 +77,7 @@ def find(case: Case, bench: Bench) -> Finding:
         checkpoint = one.folder / f"checkpoint-{case.resume}" if case.resume else None
         other = _run(bench, case, case.other, folder / "other", case.ranks, checkpoint)
         return Finding(case, differences(one, other, bench.model, skip=case.resume))
-    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, HostRunError) as error:
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, OSError, HostRunError) as error:
         return Finding(case, error=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
 
 
@@ -106,10 +106,15 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
 def _parameter_difference(one: Path, other: Path, model: Path) -> float:
     from safetensors.torch import load_file
 
-    start = load_file(model / "model.safetensors")
-    ends = [load_file(_last_checkpoint(folder) / "model.safetensors") for folder in (one, other)]
-    moved = max(float((ends[0][name] - tensor).abs().max()) for name, tensor in start.items())
-    apart = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in start)
+    checkpoints = [_last_checkpoint(folder) for folder in (one, other)]
+    adapters = (checkpoints[0] / "adapter_model.safetensors").is_file()
+    name = "adapter_model.safetensors" if adapters else "model.safetensors"
+    start = {} if adapters else load_file(model / name)
+    ends = [load_file(checkpoint / name) for checkpoint in checkpoints]
+    # Of an adapter's two matrices B starts at 0.
+    moving = [key for key in ends[0] if not adapters or "lora_B" in key]
+    moved = max(float((ends[0][key] - start.get(key, 0.0)).abs().max()) for key in moving)
+    apart = max(float((ends[0][key] - ends[1][key]).abs().max()) for key in ends[0])
     return apart / moved if moved else math.nan
 
 
