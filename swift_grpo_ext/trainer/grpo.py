@@ -10,6 +10,7 @@ from swift_grpo_ext.trainer.failure import EndTogether
 from swift_grpo_ext.trainer.forward import GroupForward
 from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
+from swift_grpo_ext.trainer.own_ratio import OwnRatio
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
 from swift_grpo_ext.trainer.resuming import Resuming
 from swift_grpo_ext.trainer.rewarding import RewardRuntime
@@ -43,6 +44,7 @@ class GRPOTrainer(
     LoggedImages,
     NoPhantomTeacher,
     WindowLoss,
+    OwnRatio,
     HostGRPOTrainer,
 ):
     """The host's GRPO trainer with our mixins, each about one thing; the first is the outermost."""

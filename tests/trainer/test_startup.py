@@ -80,7 +80,8 @@ def test_on_policy_no_token_is_clipped_with_lora(run, monkeypatch, dropout, kept
 def test_the_patches_are_noted_in_the_runs_folder(run):
     rows = json.loads((run() / "compat.json").read_text())
     states = {row["id"]: row["state"] for row in rows}
-    assert states["A3-zero3-trace"] in ("not needed", "applied", "waiting")
+    assert states["A3-zero3-trace"] in ("not needed", "applied")
+    assert set(states.values()) <= {"applied", "not needed", "refused", "disabled"}
     assert states["A7-worker-seed"] == "applied"
 
 

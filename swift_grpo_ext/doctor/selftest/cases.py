@@ -113,4 +113,6 @@ def _of_one_run() -> Iterator[Case]:
     yield Case("importance ratio is 1: full", {**cut(8), **ON_POLICY}, measures=ratio)
     yield Case("importance ratio is 1: LoRA", lora, measures=ratio)
     yield Case("importance ratio is 1: LoRA, dropout .2", {**lora, "lora_dropout": 0.2}, measures=ratio)
+    penalty = {**lora, "lora_dropout": 0.2, "kl_in_reward": True}
+    yield Case("importance ratio is 1: LoRA, dropout .2, KL in rewards", penalty, measures=ratio)
     yield Case("importance ratio is 1: LoRA, with an old pass", lora, measures=ratio, variables=OLD_PASS)
