@@ -54,6 +54,11 @@ class Hangs:
         return [float(len(completion)) for completion in completions]
 
 
+class HangsAsync(Hangs):
+    async def __call__(self, completions, **columns):
+        return super().__call__(completions, **columns)
+
+
 class Whole(Hangs):
     whole_batch = True
 

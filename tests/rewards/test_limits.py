@@ -28,6 +28,14 @@ def test_wrapping_is_one_line(tmp_path):
     reward.pool.close()
 
 
+def test_an_async_reward_is_wrapped_by_the_same_line():
+    reward = limited(jobs.HangsAsync, seconds=1.5)()
+    try:
+        assert reward(["aa", "hang", "b"]) == [2.0, None, 1.0]
+    finally:
+        reward.pool.close()
+
+
 def test_a_reward_over_the_whole_batch_stays_one():
     reward = limited(jobs.Whole, seconds=2.0)()
     assert reward(["a", "bb", "cccc"]) == [0.25, 0.5, 1.0]
@@ -90,6 +98,27 @@ def test_an_async_reward_has_a_limit_too():
     async def slow(completions, **columns):
         await asyncio.sleep(60)
 
-    ledger("slow").drain()
-    assert asyncio.run(AsyncGuard(slow, "slow", seconds=0.2)(["a"])) == [None]
-    assert ledger("slow").drain().first.what == "TimeoutError()"
+    async def blocks(completions, **columns):
+        time.sleep(60)
+
+    for function in (slow, blocks):
+        ledger("slow").drain()
+        started = time.monotonic()
+        assert asyncio.run(AsyncGuard(function, "slow", seconds=0.2)(["a"])) == [None]
+        assert time.monotonic() - started < 5
+        report = ledger("slow").drain()
+        assert report.first.what == "TimeoutError('no scores within 0.2 s')"
+        assert (report.first.kind, report.timeouts, report.failures) == ("timeout", 1, 1)
+
+
+def test_an_async_reward_with_a_limit_gives_its_scores_and_its_errors():
+    import asyncio
+
+    async def lengths(completions, **columns):
+        await asyncio.sleep(0)
+        return [float(len(text) // len(text)) for text in completions]
+
+    limited = AsyncGuard(lengths, "lengths", seconds=5.0)
+    assert asyncio.run(limited(["a", "bb"])) == [1.0, 1.0]
+    assert asyncio.run(limited([""])) == [None]
+    assert "ZeroDivisionError" in ledger("lengths").drain().first.what

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 import traceback
@@ -18,6 +17,7 @@ from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
 from swift_grpo_ext.rewards.runtime.speech import say
+from swift_grpo_ext.rewards.runtime.threads import within
 
 
 class Guard:
@@ -88,6 +88,9 @@ class Guard:
 
     def _failed(self, batch: Batch, error: Exception) -> list[Score]:
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
+        if isinstance(error, TimeoutError):
+            kind = "timeout"
+            ledger(self.name).timed_out()
         where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
         what = str(error).removeprefix("swift-grpo-ext: ") if kind == "refused" else repr(error)
         failure = Failure(self.name, kind, what, where, traceback.format_exc())
@@ -99,6 +102,9 @@ class Guard:
 
 class AsyncGuard(Guard):
     """The same for an async reward function, with a limit for the whole call.
+
+    With a limit, the function runs in a thread with a loop of its own, so that one that blocks instead of
+    awaiting runs into the limit too. Its thread cannot be ended: it is left behind.
 
     Args:
         seconds: The limit; None for none.
@@ -114,8 +120,10 @@ class AsyncGuard(Guard):
         started = time.perf_counter()
         try:
             prepared = self._prepared(batch)
-            waiting = self._call(prepared.batch)
-            return self._finished(prepared, await asyncio.wait_for(waiting, self.seconds))
+            if self.seconds is None:
+                return self._finished(prepared, await self._call(prepared.batch))
+            waiting = within(self.seconds, lambda: self._call(prepared.batch))
+            return self._finished(prepared, await waiting)
         except Exception as error:
             return self._failed(batch, error)
         finally:

@@ -7,6 +7,8 @@ unpickled by the parent.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import logging
 import os
@@ -68,7 +70,10 @@ class PickledJob:
         function = pickle.loads(self.pickled)
 
         def run(completions: list[str], columns: dict[str, Any]) -> Any:
-            return [_plain(score) for score in function(completions, **columns)]
+            scores = function(completions, **columns)
+            if inspect.iscoroutine(scores):
+                scores = asyncio.run(scores)
+            return [_plain(score) for score in scores]
 
         return run
 
