@@ -65,7 +65,7 @@ def gold_completion(reward: Reward, columns: Columns, **parameters: Any) -> str:
         Unscorable: The row has no usable gold for this reward.
     """
     if reward.gold_text is not None:
-        text = reward.gold_text(columns, **{**reward.row_parameters(columns), **parameters})
+        text = reward.gold_text(columns, **{**parameters, **reward.row_parameters(columns)})
     else:
         text = as_text(gold_value(columns, reward.gold))
     return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

@@ -190,6 +190,12 @@ def test_figures_as_json(data, run, capsys):
     assert [row["row"] for row in figures["rows"]] == [3]
 
 
+def test_failed_completions_of_a_reward_of_ones_own_are_told_apart(run, tmp_path):
+    data = lines(tmp_path / "failures.jsonl", [{"reward": "Mine", "completion": "x"}])
+    with pytest.raises(RewardError, match="'Mine' is a reward of your own"):
+        run(data)
+
+
 def test_an_output_that_cannot_be_written_is_an_error(data):
     with pytest.raises(SettingsError, match=r"cannot write: .* \[--output /proc/none\]"):
         command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"), plot=False)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from swift_grpo_ext.errors import DatasetRowError, SettingsError
+from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
+from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
 from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
@@ -69,7 +70,13 @@ def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
         raise DatasetRowError(
             "the rows do not all name one reward", where=str(data), mend="give --reward ext_..."
         )
-    return named.pop()
+    name = named.pop()
+    if name not in NAMES:
+        mend = "call it on the completion and columns of each line, or give --reward ext_..."
+        raise RewardError(
+            f"{name!r} is a reward of your own, not of the catalogue", where=str(data), mend=mend
+        )
+    return name
 
 
 def _write(found: Sequence[Scored], folder: Path, plot: bool) -> list[Path]:
