@@ -88,8 +88,9 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     seconds = {name: [step.seconds for step in done] for name, done in steps.items()}
     rollouts = {name: [step.rollout_seconds for step in done] for name, done in steps.items()}
     last = {name: done[-1] for name, done in steps.items()}
-    weights = update_phase.bytes_of_weights(trainers["ext"], case)
-    peaks = {name: weights + step.peak.above for name, step in last.items()}
+    peaks = {
+        name: update_phase.bytes_of_weights(trainers[name]) + step.peak.above for name, step in last.items()
+    }
     return {
         "ratio": median(seconds["stock"]) / median(seconds["ext"]),
         "stock_seconds": median(seconds["stock"]),

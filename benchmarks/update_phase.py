@@ -99,10 +99,11 @@ def build_both(asked: argparse.Namespace, case: Case, folder: Path) -> dict[str,
     }
 
 
-def bytes_of_weights(trainer: Any, case: Case) -> int:
-    """Of the policy, and of the reference if there is one."""
-    weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
-    return weights * 2 if case.beta else weights
+def bytes_of_weights(trainer: Any) -> int:
+    """Of the policy, and of the reference if there is one; memory that they share once."""
+    models = filter(None, (trainer.model, trainer.ref_model))
+    parts = {p.data_ptr(): p.nbytes for model in models for p in model.parameters()}
+    return sum(parts.values())
 
 
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -124,8 +125,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
             last[name] = run(name, repeat)
             seconds[name].append(last[name].seconds)
     device = trainers["ext"].accelerator.device
-    weights = bytes_of_weights(trainers["ext"], case)
-    peaks = {name: weights + update.peak.above for name, update in last.items()}
+    peaks = {name: bytes_of_weights(trainers[name]) + update.peak.above for name, update in last.items()}
     stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds["ext"])
     limit = bound(shape, case)
     return {

@@ -111,6 +111,11 @@ class Settings(BaseSettings):
         default=True,
         description="Without vLLM: compute a prompt once for all completions that are sampled from it.",
     )
+    spare_recompute: bool = Field(
+        default=True,
+        description="With shared prompts: let gradient checkpointing compute less again, in the memory that "
+        "sharing has saved.",
+    )
     logits_chunk_mib: int = Field(
         default=256, ge=1, description="Most MiB of fp32 logits at a time, with chunked_logps."
     )

@@ -8,7 +8,7 @@ same number of features (Qwen2.5-VL: a quarter for a patch; Ovis2: all those of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class Images:
     """Pixels of one medium (images, or videos) of a micro-batch.
 
     Attributes:
-        pixels: ``(rows of pixels, ...)``.
+        parts: Pixels of each image, ``(rows of pixels, ...)``.
         grid: ``(images, 3)`` frames, height and width in patches; None where each pixel row is an image.
         rows: For each row of the batch the range of its images.
         sizes: Pixel rows of each image.
@@ -32,7 +32,7 @@ class Images:
         keys: Fingerprint of each image; equal when, and only when, the images are.
     """
 
-    pixels: Tensor
+    parts: tuple[Tensor, ...]
     grid: Tensor | None
     rows: tuple[range, ...]
     sizes: tuple[int, ...]
@@ -53,8 +53,15 @@ class Images:
 
     def pick(self, images: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Pixels and grid of some of the images, in the given order."""
-        parts = self.pixels.split(self.sizes)
-        return torch.cat([parts[image] for image in images]), self.grid_of(images)
+        return torch.cat([self.parts[image] for image in images]), self.grid_of(images)
+
+    def stored_once(self) -> Images:
+        """The same with one copy of each distinct image, in the main memory."""
+        first: dict[Key, Tensor] = {}
+        for key, part in zip(self.keys, self.parts, strict=True):
+            if key not in first:
+                first[key] = part.to("cpu", copy=True)
+        return replace(self, parts=tuple(first[key] for key in self.keys))
 
 
 def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None) -> Images:
@@ -84,7 +91,7 @@ def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None) -> Images:
         start = stop
     per_image = tuple(size * sum(tokens) // len(pixels) for size in sizes)
     keys = tuple(fingerprints(pixels, sizes, grid))
-    return Images(pixels, grid, tuple(rows), tuple(sizes), per_image, keys)
+    return Images(pixels.split(sizes), grid, tuple(rows), tuple(sizes), per_image, keys)
 
 
 def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> list[Key]:

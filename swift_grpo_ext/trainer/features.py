@@ -18,14 +18,14 @@ from swift_grpo_ext.group.interface import special_layers, unsupported
 from swift_grpo_ext.group.vision import trains
 from swift_grpo_ext.models.facts import VisionFacts, facts_for
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.vision_once import same_weights
 
 SWITCHED_OFF = "switched off"
 
 
 @dataclass(frozen=True)
-class Features:
+class Off:
     """For each optimisation why it is off; empty where it is on.
 
     Attributes:
@@ -34,6 +34,7 @@ class Features:
         skip_old: The old pass is left out.
         chunked_logps: Log-probs are computed chunk by chunk.
         shared_prefill: A prompt is computed once for the completions that are sampled from it.
+        spare_recompute: Gradient checkpointing computes less of a pack again.
     """
 
     shared_prefix: str = ""
@@ -41,10 +42,12 @@ class Features:
     skip_old: str = ""
     chunked_logps: str = ""
     shared_prefill: str = ""
+    spare_recompute: str = ""
 
-    def without_forward(self, reason: str) -> Features:
+    def without_forward(self, reason: str) -> Off:
         """The same with the stock forward."""
-        return replace(self, shared_prefix=reason, vision_once=reason, chunked_logps=reason)
+        names = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
+        return replace(self, **dict.fromkeys(names, reason))
 
     @property
     def stock_forward(self) -> bool:
@@ -56,18 +59,19 @@ class Features:
         return ", ".join(states)
 
 
-def decide(trainer: Any, settings: Settings) -> Features:
+def decide(trainer: Any, settings: Settings) -> Off:
     """Hold every optimisation against the run."""
     base = base_model(trainer, trainer.model)
     facts = facts_for(base.config)
     layout = _layout_reason(trainer)
     head = layout or _head_reason(base)
-    return Features(
+    return Off(
         shared_prefix=_off(settings.shared_prefix) or head or _prefix_reason(trainer, base, facts),
         vision_once=_off(settings.vision_once) or layout or _vision_reason(trainer, base, facts),
         skip_old=_off(settings.skip_old_logps) or _old_reason(trainer),
         chunked_logps=_off(settings.chunked_logps) or head,
         shared_prefill=_off(settings.shared_prefill) or _prefill_reason(trainer, base, facts),
+        spare_recompute=_off(settings.spare_recompute) or _recompute_reason(trainer),
     )
 
 
@@ -118,6 +122,12 @@ def _prefill_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
     if trainer.is_multimodal and facts is None:
         return f"nothing is known about the family {base.config.model_type!r}"
     return special_layers(base.config.get_text_config())
+
+
+def _recompute_reason(trainer: Any) -> str:
+    if gathers_parameters(trainer):
+        return "ZeRO-3 and FSDP release a layer's parameters at the end of its forward"
+    return ""
 
 
 def _dropout_reason(model: nn.Module) -> str:

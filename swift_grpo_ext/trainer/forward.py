@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.micro_batch import bring_pixels
 from swift_grpo_ext.trainer.passes import GroupPasses
 
 
@@ -42,7 +43,7 @@ class GroupForward:
     ) -> Any:
         if self._preparing and self._last_prepared is not grpo_batch:
             self._last_prepared = grpo_batch  # the first pass over a new micro-batch is the old one
-            if not self.group_passes.features.skip_old:
+            if not self.group_passes.off.skip_old:
                 return None, None
         return super()._get_per_token_logps_and_entropies(  # type: ignore[misc]
             model, model_inputs, grpo_batch, *args, **kwargs
@@ -56,11 +57,12 @@ class GroupForward:
         compute_entropy: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         passes = self.group_passes
-        if passes.takes(model) and not passes.features.stock_forward:
+        if passes.takes(model) and not passes.off.stock_forward:
             batch = passes.look_at(model_inputs, grpo_batch)
             if not passes.checked:
                 passes.check(model, batch, super()._get_per_token_logps_and_entropies_single)  # type: ignore[misc]
-        if not passes.takes(model) or passes.features.stock_forward:
+        if not passes.takes(model) or passes.off.stock_forward:
+            bring_pixels(model_inputs, grpo_batch)
             return super()._get_per_token_logps_and_entropies_single(  # type: ignore[misc]
                 model, model_inputs, grpo_batch, compute_entropy=compute_entropy
             )

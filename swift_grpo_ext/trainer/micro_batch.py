@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,12 +81,19 @@ class MicroBatch:
         )
 
     def leave_pixels(self) -> None:
-        """Bring the pixels out of the device's memory; the host's forward brings them back if it must."""
+        """Bring the pixels out of the device's memory, those of equal images once."""
         assert self.media is not None
         for name, images in self.media.items():
-            pixels = images.pixels.cpu()
-            self.media[name] = replace(images, pixels=pixels)
-            self.inputs[name] = pixels
+            if len(self.inputs[name]):
+                self.media[name] = images.stored_once()
+                self.inputs[name] = self._no_pixels(images)
+
+    def bring_pixels(self, inputs: dict[str, Any]) -> None:
+        """Put the pixels back into inputs that have lost them, for whoever forwards or keeps them."""
+        for name, images in (self.media or {}).items():
+            if name in inputs and not len(inputs[name]):
+                pixels, _ = images.pick(range(len(images.parts)))
+                inputs[name] = pixels.to(inputs["input_ids"].device)
 
     def text_inputs(self) -> dict[str, Any]:
         """The inputs without those of the images."""
@@ -100,13 +107,22 @@ class MicroBatch:
             which = images.of_rows(rows) if images else []
             if images is None or not which:
                 continue
-            inputs[pixels_name] = self._no_pixels(images) if encoded else images.pick(which)[0]
+            pixels = self._no_pixels(images) if encoded else images.pick(which)[0]
+            inputs[pixels_name] = pixels.to(self.inputs["input_ids"].device)
             if images.grid is not None:
                 inputs[grid_name] = images.grid_of(which)
         return inputs
 
-    def _no_pixels(self, images: Images) -> Tensor:
-        return images.pixels.new_empty(0, device=self.inputs["input_ids"].device)
+    @staticmethod
+    def _no_pixels(images: Images) -> Tensor:
+        return images.parts[0].new_empty(0)
+
+
+def bring_pixels(inputs: dict[str, Any], grpo_batch: Any) -> None:
+    """Give the inputs of a micro-batch back what left the device, if anything did."""
+    batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
+    if batch is not None:
+        batch.bring_pixels(inputs)
 
 
 def look_at(

@@ -15,16 +15,17 @@ from swift_grpo_ext.group.attention import choose_backend
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.interface import install
 from swift_grpo_ext.group.prefill import shared_prefill
+from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.models.facts import facts_for
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling, gathers_parameters
-from swift_grpo_ext.trainer.features import Features, base_model, decide
+from swift_grpo_ext.trainer.features import Off, base_model, decide, frozen_modules
 from swift_grpo_ext.trainer.in_step import blank_encoder, in_step
-from swift_grpo_ext.trainer.micro_batch import MicroBatch, look_at
+from swift_grpo_ext.trainer.micro_batch import MicroBatch, bring_pixels, look_at
 from swift_grpo_ext.trainer.self_check import mismatch, without_dropout
-from swift_grpo_ext.trainer.vision_once import VisionOnce
+from swift_grpo_ext.trainer.vision_once import VisionOnce, share_weights
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
@@ -39,7 +40,7 @@ class GroupPasses:
         settings: The package's switches.
 
     Attributes:
-        features: What is on.
+        off: What is off, and why.
         checked: The first micro-batch has been held against the stock path.
     """
 
@@ -49,18 +50,29 @@ class GroupPasses:
         self._told: set[str] = set()
         base = base_model(trainer, trainer.model)
         self._facts = facts_for(base.config) if trainer.is_multimodal else None
-        self.set_features(decide(trainer, settings))
-        if not self.features.shared_prefix:
+        self.turn_off(decide(trainer, settings))
+        if not self.off.shared_prefix:
             implementation = base.config.get_text_config()._attn_implementation
             install(implementation)
             self._backend = choose_backend(settings.attention, implementation, base.device, base.dtype)
         self._keeps_step = gathers_parameters(trainer)
+        self._share_tower(base)
         self._vision = {mode: self._new_vision() for mode in (True, False)}
 
-    def set_features(self, features: Features) -> None:
-        """Take over what is on, and say so once."""
-        self.features = features
-        self.tell(str(features))
+    def _share_tower(self, base: nn.Module) -> None:
+        """Keep the vision tower, which is the same in policy and reference, in memory once."""
+        trainer = self.trainer
+        synced = trainer.args.sync_ref_model  # mixes the policy into the reference, in place
+        if self.off.vision_once or self._keeps_step or synced or trainer.ref_model is None:
+            return
+        theirs = base_model(trainer, trainer.ref_model)
+        for ours, other in zip(*(frozen_modules(one, self._facts) for one in (base, theirs)), strict=True):
+            share_weights(ours, other)
+
+    def turn_off(self, off: Off) -> None:
+        """Take over what is off, and say so once."""
+        self.off = off
+        self.tell(str(off))
 
     def tell(self, message: str) -> None:
         """Log a message, once."""
@@ -97,10 +109,10 @@ class GroupPasses:
 
     @contextmanager
     def _each_prompt_once(self, base: Any) -> Iterator[None]:
-        if self.features.shared_prefill:
+        if self.off.shared_prefill:
             yield
             return
-        vision = None if self.features.vision_once or self._keeps_step else self.vision
+        vision = None if self.off.vision_once or self._keeps_step else self.vision
 
         def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
             return vision.standing_in(base, [(images, which)]) if vision else nullcontext()
@@ -117,9 +129,10 @@ class GroupPasses:
 
     def look_at(self, model_inputs: dict[str, Any], grpo_batch: Any) -> MicroBatch:
         """What is known of a micro-batch; found out at its first pass."""
-        batch = getattr(grpo_batch, "swift_grpo_ext", None)
+        batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
         if batch is None or batch.inputs is not model_inputs:
-            backend = "" if self.features.shared_prefix else self._backend
+            bring_pixels(model_inputs, grpo_batch)
+            backend = "" if self.off.shared_prefix else self._backend
             batch = look_at(model_inputs, grpo_batch.completion_mask, self._facts, backend)
             grpo_batch.swift_grpo_ext = batch
             if batch.reason:
@@ -129,7 +142,7 @@ class GroupPasses:
     def scores(self, model: nn.Module, batch: MicroBatch, with_entropy: bool) -> Tensor:
         """Log-probs and entropies of the completions, ``(batch, keep, 2)``, 0 where there is no loss."""
         base = base_model(self.trainer, model)
-        vision = None if self.features.vision_once else self.vision
+        vision = None if self.off.vision_once else self.vision
         encoded = vision is not None and batch.media is not None
         inputs = batch.forward_inputs(encoded)
         keep = batch.completion_mask.shape[1]
@@ -138,7 +151,9 @@ class GroupPasses:
         elif not batch.pack:
             inputs["logits_to_keep"] = keep + 1
         options = self._options(base, with_entropy)
-        with vision.standing_in(base, batch.wanted()) if vision else nullcontext():
+        spare = not self.off.spare_recompute
+        sparingly = sparing(base.get_decoder(), batch.pack, spare) if batch.pack else nullcontext()
+        with vision.standing_in(base, batch.wanted()) if vision else nullcontext(), sparingly:
             head = base.get_output_embeddings()
             if batch.pack:
                 query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
@@ -168,7 +183,7 @@ class GroupPasses:
         problem = mismatch(ours, torch.cat(theirs), mask, base_model(self.trainer, model).dtype)
         if agreed_max(int(bool(problem)), self.trainer.accelerator.device):
             logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
-            self.set_features(self.features.without_forward("self-check failed"))
+            self.turn_off(self.off.without_forward("self-check failed"))
 
     def _options(self, base: Any, with_entropy: bool) -> dict[str, Any]:
         chunk = self.settings.logits_chunk_mib * 2**20
@@ -176,7 +191,7 @@ class GroupPasses:
             "vocab_size": base.config.get_text_config().vocab_size,
             "temperature": self.trainer.temperature,
             "with_entropy": with_entropy,
-            "chunk_bytes": _ONE_CHUNK if self.features.chunked_logps else chunk,
+            "chunk_bytes": _ONE_CHUNK if self.off.chunked_logps else chunk,
         }
 
     def _new_vision(self) -> VisionOnce | None:

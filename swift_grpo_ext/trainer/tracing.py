@@ -12,6 +12,7 @@ from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.micro_batch import bring_pixels
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.watch.rollout import row_name
 
@@ -98,6 +99,8 @@ class Tracing:
         rank = self.args.process_index
         names = self._names_of(fault.rows)
         dump = self.watch.journal.folder / f"numerics_step_{step}_rank_{rank}.safetensors"
+        if model_inputs:
+            bring_pixels(model_inputs, grpo_batch)
         _dump(dump, model_inputs, grpo_batch)
         rows = f", rows {', '.join(names)}" if names else ""
         module = f", first in {fault.module}" if fault.module else ""

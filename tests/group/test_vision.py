@@ -99,3 +99,12 @@ def test_a_trainable_parameter_is_named():
     assert trains([tower]) == ""
     tower[1].bias.requires_grad_(True)
     assert trains([tower]) == "1.bias"
+
+
+def test_what_is_put_away_holds_each_image_once():
+    tokens, pixels, grid = patches([[(1, 1, 1), (1, 1, 2)], [(1, 2, 1)]])
+    images = assign(tokens.repeat(2), pixels.repeat(2, 1), grid.repeat(2, 1))
+    stored = images.stored_once()
+    assert torch.equal(stored.pick(range(6))[0], pixels.repeat(2, 1))
+    assert len({part.data_ptr() for part in stored.parts}) == 3
+    assert all(part.untyped_storage().nbytes() == part.nbytes for part in stored.parts)

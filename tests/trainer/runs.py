@@ -15,6 +15,7 @@ STOCK = {
     "SKIP_OLD_LOGPS": "0",
     "CHUNKED_LOGPS": "0",
     "SHARED_PREFILL": "0",
+    "SPARE_RECOMPUTE": "0",
 }
 
 

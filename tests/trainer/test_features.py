@@ -11,10 +11,10 @@ from torch import nn
 from swift_grpo_ext.models.facts import Unsupported, facts_for
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
-from swift_grpo_ext.trainer.features import Features, decide
+from swift_grpo_ext.trainer.features import Off, decide
 from tests.trainer.built import built
 
-FORWARD = ("shared_prefix", "vision_once", "chunked_logps")
+FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_all_is_on_in_an_ordinary_run(trainer):
     assert str(decide(trainer, Settings())).startswith("shared_prefix on, vision_once on, skip_old on")
 
 
-@pytest.mark.parametrize("name", list(vars(Features())))
+@pytest.mark.parametrize("name", list(vars(Off())))
 def test_each_has_a_switch(trainer, name):
     switch = "skip_old_logps" if name == "skip_old" else name
     found = reasons(trainer, **{switch: False})
@@ -111,6 +111,13 @@ def test_attention_that_a_pack_does_not_know(trainer, monkeypatch, name, value, 
     assert found["shared_prefix"].startswith(why)
     assert found["shared_prefill"] == (why if name == "layer_types" else "")
     assert found["vision_once"] == ""
+
+
+def test_parameters_that_are_gathered_for_a_layer(trainer, monkeypatch):
+    monkeypatch.setattr(trainer, "is_fsdp_enabled", True)
+    found = reasons(trainer)
+    assert found.pop("spare_recompute").startswith("ZeRO-3 and FSDP release")
+    assert not any(found.values())
 
 
 def test_dropout(trainer, monkeypatch):

@@ -1,0 +1,112 @@
+"""What a packed forward need not compute, or not compute again in the backward pass.
+
+Gradient checkpointing computes each layer's forward a second time. Three parts of that work are needless:
+
+- a layer's last product, which no gradient asks for: checkpoints without reentrance stop before it;
+- the last layers altogether, as many as fit into the memory that sharing prompts has saved;
+- the MLP of the last layer for tokens from which nothing is predicted, all of a prompt but its last token.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.shared_prefix import Pack
+
+_CHECKPOINT = "_gradient_checkpointing_func"  # where transformers' layers keep what they call
+_PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
+
+
+@contextmanager
+def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
+    """While this is open, a forward of the pack is computed, and prepared for the backward pass, sparingly.
+
+    Args:
+        decoder: The language model, whose ``layers`` are transformers' own.
+        pack: The pack.
+        recompute: Also spare recomputation. Not under ZeRO-3 and FSDP, which release a layer's parameters at
+            the end of its forward, so that the recomputation has to come to that end.
+    """
+    layers = list(getattr(decoder, "layers", []))
+    with ExitStack() as stack:
+        if recompute and torch.is_grad_enabled():
+            stack.enter_context(_recomputing_less(layers, layers_to_keep(layers, pack)))
+        if layers and not (torch.is_grad_enabled() and _is_checkpointed(layers[-1])):
+            stack.enter_context(_predicting_only(layers[-1], pack))
+        yield
+
+
+def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
+    """How many of the last layers may keep their activations, so that there are fewer than without sharing.
+
+    Every row of the ordinary batch that is not in the pack would have the inputs of all layers, and the
+    activations of the one that is computed again, in memory. The last layer is kept in any case: the backward
+    pass begins with it.
+    """
+    if not layers:
+        return 0
+    linear = [part for part in layers[-1].modules() if isinstance(part, nn.Linear)]
+    width = sum(part.in_features + part.out_features for part in linear)
+    inputs = len(layers) * max((part.in_features for part in linear[:1]), default=0)
+    tokens = pack.layout.length
+    saved = (pack.batch * pack.seq - tokens) * (inputs + width)
+    return min(len(layers), max(1, saved // max(1, tokens * width)))
+
+
+def _is_checkpointed(layer: nn.Module) -> bool:
+    return bool(getattr(layer, "gradient_checkpointing", False) and layer.training)
+
+
+@contextmanager
+def _recomputing_less(layers: list[nn.Module], kept: int) -> Iterator[None]:
+    """Checkpoints without reentrance, and none in the last ``kept`` layers."""
+    changed = [layer for layer in layers if _is_checkpointed(layer) and hasattr(layer, _CHECKPOINT)]
+    # The host replaces torch's function by one that always takes the other kind.
+    checkpoint = inspect.unwrap(torch.utils.checkpoint.checkpoint)
+    with ExitStack() as stack:
+        for layer in changed:
+            plain = functools.partial(checkpoint, use_reentrant=False)
+            stack.enter_context(_attribute(layer, _CHECKPOINT, plain))
+        for layer in layers[len(layers) - kept :]:
+            if layer in changed:
+                stack.enter_context(_attribute(layer, "gradient_checkpointing", False))
+        yield
+
+
+@contextmanager
+def _predicting_only(layer: nn.Module, pack: Pack) -> Iterator[None]:
+    """The MLP of the last layer for the tokens that predict; the others get zeros, which nobody reads."""
+    mlp = getattr(layer, "mlp", None)
+    if mlp is None or _PRODUCTS - {name for name, _ in mlp.named_children()}:  # a mixture of experts
+        yield
+        return
+    whole: Callable[[Tensor], Tensor] = mlp.forward
+    needed = pack.layout.once("needed", pack.predictor.unique)
+
+    def forward(hidden: Tensor) -> Tensor:
+        return torch.zeros_like(hidden).index_copy(1, needed, whole(hidden[:, needed]))
+
+    with _attribute(mlp, "forward", forward):
+        yield
+
+
+@contextmanager
+def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """The owner with another attribute of its own for a while."""
+    missing = name not in vars(owner)
+    before = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if missing:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)

@@ -1,0 +1,121 @@
+"""What is spared is not computed, and nothing that anyone reads changes by it."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from swift_grpo_ext.group import interface
+from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.recompute import layers_to_keep, sparing
+from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from tests.group.models import FAMILIES, VOCAB, batch_of
+
+ROWS = [([5, 6, 7, 8, 9], [10, 11, 12, 13]), ([5, 6, 7, 8, 9], [14, 15]), ([16, 17], [18, 19, 20])]
+LAYERS = 2
+
+
+class Calls(TorchDispatchMode):
+    """Counts rows that go through matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = self.products = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ in ("mm", "addmm"):
+            self.products += 1
+            self.rows += len(out)
+        return out
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES))
+def model(request):
+    interface.install("sdpa")
+    family = FAMILIES[request.param]
+    model = family.model()
+    model.enable_input_require_grads()
+    return family, model
+
+
+@pytest.fixture(params=[True, False], ids=["reentrant", "not reentrant"])
+def checkpointing(request, model):
+    model[1].gradient_checkpointing_enable({"use_reentrant": request.param})
+    yield
+    model[1].gradient_checkpointing_disable()
+
+
+def run(setting, spare, grad=True):
+    """Scores, gradients, and calls of the forward and of the backward pass."""
+    family, model = setting
+    inputs, mask = batch_of(family, model, ROWS)
+    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    pack = build_pack(groups, inputs["attention_mask"], mask, "two_part")
+    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    context = nullcontext() if spare is None else sparing(model.get_decoder(), pack, spare)
+    model.zero_grad(set_to_none=True)
+    with context, torch.set_grad_enabled(grad), Calls() as forward:
+        scores = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
+    if not grad:
+        return scores, {}, forward, None
+    with Calls() as backward:
+        (scores[..., 0] * torch.linspace(0.5, 1.5, mask.numel()).view_as(mask)).sum().backward()
+    found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    return scores.detach(), found, forward, backward
+
+
+def check_equal(one, other):
+    torch.testing.assert_close(one[0], other[0], atol=1e-6, rtol=1e-5)
+    assert one[1].keys() == other[1].keys()
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(other[1][name], gradient, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("checkpointing")
+@pytest.mark.parametrize("spare", [True, False])
+def test_scores_and_gradients_stay(model, spare):
+    check_equal(run(model, None), run(model, spare))
+
+
+def test_scores_and_gradients_stay_without_checkpointing(model):
+    check_equal(run(model, None), run(model, True))
+
+
+@pytest.mark.usefixtures("checkpointing")
+def test_the_last_layer_is_not_computed_again_nor_the_last_product_of_another(model, monkeypatch):
+    whole, spared = run(model, None)[3], run(model, False)[3]
+    assert spared.products == whole.products  # nothing is spared where parameters are gathered
+    monkeypatch.setattr("swift_grpo_ext.group.recompute.layers_to_keep", lambda layers, pack: 1)
+    one = run(model, True)[3]
+    assert whole.products - one.products in (7, 8)  # a layer has 7; the first ends before its last
+    monkeypatch.setattr("swift_grpo_ext.group.recompute.layers_to_keep", lambda layers, pack: LAYERS)
+    assert one.products - run(model, True)[3].products in (6, 7)
+
+
+def test_the_last_mlp_takes_predicting_tokens_only(model):
+    tokens = 5 + 3 + 1 + 2 + 2  # of two prompts and three completions, whose last tokens predict nothing
+    predicting = tokens - 4 - 1
+    whole, spared = run(model, None, grad=False), run(model, True, grad=False)
+    assert whole[2].rows - spared[2].rows == 3 * (tokens - predicting)
+    torch.testing.assert_close(whole[0], spared[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("checkpointing")
+def test_everything_comes_back(model):
+    layers = model[1].get_decoder().layers
+    before = [dict(vars(layer)) for layer in layers]
+    pack = SimpleNamespace(batch=8, seq=100, layout=SimpleNamespace(length=200, once=lambda *_: None))
+    with pytest.raises(RuntimeError), sparing(model[1].get_decoder(), pack, True):
+        raise RuntimeError
+    assert [dict(vars(layer)) for layer in layers] == before
+    assert "forward" not in vars(layers[-1].mlp)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(300, 1), (800, 1), (8000, 2)])
+def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, kept):
+    layers = list(model[1].get_decoder().layers)
+    pack = SimpleNamespace(batch=1, seq=rows, layout=SimpleNamespace(length=300))
+    assert layers_to_keep(layers, pack) == kept

@@ -1,0 +1,42 @@
+"""The pixels of a micro-batch leave it once encoded, and come back for whoever needs them."""
+
+from types import SimpleNamespace
+
+import torch
+
+from swift_grpo_ext.models.facts import QWEN2_5_VL
+from swift_grpo_ext.trainer.micro_batch import bring_pixels, look_at
+
+
+def batch_of_two_rows():
+    image = [QWEN2_5_VL.image_token_id]
+    ids = torch.tensor([[5, *image, 6, 7], [5, *image, 6, 8]])
+    pixels = torch.randn(4, 6).repeat(2, 1)
+    grid = torch.tensor([[1, 2, 2]]).repeat(2, 1)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs |= {"pixel_values": pixels, "image_grid_thw": grid}
+    return inputs, look_at(inputs, torch.ones(2, 1), QWEN2_5_VL, "two_part")
+
+
+def test_pixels_leave_and_come_back():
+    inputs, batch = batch_of_two_rows()
+    assert [group.tails for group in batch.pack.layout.spans] == [(0, 0)]
+    pixels = inputs["pixel_values"]
+    batch.leave_pixels()
+    assert len(inputs["pixel_values"]) == 0
+    assert torch.equal(batch.row_inputs(1)["pixel_values"], pixels[4:])
+    holder = SimpleNamespace(swift_grpo_ext=batch)
+    copied = dict(inputs)  # as a trainer does that moves its inputs to another device
+    bring_pixels(copied, holder)
+    assert torch.equal(copied["pixel_values"], pixels)
+    assert len(inputs["pixel_values"]) == 0
+    bring_pixels(inputs, holder)
+    assert torch.equal(inputs["pixel_values"], pixels)
+
+
+def test_whoever_has_left_nothing_gets_nothing():
+    inputs, batch = batch_of_two_rows()
+    pixels = inputs["pixel_values"]
+    bring_pixels(inputs, SimpleNamespace(swift_grpo_ext=batch))
+    bring_pixels(inputs, SimpleNamespace())
+    assert inputs["pixel_values"] is pixels
