@@ -65,6 +65,7 @@ class GroupPasses:
         synced = trainer.args.sync_ref_model  # mixes the policy into the reference, in place
         if self.off.vision_once or self._keeps_step or synced or trainer.ref_model is None:
             return
+        assert self._facts is not None
         theirs = base_model(trainer, trainer.ref_model)
         for ours, other in zip(*(frozen_modules(one, self._facts) for one in (base, theirs)), strict=True):
             share_weights(ours, other)

@@ -12,6 +12,7 @@ from swift_grpo_ext.models.facts import Unsupported, facts_for
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import Off, decide
+from swift_grpo_ext.trainer.passes import GroupPasses
 from tests.trainer.built import built
 
 FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
@@ -159,6 +160,19 @@ def test_a_reference_with_another_tower(tiny_qwen, digits, tmp_path):
     with torch.no_grad():
         next(trainer.ref_model.model.visual.parameters()).add_(1)
     assert reasons(trainer)["vision_once"] == "the reference model has another vision tower"
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tmp_path, synced):
+    """Unless the policy is mixed into the reference from time to time, in place."""
+    trainer = built(tiny_qwen, digits.train, tmp_path, sync_ref_model=synced)
+    before = [one.clone() for one in trainer.ref_model.parameters()]
+    GroupPasses(trainer, Settings())
+    pairs = zip(trainer.model.named_parameters(), trainer.ref_model.parameters(), strict=True)
+    shared = {name for (name, ours), theirs in pairs if ours.data_ptr() == theirs.data_ptr()}
+    tower = {name for name, _ in trainer.model.named_parameters() if ".visual." in name}
+    assert shared == (set() if synced else tower)
+    assert all(map(torch.equal, before, trainer.ref_model.parameters()))
 
 
 @pytest.mark.parametrize(
