@@ -54,7 +54,7 @@ def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
         return 0
     linear = [part for part in layers[-1].modules() if isinstance(part, nn.Linear)]
     width = sum(part.in_features + part.out_features for part in linear)
-    inputs = len(layers) * max((part.in_features for part in linear[:1]), default=0)
+    inputs = len(layers) * sum(part.in_features for part in linear[:1])
     tokens = pack.layout.length
     saved = (pack.batch * pack.seq - tokens) * (inputs + width)
     return min(len(layers), max(1, saved // max(1, tokens * width)))

@@ -15,7 +15,9 @@ UNEVEN = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "n
 LORA = {"tuner_type": "lora", "lora_dropout": 0, "target_modules": "all-linear"}
 RUNS = [
     pytest.param(None, {}, id="ddp", marks=SLOW),
+    pytest.param(None, LORA, id="ddp-lora", marks=SLOW),
     pytest.param("zero2", {}, id="zero2", marks=SLOW),
+    pytest.param("zero2", LORA, id="zero2-lora", marks=SLOW),
     pytest.param("zero3", UNEVEN, id="zero3"),
     pytest.param("zero3", {**UNEVEN, **LORA}, id="zero3-lora", marks=SLOW),
 ]
