@@ -55,6 +55,27 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         yield peak
 
 
+@contextmanager
+def exact_heap() -> Iterator[None]:
+    """While this is open, freed tensors of a megabyte and more go back to the kernel at once.
+
+    Otherwise glibc keeps holes that no later tensor fits into, and the resident set of one and the same run
+    varies by a tenth. It costs time: not for timings.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
+    mallopt(_MMAP_THRESHOLD, 2**20)
+    try:
+        yield
+    finally:
+        mallopt(_MMAP_THRESHOLD, 32 * 2**20)  # where glibc arrives by itself
+        mallopt(_TRIM_THRESHOLD, 64 * 2**20)
+
+
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # malloc.h
+
+
 def release_free_memory() -> None:
     """Hand freed heap pages back to the kernel, so that the resident set is what is in use."""
     import ctypes

@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from bench_measure import machine, median
+from bench_measure import exact_heap, machine, median
 from bench_operations import Case, bound
 from bench_shapes import SHAPES, Shape
 from bench_trainers import HOST, OURS, Update, build_trainer, made_up_rollouts, run_update
@@ -117,7 +117,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         trainer.model.zero_grad(set_to_none=True)
         return run_update(trainer, keep_gradients)
 
-    first = {name: run(name, 0, keep_gradients=True) for name in trainers}  # warm-up, self-check, comparison
+    with exact_heap():  # warm-up with self-check; memory and comparison
+        first = {name: run(name, 0, keep_gradients=True) for name in trainers}
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     last: dict[str, Update] = {}
     for repeat in range(asked.repeats):
@@ -125,7 +126,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
             last[name] = run(name, repeat)
             seconds[name].append(last[name].seconds)
     device = trainers["ext"].accelerator.device
-    peaks = {name: bytes_of_weights(trainers[name]) + update.peak.above for name, update in last.items()}
+    peaks = {name: bytes_of_weights(trainers[name]) + update.peak.above for name, update in first.items()}
     stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds["ext"])
     limit = bound(shape, case)
     return {
@@ -135,7 +136,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "all_seconds": seconds,
         "peak_memory_ratio": peaks["ext"] / peaks["stock"],
         "peak_bytes": peaks,
-        "peak_above_start_ratio": last["ext"].peak.above / last["stock"].peak.above,
+        "peak_above_start_ratio": first["ext"].peak.above / first["stock"].peak.above,
         "logp_max_diff": largest_logp_difference(first["ext"], first["stock"]),
         "grad_rel_diff": gradient_difference(first["ext"], first["stock"]),
         "tower_calls": last["ext"].tower_calls,
