@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import update_phase  # first: it puts the package on the path
-from bench_measure import Peak, machine, median, peak_memory, timed
+from bench_measure import Peak, exact_heap, machine, median, peak_memory, timed
 from bench_operations import Case
 from bench_trainers import Update, attributes, counted, made_up_rewards
 
@@ -79,8 +79,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     trainers = update_phase.build_both(asked, case, folder)
     for trainer in trainers.values():
         full_length(trainer, case)
-    for trainer in trainers.values():
-        run_step(trainer, 0)  # warm-up and self-check
+    with exact_heap():  # warm-up with self-check; memory
+        first = {name: run_step(trainer, 0) for name, trainer in trainers.items()}
     steps: dict[str, list[Step]] = {name: [] for name in trainers}
     for repeat in range(asked.repeats):
         for name, trainer in trainers.items():
@@ -89,7 +89,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     rollouts = {name: [step.rollout_seconds for step in done] for name, done in steps.items()}
     last = {name: done[-1] for name, done in steps.items()}
     peaks = {
-        name: update_phase.bytes_of_weights(trainers[name]) + step.peak.above for name, step in last.items()
+        name: update_phase.bytes_of_weights(trainers[name]) + step.peak.above for name, step in first.items()
     }
     return {
         "ratio": median(seconds["stock"]) / median(seconds["ext"]),
