@@ -107,7 +107,8 @@ def test_the_last_mlp_takes_predicting_tokens_only(model):
 def test_everything_comes_back(model):
     layers = model[1].get_decoder().layers
     before = [dict(vars(layer)) for layer in layers]
-    pack = SimpleNamespace(batch=8, seq=100, layout=SimpleNamespace(length=200, once=lambda *_: None))
+    layout = SimpleNamespace(length=200, once=lambda key, make: make())
+    pack = SimpleNamespace(batch=8, seq=100, layout=layout, predictor=torch.tensor([3]))
     with pytest.raises(RuntimeError), sparing(model[1].get_decoder(), pack, True):
         raise RuntimeError
     assert [dict(vars(layer)) for layer in layers] == before
