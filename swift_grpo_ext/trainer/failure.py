@@ -25,11 +25,15 @@ TEARDOWN_SECONDS = 30.0
 
 
 class EndTogether:
-    """Mixin of the host's trainer: an exception anywhere in training ends every rank.
+    """Mixin of the host's trainer: an exception anywhere in its construction or training ends every rank.
 
     Without it a rank that raises leaves the others waiting in a collective until ``ddp_timeout``, and their
     logs tell of a lost connection in the place of the cause.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with ending_together():
+            super().__init__(*args, **kwargs)
 
     def train(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Train as the host does, and tell the other ranks when it fails."""

@@ -16,6 +16,10 @@ def fail(where):
 
 
 class Failing(ORM):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        fail("construction")
+
     def __call__(self, completions, trainer_state, **kwargs):
         if trainer_state.global_step == 1:
             fail("reward")

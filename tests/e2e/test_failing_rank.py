@@ -14,6 +14,7 @@ from swift_grpo_ext.plugin_files import plugin_file
     "where",
     [
         "reward",
+        pytest.param("construction", marks=pytest.mark.slow),
         pytest.param("template", marks=pytest.mark.slow),
         pytest.param("rollout", marks=pytest.mark.slow),
         pytest.param("optimizer", marks=pytest.mark.slow),
