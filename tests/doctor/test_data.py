@@ -188,3 +188,30 @@ def test_a_plugin_that_cannot_be_imported_is_told(plugin, found_in):
     plugin.write_text("import no_such_package\n")
     found = found_in("rows.jsonl", rewards="waits", plugins=[plugin])
     assert "no_such_package" in found["reward-fails"].what
+
+
+def test_rewards_are_checked_by_the_reward_table(folder, found_in):
+    """Gold columns, tasks, and frames are those of the run; each task's rows may come late in the data."""
+    boxes = [{"query": "<image>Where?", "images": ["red.png"], "box": [4, 4, 40, 40], "task": "box"}] * 4
+    counts = [{**row, "task": "count"} for row in ROWS[:4]]
+    data = written(folder / "rows.jsonl", [*counts, *boxes])
+    rules = {
+        "ext_iou": {"tasks": ["box"], "gold": "box", "parameters": {"gold_frame": "pixel_original"}},
+        "ext_count": {"tasks": ["count"]},
+    }
+    table = {"SWIFT_GRPO_EXT_REWARD_TABLE": json.dumps({"rewards": rules})}
+    rewards = "ext_iou ext_count"
+    about = {"reward-column", "reward-none", "reward-table", "gold-does-not-win", "gold-below-maximum"}
+    assert not about & set(found_in(data, rewards=rewards, environ=table))
+    assert about & set(found_in(data, rewards=rewards))
+    broken = {"SWIFT_GRPO_EXT_REWARD_TABLE": '{"rewards": {"ext_iou": {"parameters": {"frame": "px"}}}}'}
+    assert "pixel_resized" in found_in(data, rewards=rewards, environ=broken)["reward-table"].what
+
+
+def test_a_gold_below_the_maximum_is_told(folder, found_in):
+    rows = [
+        {**row, "solution": text}
+        for row, text in zip(ROWS, ["bread, butter </answer> b", "seven"], strict=False)
+    ]
+    found = found_in(written(folder / "rows.jsonl", rows), rewards="ext_ocr")
+    assert "1 of 2 rows" in found["gold-below-maximum"].what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from swift_grpo_ext.doctor.check import golds, probing
 from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward, Unscorable
 from swift_grpo_ext.rewards.gold import gold_completion
+from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, with_image_sizes
+from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
 
 _BUDGET = 35.0  # seconds for all rewards together; what is left after that is named and not run
 _ROWS = 4
@@ -31,7 +35,7 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
     for name in dict.fromkeys(names):
         if name in catalogue.NAMES:
             if "rewards" in run.parts:
-                yield from _of_catalogue(catalogue.get_reward(name), samples)
+                yield from _by_its_rule(run, catalogue.get_reward(name), samples)
         elif time.monotonic() - started > _BUDGET:
             yield Finding("reward-not-run", Severity.NOTE, "no time was left to run it", name)
         else:
@@ -60,7 +64,28 @@ def _is_ours(path: Path) -> bool:
     return "from swift_grpo_ext import register" in path.read_text(encoding="utf-8", errors="replace")
 
 
-def _of_catalogue(reward: Reward, samples: list[Sample]) -> Iterator[Finding]:
+def _by_its_rule(run: Run, reward: Reward, samples: list[Sample]) -> Iterator[Finding]:
+    """A reward of ours on the rows that the reward table gives it, with its parameters there."""
+    text = run.environ.get(SETTING, "").strip()
+    path = run.find(text) if text and not text.startswith("{") else None
+    try:
+        table = load_table(str(path or text))
+        rule = table.rule(reward.name)
+        reward.checked_parameters(rule.parameters)
+    except SettingsError as error:
+        yield Finding("reward-table", Severity.ERROR, error.what, error.where, error.mend)
+        return
+    own = [one for one in samples if not rule.tasks or one.columns.get(table.task_column) in rule.tasks]
+    if samples and not own:
+        what = f"{reward.name}: none of the first {len(samples)} rows is of its tasks {', '.join(rule.tasks)}"
+        yield Finding("reward-not-run", Severity.NOTE, what, samples[0].where)
+        return
+    if rule.gold:
+        own = [replace(one, columns={**one.columns, "solution": one.columns.get(rule.gold)}) for one in own]
+    yield from _of_catalogue(reward, own, rule.parameters)
+
+
+def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, Any]) -> Iterator[Finding]:
     """A reward of ours must find its gold, give it the maximum, and garbage less."""
     if not reward.gold or not samples:
         return
@@ -76,24 +101,35 @@ def _of_catalogue(reward: Reward, samples: list[Sample]) -> Iterator[Finding]:
         return
     if reward.cost != "inline":
         return
-    scored = [pair for sample in samples if (pair := _gold_and_garbage(reward, sample)) is not None]
+    pairs = [(sample, _gold_and_garbage(reward, sample, parameters)) for sample in samples]
+    scored = [pair for _, pair in pairs if pair is not None]
+    below = [sample.where for sample, pair in pairs if pair and pair[0] < reward.high - TOLERANCE]
     losing = sum(gold <= garbage for gold, garbage in scored)
     if losing:
         what = f"{reward.name} scores the gold no higher than garbage in {losing} of {len(scored)} rows"
         yield Finding("gold-does-not-win", Severity.ERROR, what, samples[0].where, _MEND_GOLD)
+    elif below:
+        what = (
+            f"{reward.name} gives the gold answer less than its maximum in {len(below)} of {len(scored)} rows"
+        )
+        yield Finding("gold-below-maximum", Severity.WARNING, what, below[0], "swift-grpo-ext score --gold")
     elif not scored:
         what = f"{reward.name} cannot score any of {len(samples)} rows"
         yield Finding("reward-none", Severity.ERROR, what, samples[0].where, _MEND_GOLD, ("B3",))
 
 
-def _gold_and_garbage(reward: Reward, sample: Sample) -> tuple[float, float] | None:
+def _gold_and_garbage(
+    reward: Reward, sample: Sample, parameters: dict[str, Any]
+) -> tuple[float, float] | None:
+    (columns,) = with_image_sizes([sample.columns], sample.folder, gold=True)
     try:
-        gold = reward(gold_completion(reward, sample.columns), sample.columns)
+        gold = reward.outcome(gold_completion(reward, columns, **parameters), columns, parameters).score
     except Unscorable:
         return None
     if gold is None:
         return None
-    return gold, max(reward(text, sample.columns) or 0 for text in golds.GARBAGE)
+    garbage = (reward.outcome(text, columns, parameters).score for text in golds.GARBAGE)
+    return gold, max(reward.low if score is None else score for score in garbage)
 
 
 def _of_others(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Iterator[Finding]:
