@@ -178,6 +178,15 @@ def test_gold_of_the_examples_gets_the_maximum_although_resized_sizes_are_unknow
     assert len(records) == 32
 
 
+def test_gold_needs_no_image(run, tmp_path):
+    row = {
+        "images": ["https://127.0.0.1/a.png"],
+        "solution": [64, 48, 128, 96],
+        "gold_frame": "pixel_original",
+    }
+    assert run(lines(tmp_path / "data.jsonl", [row]), "ext_iou", gold=True)[0]
+
+
 def test_figures_as_json(data, run, capsys):
     assert not run(data, "ext_iou", gold=True, as_json=True)[0]
     (figures,) = json.loads(capsys.readouterr().out)["rewards"]

@@ -116,7 +116,7 @@ def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path, gold: bool) -
 
     What the processor makes of an image is not known here, so the frame ``pixel_resized`` can be compared
     with itself only, unless the rows hold ``image_sizes``. Gold answers are taken there and back, so for them
-    any size does: that of the original.
+    any size does: that of the original, and for an image that cannot be opened here an invented one.
 
     Args:
         rows: The dataset.
@@ -125,16 +125,13 @@ def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path, gold: bool) -
     """
     found = []
     for row in rows:
-        sizes = [] if row.get(SIZES_COLUMN) else _sizes(row.get("images"), folder)
-        sizes = [{"resized": size["original"], **size} if gold else size for size in sizes]
-        found.append({**row, SIZES_COLUMN: sizes} if sizes else row)
+        images = row.get("images") if not row.get(SIZES_COLUMN) else None
+        sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
+        if gold:
+            known = [size or {"original": [1000, 1000]} for size in sizes]
+            sizes = [{**size, "resized": size["original"]} for size in known]
+        found.append({**row, SIZES_COLUMN: sizes} if sizes and all(sizes) else row)
     return found
-
-
-def _sizes(images: Any, folder: Path) -> list[dict[str, list[int]]]:
-    sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
-    known = [size for size in sizes if size]
-    return known if len(known) == len(sizes) else []
 
 
 def _size(image: Any, folder: Path) -> dict[str, list[int]] | None:
