@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
@@ -82,11 +83,14 @@ def _print_reports(model: str, work: Work, machine: Machine, console: Console) -
 
 def _table(found: list[Plan]) -> Table:
     table = Table(title="fastest first; speed and memory by arithmetic")
-    for heading in ("setting", "batch", "GPU GiB", "fullest", "CPU GiB", "speed", "fails because"):
+    headings = ["setting", "batch", "GPU GiB", "fullest", "CPU GiB", "speed"]
+    if not all(plan.fits for plan in found):
+        headings.append("fails because")
+    for heading in headings:
         table.add_column(heading, overflow="fold")
     best = max(plan.speed for plan in found)
     for plan in found:
-        table.add_row(
+        cells = [
             label(plan),
             f"{plan.setting.micro_batch} x {plan.setting.accumulation}",
             f"{plan.budget.peak / GIB:.1f}",
@@ -94,8 +98,8 @@ def _table(found: list[Plan]) -> Table:
             f"{plan.budget.cpu_total / GIB:.0f}",
             f"{plan.speed / best:.2f}" if plan.fits else "-",
             plan.objections[0].what if plan.objections else "",
-            style="" if plan.fits else "red",
-        )
+        ]
+        table.add_row(*cells[: len(headings)], style="" if plan.fits else "red")
     return table
 
 
@@ -108,7 +112,7 @@ def label(plan: Plan) -> str:
     if setting.rollout == "colocate":
         words.append(f"util {setting.utilization:.2f}")
     if setting.move_model_batches:
-        words.append(f"{setting.move_model_batches} groups")
+        words.append(f"sync in {setting.move_model_batches} parts")
     if setting.offload_model:
         words.append("offload")
     return ", ".join(words)
@@ -126,16 +130,16 @@ def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
         raise MissingExtraError(
             "matplotlib is missing", mend='pip install "swift-grpo-ext[report]"'
         ) from None
-    figure = Figure(figsize=(10, 1 + 0.6 * len(found)), layout="constrained")
+    figure = Figure(figsize=(11, 1.6 + 0.5 * len(found)), layout="constrained")
     axes = figure.subplots()
-    names = sorted({term.name for plan in found for term in plan.budget.phases[plan.budget.peak_phase]})
+    peaks: list[Counter[str]] = [Counter() for _ in found]
+    for peak, plan in zip(peaks, found, strict=True):
+        for term in plan.budget.phases[plan.budget.peak_phase]:
+            peak[term.name] += int(term.bytes)
     left = [0.0] * len(found)
     rows = [label(plan) for plan in found]
-    for name in names:
-        widths = [
-            sum(term.bytes for term in plan.budget.phases[plan.budget.peak_phase] if term.name == name) / GIB
-            for plan in found
-        ]
+    for name, _ in sum(peaks, Counter()).most_common():
+        widths = [peak[name] / GIB for peak in peaks]
         axes.barh(rows, widths, left=left, label=name)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.axvline(machine.usable / GIB, color="black", linestyle="--", label="usable")
