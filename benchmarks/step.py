@@ -79,7 +79,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     trainers = update_phase.build_both(asked, case, folder)
     for trainer in trainers.values():
         full_length(trainer, case)
-    with exact_heap():  # warm-up with self-check; memory
+    run_step(trainers["ext"], 0)  # with the self-check, and with what a process loads and allocates once
+    with exact_heap():  # memory
         first = {name: run_step(trainer, 0) for name, trainer in trainers.items()}
     steps: dict[str, list[Step]] = {name: [] for name in trainers}
     for repeat in range(asked.repeats):

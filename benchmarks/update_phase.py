@@ -117,7 +117,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         trainer.model.zero_grad(set_to_none=True)
         return run_update(trainer, keep_gradients)
 
-    with exact_heap():  # warm-up with self-check; memory and comparison
+    run("ext", 0)  # with the self-check, and with what a process loads and allocates once
+    with exact_heap():  # memory and comparison
         first = {name: run(name, 0, keep_gradients=True) for name in trainers}
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     last: dict[str, Update] = {}

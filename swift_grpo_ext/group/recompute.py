@@ -3,7 +3,7 @@
 Gradient checkpointing computes each layer's forward a second time. Three parts of that work are needless:
 
 - a layer's last product, which no gradient asks for: checkpoints without reentrance stop before it;
-- the last layers altogether, as many as fit into the memory that sharing prompts has saved;
+- the last layers altogether, as many as fit into half of the memory that sharing prompts has saved;
 - the MLP of the last layer for tokens from which nothing is predicted, all of a prompt but its last token.
 """
 
@@ -44,7 +44,7 @@ def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
 
 
 def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
-    """How many of the last layers may keep their activations, so that there are fewer than without sharing.
+    """How many of the last layers may keep their activations: half as many as would undo the saving.
 
     Every row of the ordinary batch that is not in the pack would have the inputs of all layers, and the
     activations of the one that is computed again, in memory. The last layer is kept in any case: the backward
@@ -57,7 +57,7 @@ def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
     inputs = len(layers) * sum(part.in_features for part in linear[:1])
     tokens = pack.layout.length
     saved = (pack.batch * pack.seq - tokens) * (inputs + width)
-    return min(len(layers), max(1, saved // max(1, tokens * width)))
+    return min(len(layers), max(1, saved // max(1, 2 * tokens * width)))
 
 
 def _is_checkpointed(layer: nn.Module) -> bool:
