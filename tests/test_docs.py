@@ -91,7 +91,7 @@ def test_every_command_has_its_section_in_both_languages_and_the_readme():
     english, chinese, readme = (
         (ROOT / page).read_text() for page in ("docs/commands.md", "docs/zh/commands.md", "README.md")
     )
-    assert [name for name in names if f"\n## {name}\n" not in english] == []
+    assert [name for name in names if english.count(f"\n## {name}\n") != 1] == []
     for text in (chinese, readme):
         assert [name for name in names if f"`swift-grpo-ext {name}" not in text and name != "path"] == []
 
