@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     on_stall: Literal["warn", "abort"] = Field(
         default="warn",
         description="What to do when a phase lasts too long: write every thread's stack of every rank and "
-        "tell, or also end all ranks with exit status 75.",
+        "tell, or also save the last step and end all ranks with exit status 75.",
     )
     stall_seconds: float | None = Field(
         default=None,

@@ -1,5 +1,4 @@
-"""Signs of life of the ranks: one small file each in the output folder, so that they work while "
-"collectives hang."""
+"""Signs of life of the ranks: a small file each in the output folder, which work while collectives hang."""
 
 from __future__ import annotations
 
@@ -78,6 +77,12 @@ def holders(beats: Mapping[int, Beat]) -> list[int]:
     """Ranks that do not wait for others: if the rest waits, these hold it up."""
     waiting = [rank for rank, beat in beats.items() if beat.where.startswith("waiting for")]
     return [] if not waiting else sorted(set(beats) - set(waiting))
+
+
+def wait_apart(beats: Mapping[int, Beat]) -> bool:
+    """All ranks wait for others, but not all in one place: nobody will ever come."""
+    places = {beat.where for beat in beats.values()}
+    return len(places) > 1 and all(place.startswith("waiting for") for place in places)
 
 
 def _path(folder: Path, rank: int) -> Path:

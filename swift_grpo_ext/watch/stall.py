@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from swift_grpo_ext.watch.heartbeat import Beat, holders, in_words, read_beats, wall_clock_of, write_beat
+from swift_grpo_ext.watch.heartbeat import (
+    Beat,
+    holders,
+    in_words,
+    read_beats,
+    wait_apart,
+    wall_clock_of,
+    write_beat,
+)
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.phases import Now, Phases
 from swift_grpo_ext.watch.stacks import where_main_thread_stands
@@ -53,6 +59,7 @@ class Watchdog(threading.Thread):
         ranks: Number of ranks of the run.
         fixed_limit: Seconds for every phase; learned if None.
         step: Gives the optimizer steps taken.
+        also: Called at every look.
         abort: Called on every rank when an incident is to end the run; None to only warn.
     """
 
@@ -64,6 +71,7 @@ class Watchdog(threading.Thread):
         *,
         fixed_limit: float | None = None,
         step: Callable[[], int] = lambda: 0,
+        also: Callable[[], None] = lambda: None,
         abort: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
@@ -72,6 +80,7 @@ class Watchdog(threading.Thread):
         self._ranks = ranks
         self._fixed = fixed_limit
         self._step = step
+        self._also = also
         self._abort = abort
         self._interval = 5.0 if fixed_limit is None else min(5.0, fixed_limit / 4)
         self._started_at = time.time()
@@ -89,23 +98,27 @@ class Watchdog(threading.Thread):
         """End the thread; it does not outlive the training."""
         self._done.set()
         self.join()
+        self._tell_if_over(self._phases.now)
 
     def beat(self) -> None:
-        """One look: give a sign of life, join incidents of others, open one if this rank is over "
-        "its limit."""
+        """One look: give a sign of life, join the incidents of others, open one if over the limit."""
+        self._also()
         now = self._phases.now
         passed = time.monotonic() - now.since
         limit = limit_of(now.phase, self._phases.longest, self._fixed)
         self._give_sign(now, with_place=passed > limit / 2)
-        if self._told is not None and self._told != now:
-            self._journal.add("stall-over", phase=self._told.phase, step=self._step())
-            self._told = None
+        self._tell_if_over(now)
         request = self._request(self._incident + 1)
         if request.is_file():
             self._join(request)
         elif passed > limit and self._told != now:
             self._told = now
             self._open(request, now, passed, limit)
+
+    def _tell_if_over(self, now: Now) -> None:
+        if self._told is not None and self._told != now:
+            self._journal.add("stall-over", phase=self._told.phase, step=self._step())
+            self._told = None
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
         where = where_main_thread_stands() if with_place else ""
@@ -174,10 +187,6 @@ def describe_stall(
         text += f"; no sign of life from rank {', '.join(map(str, missing))}"
     if blamed := holders(beats):
         text += f"; the others wait for rank {', '.join(map(str, blamed))}"
+    elif wait_apart(beats):
+        text += "; they wait in different places, so each waits for a collective that another never enters"
     return text
-
-
-def end_process(*_: Any) -> None:
-    """End this process at once, whatever its threads do, with `EXIT_CODE`."""
-    sys.stderr.flush()
-    os._exit(EXIT_CODE)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate.utils import gather
 from swift.utils import get_logger
 
 from swift_grpo_ext.errors import DeadRunError
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.watch.emergency import Turn, end_now, save_last_step
 from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.facts import RolloutFacts, StepFacts
 from swift_grpo_ext.watch.journal import Journal
@@ -25,52 +24,13 @@ from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.rules import Finding
 from swift_grpo_ext.watch.run_facts import run_facts
-from swift_grpo_ext.watch.stall import Watchdog, end_process
+from swift_grpo_ext.watch.scalars import add_scalars
+from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
+from swift_grpo_ext.watch.tally import Tally
 
 logger = get_logger()
 
 STATE = "swift_grpo_ext_watch_rank_{rank}.json"
-
-
-@dataclass
-class Tally:
-    """What one rank counts during one optimizer step; the ranks add these up.
-
-    Attributes:
-        asked_to_end: This rank was told to end the run.
-        dead: This rank's verdict asks to stop the run.
-        skipped: The update was dropped.
-        elements, moved, log2_ulps: See `Movement`.
-        masters, masters_moved: The same of the float32 copies.
-        loss: Sum over micro-batches, as the trainer scales it.
-        surprise: Sum over completion tokens in the loss of minus their log-prob.
-        tokens: Number of them.
-        kl, kl_tokens: Sum over tokens of the estimate of `Probe`, and their number.
-        infinite: For each reward function, how many infinities it gave.
-    """
-
-    asked_to_end: float = 0.0
-    dead: float = 0.0
-    skipped: float = 0.0
-    elements: float = 0.0
-    moved: float = 0.0
-    log2_ulps: float = 0.0
-    masters: float = 0.0
-    masters_moved: float = 0.0
-    loss: Any = 0.0
-    surprise: Any = 0.0
-    tokens: Any = 0.0
-    kl: Any = 0.0
-    kl_tokens: Any = 0.0
-    infinite: tuple[float, ...] = ()
-
-    def over_ranks(self, device: torch.device) -> Tally:
-        """The sum over all ranks: one small gather."""
-        names = [name for name in vars(self) if name != "infinite"]
-        values = [*(vars(self)[name] for name in names), *self.infinite]
-        mine = torch.stack([torch.as_tensor(value).detach().float().to(device) for value in values])
-        total = gather(mine.unsqueeze(0)).double().sum(0).tolist()
-        return Tally(**dict(zip(names, total, strict=False)), infinite=tuple(total[len(names) :]))
 
 
 class Watch:
@@ -103,13 +63,15 @@ class Watch:
         self._stopped_dead = False
         self._infinite_before: Counter[str] = Counter()
         self._end_request = EndRequest()
+        self._last_save = Turn(self.journal.folder / "stall_saved")
         self._watchdog = Watchdog(
             self.phases,
             self.journal,
             args.world_size,
             fixed_limit=settings.stall_seconds,
             step=lambda: int(trainer.state.global_step),
-            abort=end_process if settings.on_stall == "abort" else None,
+            also=self._end_request.look_at_launcher,
+            abort=self._abort if settings.on_stall == "abort" else None,
         )
 
     def begin(self, max_steps: int) -> None:
@@ -120,6 +82,8 @@ class Watch:
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         if self.resumed_from:
             self.load(Path(self.resumed_from))
+        if self._first:
+            self._last_save.begin()
         self._began = True
         self._watchdog.start()
         self._end_request.listen()
@@ -147,16 +111,29 @@ class Watch:
             masters_moved=masters.moved,
             dead=float(self._first and self._stops and self.monitor.should_stop),
             infinite=self._new_infinities(),
-            asked_to_end=float(bool(self._end_request.signal)),
+            asked_to_end=float(bool(self._end_request.reason)),
         )
         total = tally.over_ranks(self._trainer.args.device)
         facts = self._facts(step, grad_norm, total)
-        self._log(facts)
+        add_scalars(self._trainer._metrics["train"], facts, self.phases.drain())
         self.tell(self.monitor.add(facts))
         self._stopped_dead = self._stopped_dead or total.dead > 0
         if total.asked_to_end and self._first:
-            self.journal.add("stopped", step=step, signal=self._end_request.signal or "on another rank")
+            self.journal.add("stopped", step=step, signal=self._end_request.reason or "on another rank")
         return self._stopped_dead or total.asked_to_end > 0
+
+    def _abort(self) -> None:
+        """The run hangs and is to end: save what can be saved. Runs in the watchdog's thread."""
+        try:
+            if self._trainer.args.should_save:
+                done = save_last_step(self._trainer, self.phases, self.save)
+                print(f"swift-grpo-ext [stall] the run ends: {done}", file=sys.stderr, flush=True)
+                self.journal.add("aborted", step=int(self._trainer.state.global_step), text=done)
+                self._last_save.done()
+            else:
+                self._last_save.wait()
+        finally:
+            end_now(EXIT_CODE)
 
     def tell(self, findings: list[Finding]) -> None:
         """Say what is wrong, once, and write it down."""
@@ -262,23 +239,3 @@ class Watch:
         return replace(
             self.rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in rewards)
         )
-
-    def _log(self, facts: StepFacts) -> None:
-        """Hand the scalars to the host's own log: console, ``logging.jsonl`` and every tracker."""
-        metrics = self._trainer._metrics["train"]
-        scalars = {
-            "watch/moved": facts.moved,
-            "watch/moved_ulps": facts.ulps,
-            "watch/master_moved": facts.master_moved,
-            "watch/skipped": float(facts.skipped),
-            "watch/advantaged": facts.rollout.advantaged,
-            "watch/identical_groups": facts.rollout.identical,
-            "watch/empty": facts.rollout.empty,
-            "watch/entropy": facts.entropy,
-            "watch/kl_to_start": facts.kl,
-        }
-        for name, value in scalars.items():
-            if value is not None and math.isfinite(value):
-                metrics[name].append(value)
-        for phase, seconds in self.phases.drain().items():
-            metrics[f"seconds/{phase}"].append(seconds)

@@ -1,11 +1,15 @@
 """A plugin with rewards that have the faults of the field, and one that has none."""
 
 import math
+import multiprocessing
 import os
 import signal
 import time
 
+import torch
 from swift.rewards import ORM, orms
+
+from swift_grpo_ext.watch.journal import read_events
 
 
 def good(text):
@@ -47,15 +51,67 @@ class Raises(ORM):
         raise KeyError("boxes")
 
 
-class Sleeps(ORM):
-    """Blocks for three seconds in its second call."""
+class BlocksUntilTold(ORM):
+    """Blocks in its second call until the watchdog has told of it, a minute at most."""
 
     calls = 0
 
     def __call__(self, completions, **kwargs):
         self.calls += 1
-        if self.calls == 2:
-            time.sleep(3)
+        deadline = time.monotonic() + 60
+        while self.calls == 2 and not self.told() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [good(text) for text in completions]
+
+    def told(self):
+        stalls = read_events(self.args.output_dir, ["stall"])
+        return any(stall["phase"] == "reward" for stall in stalls)
+
+
+class BlocksForEver(ORM):
+    """Blocks in its third call."""
+
+    calls = 0
+
+    def __call__(self, completions, **kwargs):
+        self.calls += 1
+        if self.calls == 3:
+            time.sleep(600)
+        return [good(text) for text in completions]
+
+
+class KillsWorkers(ORM):
+    """Kills the workers that load data, as the machine does when memory runs out."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.others = set(multiprocessing.active_children())
+
+    def __call__(self, completions, **kwargs):
+        for worker in set(multiprocessing.active_children()) - self.others:
+            worker.kill()
+        return [good(text) for text in completions]
+
+
+class EntersAlone(ORM):
+    """Rank 0 enters a collective in its second call that rank 1 never enters."""
+
+    calls = 0
+
+    def __call__(self, completions, **kwargs):
+        self.calls += 1
+        if self.calls == 1:
+            self.group = torch.distributed.new_group()
+        elif os.environ.get("RANK") == "0":
+            torch.distributed.barrier(group=self.group)
+        return [good(text) for text in completions]
+
+
+class Slow(ORM):
+    """Takes a quarter of a second."""
+
+    def __call__(self, completions, **kwargs):
+        time.sleep(0.25)
         return [good(text) for text in completions]
 
 
@@ -97,7 +153,11 @@ class Kills(Good):
 
 for kind in (
     Kills,
-    Sleeps,
+    BlocksUntilTold,
+    BlocksForEver,
+    KillsWorkers,
+    EntersAlone,
+    Slow,
     SleepsOnRank1,
     Signals,
     SignalsInterrupt,
