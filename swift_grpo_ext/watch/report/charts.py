@@ -69,7 +69,7 @@ _FIGURES = (
     _Figure("watch/moved", "parameters that moved", percent=True),
     _Figure(
         "completions/mean_length",
-        "completion length (tokens): mean, least to greatest",
+        "completion length (tokens): mean and range",
         edges=("completions/min_length", "completions/max_length"),
     ),
     _Figure("completions/clipped_ratio", "completions cut at the length limit", percent=True),

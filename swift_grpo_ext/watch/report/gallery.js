@@ -88,7 +88,11 @@ function count() {
   const completions = chosen.reduce((sum, entry) => sum + entry.rows.reduce((part, row) => part + row.count, 0), 0);
   const total = byId("gallery").dataset.total;
   const of = completions < Number(total) ? ` of ${Number(total).toLocaleString("en")} logged` : "";
-  byId("count").textContent = `${chosen.length.toLocaleString("en")} groups, ${completions.toLocaleString("en")} completions${of}`;
+  byId("count").textContent = `${counted(chosen.length, "group")}, ${counted(completions, "completion")}${of}`;
+}
+
+function counted(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 function showMore() {
@@ -118,9 +122,9 @@ function card({ group, rows }) {
 
 function tableRow(row, names, index, image) {
   const words = row.text === "" ? h("div.quiet", {}, "(empty)") : h("div", {}, row.text);
-  const rewards = names.map(name => h("td.number", {}, row.rewards[name] === null ? "not scored" : figure(row.rewards[name])));
+  const rewards = names.map(name => row.rewards[name] === null ? h("td.number.none", {}, "not scored") : h("td.number", {}, figure(row.rewards[name])));
   const sign = row.advantage > 0 ? ".up" : row.advantage < 0 ? ".down" : "";
-  const advantage = row.advantage === null ? "–" : (row.advantage > 0 ? "+" : "") + row.advantage.toFixed(2);
+  const advantage = row.advantage === null ? "–" : (row.advantage > 0 ? "+" : "") + row.advantage.toFixed(2).replace("-", "−");
   const line = h("tr", {}, h("td.text", {}, words), h("td.number", {}, String(row.count)), ...rewards, h("td.number" + sign, {}, advantage));
   if (image && row.regions.length) {
     line.addEventListener("mouseenter", () => focus(image, index));

@@ -73,7 +73,7 @@ def judge(run: Run) -> Verdict:
     Neither a loss near 0 (so by construction on-policy) nor a KL of 0 says anything; a gradient and a rising
     reward do.
     """
-    reasons = (*_told_by_monitors(run), *_signal_problems(run))
+    reasons = (*_told_by_monitors(run), *_signal_problems(run), *_what_counts(run))
     gradient = run.series("grad_norm")
     if gradient and not any(value > 0 for value in gradient.finite().values):
         return Verdict("bad", "Nothing is learned: no step had a gradient.", reasons)
@@ -92,20 +92,26 @@ def judge(run: Run) -> Verdict:
     return Verdict("good", f"It learns: the reward rose {words}.", grounds)
 
 
+_TRENDS = (
+    ("reward", "reward", "first → last fifth"),
+    ("reward std in a group", "reward_std", "first → last fifth"),
+    ("groups without signal", "frac_reward_zero_std", "all rewards equal"),
+    ("gradient norm", "grad_norm", "first → last fifth"),
+    ("parameters that moved", "watch/moved", "in a step"),
+    ("KL to the reference", "kl", "first → last fifth"),
+    ("tokens a completion", "completions/mean_length", "first → last fifth"),
+)
+_SHARES = ("frac_reward_zero_std", "watch/moved")
+
+
 def figures(run: Run) -> list[Figure]:
     """The numbers on top of the report."""
     found = [Figure("steps", _steps(run), _samples(run))]
-    for label, name, note in (
-        ("reward", "reward", "first → last fifth"),
-        ("reward std in a group", "reward_std", "first → last fifth"),
-        ("groups without signal", "frac_reward_zero_std", "all rewards equal"),
-        ("gradient norm", "grad_norm", "first → last fifth"),
-        ("KL to the reference", "kl", "first → last fifth"),
-        ("tokens a completion", "completions/mean_length", "first → last fifth"),
-    ):
+    for label, name, note in _TRENDS:
         ends = trend(run.series(name))
         if ends is not None:
-            found.append(Figure(label, f"{ends.first:.3g} → {ends.last:.3g}", note))
+            show = _percent if name in _SHARES else "{:.3g}".format
+            found.append(Figure(label, f"{show(ends.first)} → {show(ends.last)}", note))
     seconds = run.series("step_time").finite().values
     if seconds:
         found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
@@ -137,6 +143,22 @@ def _signal_problems(run: Run) -> Iterable[str]:
     if clipped and statistics.fmean(clipped) > 0.5:
         share = statistics.fmean(clipped)
         yield f"{share:.0%} of the completions were cut at the length limit before they ended."
+
+
+def _what_counts(run: Run) -> Iterable[str]:
+    """Which figures mean learning, where those that people look at first cannot."""
+    if run.series("kl"):
+        return
+    moved = run.series("watch/moved").finite().values
+    share = f" {_percent(statistics.median(moved))} of them did in the median step." if moved else ""
+    yield (
+        "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL is "
+        f"logged. The reward's trend does, and whether parameters move.{share}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _any_not_finite(series: Series) -> bool:

@@ -59,17 +59,11 @@ class Browser:
     def open(self, address, *, width=1280, height=900, dark=False):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, width, height)
         page.call("Page.enable")
         page.call("Runtime.enable")
         page.call("Log.enable")
-        page.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        page._resize(height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.call("Emulation.setEmulatedMedia", features=[scheme])
         page.call("Page.bringToFront")  # tabs behind others are slowed down
@@ -89,8 +83,9 @@ class Navigated(Exception):
 
 
 class Page:
-    def __init__(self, browser, session):
+    def __init__(self, browser, session, width, height):
         self._browser, self._session = browser, session
+        self.width, self.height = width, height
 
     def call(self, method, **parameters):
         return self._browser.call(method, self._session, **parameters)
@@ -136,16 +131,17 @@ class Page:
         ]
 
     def screenshot(self, path, *, whole=True):
-        shot = self.call(
-            "Page.captureScreenshot",
-            format="png",
-            captureBeyondViewport=whole,
-            **({"clip": self._all()} if whole else {}),
-        )
+        if whole:  # what is out of sight is not painted, so all must be in sight
+            self._resize(min(self.call("Page.getLayoutMetrics")["cssContentSize"]["height"], 12000))
+        shot = self.call("Page.captureScreenshot", format="png")
+        if whole:
+            self._resize(self.height)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))
         return path
 
-    def _all(self):
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 12000), "scale": 1}
+    def _resize(self, height):
+        size = {"width": self.width, "height": int(height), "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        self.run(f"{frame}.then(() => {frame})")
