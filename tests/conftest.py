@@ -48,7 +48,7 @@ def _nothing_left_behind():
     for name, value in ranks.items():  # arguments of a run with vLLM make of their process a rank 0 of 1
         os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     host = sys.modules.get("swift.utils.utils")
-    if host is not None:
+    if hasattr(host, "_external_files"):  # 4.5.0 remembers none
         host._external_files.clear()
 
 
