@@ -13,6 +13,7 @@ from transformers.trainer_utils import seed_worker
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat.worker_seed import PATCH, SeededWorker, fitted
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.versions import installed_version
 
 
 class Draws(Dataset):
@@ -74,6 +75,7 @@ def test_a_function_that_fits_is_left_alone():
     assert fitted(print, 2) is print
 
 
+@pytest.mark.skipif(installed_version("ms-swift") == "4.5.0", reason="this release wraps no start function")
 def test_what_is_wrapped_by_the_host_is_fitted_inside():
     from swift.utils.utils import _WorkerInitWithPlugins
 
