@@ -13,7 +13,7 @@ from rich.console import Console
 from swift_grpo_ext.doctor.check import rewards, rows
 from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
 from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script
-from swift_grpo_ext.doctor.check.rules import grpo_only, host, stack, table
+from swift_grpo_ext.doctor.check.rules import grpo_only, host, sharding, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity, exit_code, worst_first
@@ -33,12 +33,13 @@ _PACKAGES = (
     "vllm",
     "flash-attn",
 )
+_MOST_BYTES = 2**20
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first."""
-    found = [*table.findings(run), *stack.deepspeed_findings(run)]
+    found = [*table.findings(run), *sharding.deepspeed_findings(run)]
     if not run.grpo:
         found = [finding for finding in found if finding.rule not in grpo_only.RULES]
     else:
@@ -103,13 +104,22 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         raise SwiftGrpoExtError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    launch = read_script(text, os.environ)
+    launch = read_script(text, os.environ, lambda name: _sourced(name, path.resolve().parent))
     commands = launch.all("rlhf")
     if not commands:
         others = ", ".join(f"swift {command.subcommand}" for command in launch.commands)
         what = f"no swift rlhf command{f', only {others}' if others else ''}"
         raise SwiftGrpoExtError(what, where=str(path), mend="give a script that has one")
     return [_run_of_command(command, launch, path, gpu_memory) for command in commands]
+
+
+def _sourced(name: str, folder: Path) -> str | None:
+    """Text of a file that a script reads, beside it or where check is started."""
+    for place in (Path.cwd(), folder):
+        path = place / Path(name).expanduser()
+        if path.is_file() and path.stat().st_size < _MOST_BYTES:
+            return path.read_bytes().decode("utf-8", errors="replace")
+    return None
 
 
 def run_of_script(path: Path, *, gpu_memory: float = 0) -> Run:
