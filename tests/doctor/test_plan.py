@@ -161,7 +161,8 @@ def test_the_written_script_is_shell_and_says_what_was_planned(seven, machine, t
             if path.suffix == ".sh":
                 subprocess.run(["bash", "-n", str(path)], check=True, timeout=20)
             else:
-                json.loads(path.read_text())
+                zero = json.loads(path.read_text())["zero_optimization"]
+                assert zero.get("zero_hpz_partition_size", machine.gpus_per_node) == machine.gpus_per_node
         text = (tmp_path / "train.sh").read_text()
         assert f"--per_device_train_batch_size {plan.setting.micro_batch}" in text
         assert ("NNODES" in text) == (machine.nodes - (plan.setting.rollout == "server") > 1)
