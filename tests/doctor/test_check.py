@@ -174,6 +174,12 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
     assert "swift rlhf run.yaml" in capsys.readouterr().out
 
 
+def test_pixels_are_found_wherever_the_host_takes_them():
+    for words in (["--max_pixels", "602112"], ["--model_kwargs", '{"max_pixels": 602112}']):
+        run = command.run_of(words, environ={})
+        assert (run.limits_pixels, run.max_pixels) == (True, 602112)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

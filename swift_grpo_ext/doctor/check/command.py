@@ -61,16 +61,39 @@ def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str,
     Raises:
         SwiftGrpoExtError: The configuration file cannot be read.
     """
+    return _run(words, os.environ if environ is None else environ, gpu_memory, (Path.cwd(),))
+
+
+def _run(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    gpu_memory: float,
+    folders: tuple[Path, ...],
+    launch: Launch | None = None,
+    command: Command | None = None,
+) -> Run:
     memory, device = _first_gpu()
     words, more = _with_config(list(words))
+    arguments = parse(words)
     return Run(
-        arguments=parse(words),
-        environ={**more, **(os.environ if environ is None else environ)},
+        arguments=arguments,
+        environ={**more, **environ, **_of_model_kwargs(arguments.model_kwargs)},
         versions={name: installed_version(name) for name in _PACKAGES},
         gpu_memory=gpu_memory or memory,
         device=device,
-        folders=(Path.cwd(),),
+        launch=launch,
+        command=command,
+        folders=folders,
     )
+
+
+def _of_model_kwargs(value: str | None) -> dict[str, str]:
+    """Variables that the host sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
+    try:
+        table = json.loads(value or "{}")
+    except ValueError:
+        return {}  # a rule of its own says so
+    return {name.upper(): str(one) for name, one in table.items()} if isinstance(table, dict) else {}
 
 
 def _with_config(words: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -128,19 +151,9 @@ def run_of_script(path: Path, *, gpu_memory: float = 0) -> Run:
 
 
 def _run_of_command(command: Command, launch: Launch, path: Path, gpu_memory: float) -> Run:
-    memory, device = _first_gpu()
     here = path.resolve().parent
-    words, more = _with_config(list(command.arguments))
-    return Run(
-        arguments=parse(words),
-        environ={**more, **command.environ},
-        versions={name: installed_version(name) for name in _PACKAGES},
-        gpu_memory=gpu_memory or memory,
-        device=device,
-        launch=launch,
-        command=command,
-        folders=(Path.cwd(), here, here.parent),
-    )
+    folders = (Path.cwd(), here, here.parent)
+    return _run(command.arguments, command.environ, gpu_memory, folders, launch, command)
 
 
 def check(

@@ -158,6 +158,9 @@ def _server_pixels(run: Run) -> Iterator[Problem]:
         return
     for name in ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM"):
         ours, theirs = run.environ.get(name), server.environ.get(name)
+        if name == "MAX_PIXELS":
+            ours = ours or (str(run.arguments.max_pixels) if run.arguments.max_pixels else None)
+            theirs = theirs or server.value("max_pixels") or None
         if ours != theirs:
             yield Problem(
                 f"{name} is {ours or 'unset'} for the trainer and {theirs or 'unset'} for swift rollout",
