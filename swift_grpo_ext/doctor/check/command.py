@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -87,10 +88,10 @@ def _run(
     )
 
 
-def _of_model_kwargs(value: str | None) -> dict[str, str]:
+def _of_model_kwargs(value: Any) -> dict[str, str]:
     """Variables that the host sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
     try:
-        table = json.loads(value or "{}")
+        table = value if isinstance(value, dict) else json.loads(value or "{}")
     except ValueError:
         return {}  # a rule of its own says so
     return {name.upper(): str(one) for name, one in table.items()} if isinstance(table, dict) else {}
