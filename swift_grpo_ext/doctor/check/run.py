@@ -133,16 +133,22 @@ class Run:
         data = args.val_dataset or args.eval_dataset or (args.split_dataset_ratio or 0) > 0
         return bool(data) and strategy != "no"
 
+    @property
+    def model(self) -> str:
+        """The model's folder if it is here, else its name."""
+        name = str(self.arguments.model or "")
+        return str(self.find(name) or name) if name else ""
+
     @cached_property
     def shape(self) -> ModelShape | None:
         """Sizes of the model; None where no configuration is at hand."""
-        return model_shape(str(self.arguments.model or ""))
+        return model_shape(self.model)
 
     @cached_property
     def facts(self) -> VisionFacts | None:
         """Facts of the model's family; None for one that is not described."""
         try:
-            config = find_config(str(self.arguments.model or ""))
+            config = find_config(self.model)
         except SwiftGrpoExtError:
             return None
         return facts_for(str((config or {}).get("model_type") or self.arguments.model_type or ""))

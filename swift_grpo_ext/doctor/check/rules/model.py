@@ -27,7 +27,7 @@ NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step
 )
 def _native_ovis2(run: Run) -> Iterator[Problem]:
     try:
-        config = find_config(str(run.arguments.model or "")) or {}
+        config = find_config(run.model) or {}
     except SwiftGrpoExtError as error:
         yield Problem(error.what, f"--model {run.arguments.model}", "download the model again")
         return
