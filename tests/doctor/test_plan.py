@@ -196,6 +196,13 @@ def test_the_reported_72b_run_is_explained_on_the_command_line(capsys):
     assert "fewer than the 8 GPUs of one engine" in printed
 
 
+def test_the_fastest_setting_that_fits_has_speed_one(big):
+    from swift_grpo_ext.doctor.plan import command
+
+    table = command._table(plans(big, Work(), NODE, ("server",)))
+    assert next(iter(table.columns[5].cells)) == "1.00"
+
+
 def test_a_family_that_vllm_does_not_serve_is_planned_without_it(capsys):
     from rich.console import Console
 

@@ -88,7 +88,7 @@ def _table(found: list[Plan]) -> Table:
         headings.append("fails because")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    best = max(plan.speed for plan in found)
+    best = max((plan.speed for plan in found if plan.fits), default=1.0)
     for plan in found:
         cells = [
             label(plan),
