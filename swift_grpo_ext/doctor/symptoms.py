@@ -30,6 +30,22 @@ ELSEWHERE: tuple[Row, ...] = (
         ("A1",),
     ),
     Row(
+        "ValueError: 'aimv2' is already used by a Transformers config, pick another name.",
+        "The original Ovis2's remote code registers a name that transformers has taken since.",
+        "`swift-grpo-ext convert-ovis2` makes a checkpoint of transformers' own class",
+        ("C1",),
+    ),
+    Row(
+        "AssertionError: Check batch related parameters. train_batch_size is not equal to",
+        "DeepSpeed counts the ranks before torch.distributed has started: ZeRO-3 over gloo, on a CPU.",
+        "call deepspeed.init_distributed('gloo') in a plugin file",
+    ),
+    Row(
+        "ValueError: signal only works in main thread of the main interpreter",
+        "The host's `accuracy` limits its parser with a signal, and rewards may run in a thread.",
+        "ext_math has its own limit, in a process",
+    ),
+    Row(
         "Ovis2 learns nothing when --max_length is shorter than prompt and completion",
         "The merge cuts the completion at max_length, and log-probs are read from the wrong positions.",
         "healed by compat",

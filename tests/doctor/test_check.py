@@ -11,7 +11,7 @@ import pytest
 from swift_grpo_ext.doctor.check import command, probing
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
-from swift_grpo_ext.doctor.check.rules import host, stack, table, values
+from swift_grpo_ext.doctor.check.rules import host, sharding, table, values
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity, exit_code
@@ -112,7 +112,7 @@ def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
     healing = bool({"all", "compat"} & set(parts))
     for environ in ({}, {"SWIFT_GRPO_EXT_DISABLE_PATCHES": patch_id}, {"SWIFT_GRPO_EXT_DISABLE": "compat"}):
         run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
-        found = {finding.rule for finding in [*table.findings(run), *stack.deepspeed_findings(run)]}
+        found = {finding.rule for finding in [*table.findings(run), *sharding.deepspeed_findings(run)]}
         assert (rule in found) == (not healing or bool(environ))
 
 
@@ -172,6 +172,12 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
     assert "8 completions hold no whole groups of 7" in capsys.readouterr().out
     command.check(["--config", str(path)], as_json=True)
     assert "swift rlhf run.yaml" in capsys.readouterr().out
+
+
+def test_pixels_are_found_wherever_the_host_takes_them():
+    for words in (["--max_pixels", "602112"], ["--model_kwargs", '{"max_pixels": 602112}']):
+        run = command.run_of(words, environ={})
+        assert (run.limits_pixels, run.max_pixels) == (True, 602112)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_grpo_ext.doctor.check.arithmetic import calculated
 from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
 
 
@@ -27,6 +28,11 @@ def rlhf(text, **environ):
         "A='--a 1'\nswift rlhf $A --b 'x y'",
         "B='x y'; swift rlhf --a ${N:-1} --b \"$B\"",
         "bash -c \"swift rlhf --a 1 --b 'x y'\"",
+        "srun --nodes=1 bash -lc \"swift rlhf --a 1 --b 'x y'\"",
+        'CMD="swift rlhf --a 1 --b \'x y\'"\neval "$CMD"',
+        "python -m swift.cli.main rlhf --a 1 --b 'x y'",
+        "N=8; swift rlhf --a $((N / 8)) --b 'x y'",
+        "N=8; swift rlhf --a $(expr $N / 8) --b 'x y'",
         "cat > c.yaml <<EOF\nswift rlhf --no\nEOF\nswift rlhf --a 1 --b 'x y'",
         "swift rlhf --a 1 --b 'x y'  # the last\n# --c 2",
     ],
@@ -85,6 +91,41 @@ def test_launchers_and_several_commands():
     )
     assert [command.subcommand for command in launch.commands] == ["rollout", "rlhf", "rlhf"]
     assert launch.first("rlhf").environ["NPROC_PER_NODE"] == "4"
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "accelerate launch --num_machines 2 --num_processes 16 -m swift.cli.rlhf",
+        "deepspeed --num_gpus=8 --num_nodes 2 swift/cli/rlhf.py",
+        "python -m torch.distributed.run --nproc_per_node 8 --nnodes=2 -m swift.cli.rlhf",
+    ],
+)
+def test_ranks_of_other_launchers(launcher):
+    environ = read_script(f"{launcher} --a 1").first("rlhf").environ
+    assert (environ["NPROC_PER_NODE"], environ["NNODES"]) == ("8", "2")
+
+
+def test_a_sourced_file_is_followed_or_named():
+    text = "source ./ranks.env\n. ~/.bashrc\nswift rlhf --a $A"
+    known = read_script(text, read={"./ranks.env": "export A=1"}.get)
+    assert list(known.first("rlhf").arguments) == ["--a", "1"]
+    assert known.unread == ()
+    assert read_script(text).unread == ("./ranks.env",)
+    read_script("source ./again", read=lambda name: "source ./again")  # ends
+
+
+@given(st.integers(0, 99), st.integers(0, 99), st.integers(1, 99))
+def test_arithmetic_is_that_of_the_shell(a, b, c):
+    assert calculated(f"$A * ({b} + {c}) % {c} - B/{c}", {"A": str(a), "B": str(b)}) == (
+        a * (b + c) % c - b // c
+    )
+    assert calculated(f"-{a} / {c}", {}) == -(a // c)
+
+
+@pytest.mark.parametrize("text", ["", "1 2", "1 +", "X", "(1", "1 / 0", "2 ** 3", "a.b", "1" * 500])
+def test_what_is_no_arithmetic_is_left_alone(text):
+    assert calculated(text, {}) is None
 
 
 def test_the_plugin_path_is_known_in_every_spelling():

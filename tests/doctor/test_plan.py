@@ -161,7 +161,8 @@ def test_the_written_script_is_shell_and_says_what_was_planned(seven, machine, t
             if path.suffix == ".sh":
                 subprocess.run(["bash", "-n", str(path)], check=True, timeout=20)
             else:
-                json.loads(path.read_text())
+                zero = json.loads(path.read_text())["zero_optimization"]
+                assert zero.get("zero_hpz_partition_size", machine.gpus_per_node) == machine.gpus_per_node
         text = (tmp_path / "train.sh").read_text()
         assert f"--per_device_train_batch_size {plan.setting.micro_batch}" in text
         assert ("NNODES" in text) == (machine.nodes - (plan.setting.rollout == "server") > 1)
@@ -193,6 +194,13 @@ def test_the_reported_72b_run_is_explained_on_the_command_line(capsys):
     assert "issues/3592" in printed
     assert "gathered for the sync 136.7" in printed
     assert "fewer than the 8 GPUs of one engine" in printed
+
+
+def test_the_fastest_setting_that_fits_has_speed_one(big):
+    from swift_grpo_ext.doctor.plan import command
+
+    table = command._table(plans(big, Work(), NODE, ("server",)))
+    assert next(iter(table.columns[5].cells)) == "1.00"
 
 
 def test_a_family_that_vllm_does_not_serve_is_planned_without_it(capsys):

@@ -7,13 +7,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from swift_grpo_ext.doctor.check import rewards, rows
 from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
 from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script
-from swift_grpo_ext.doctor.check.rules import grpo_only, host, stack, table
+from swift_grpo_ext.doctor.check.rules import grpo_only, host, sharding, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity, exit_code, worst_first
@@ -33,12 +34,13 @@ _PACKAGES = (
     "vllm",
     "flash-attn",
 )
+_MOST_BYTES = 2**20
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first."""
-    found = [*table.findings(run), *stack.deepspeed_findings(run)]
+    found = [*table.findings(run), *sharding.deepspeed_findings(run)]
     if not run.grpo:
         found = [finding for finding in found if finding.rule not in grpo_only.RULES]
     else:
@@ -60,16 +62,39 @@ def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str,
     Raises:
         SwiftGrpoExtError: The configuration file cannot be read.
     """
+    return _run(words, os.environ if environ is None else environ, gpu_memory, (Path.cwd(),))
+
+
+def _run(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    gpu_memory: float,
+    folders: tuple[Path, ...],
+    launch: Launch | None = None,
+    command: Command | None = None,
+) -> Run:
     memory, device = _first_gpu()
     words, more = _with_config(list(words))
+    arguments = parse(words)
     return Run(
-        arguments=parse(words),
-        environ={**more, **(os.environ if environ is None else environ)},
+        arguments=arguments,
+        environ={**more, **environ, **_of_model_kwargs(arguments.model_kwargs)},
         versions={name: installed_version(name) for name in _PACKAGES},
         gpu_memory=gpu_memory or memory,
         device=device,
-        folders=(Path.cwd(),),
+        launch=launch,
+        command=command,
+        folders=folders,
     )
+
+
+def _of_model_kwargs(value: Any) -> dict[str, str]:
+    """Variables that the host sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
+    try:
+        table = value if isinstance(value, dict) else json.loads(value or "{}")
+    except ValueError:
+        return {}  # a rule of its own says so
+    return {name.upper(): str(one) for name, one in table.items()} if isinstance(table, dict) else {}
 
 
 def _with_config(words: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -103,7 +128,7 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         raise SwiftGrpoExtError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    launch = read_script(text, os.environ)
+    launch = read_script(text, os.environ, lambda name: _sourced(name, path.resolve().parent))
     commands = launch.all("rlhf")
     if not commands:
         others = ", ".join(f"swift {command.subcommand}" for command in launch.commands)
@@ -112,25 +137,24 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
     return [_run_of_command(command, launch, path, gpu_memory) for command in commands]
 
 
+def _sourced(name: str, folder: Path) -> str | None:
+    """Text of a file that a script reads, beside it or where check is started."""
+    for place in (Path.cwd(), folder):
+        path = place / Path(name).expanduser()
+        if path.is_file() and path.stat().st_size < _MOST_BYTES:
+            return path.read_bytes().decode("utf-8", errors="replace")
+    return None
+
+
 def run_of_script(path: Path, *, gpu_memory: float = 0) -> Run:
     """The first run of `runs_of_script`."""
     return runs_of_script(path, gpu_memory=gpu_memory)[0]
 
 
 def _run_of_command(command: Command, launch: Launch, path: Path, gpu_memory: float) -> Run:
-    memory, device = _first_gpu()
     here = path.resolve().parent
-    words, more = _with_config(list(command.arguments))
-    return Run(
-        arguments=parse(words),
-        environ={**more, **command.environ},
-        versions={name: installed_version(name) for name in _PACKAGES},
-        gpu_memory=gpu_memory or memory,
-        device=device,
-        launch=launch,
-        command=command,
-        folders=(Path.cwd(), here, here.parent),
-    )
+    folders = (Path.cwd(), here, here.parent)
+    return _run(command.arguments, command.environ, gpu_memory, folders, launch, command)
 
 
 def check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,23 @@ def findings(run: Run, where: str, row: dict[str, Any], folder: Path) -> Iterato
                 yield Finding("row-image", Severity.ERROR, fault[0], where, mend)
         if placed:
             row[kind] = placed
+    yield from _over_the_limit(run, where, len(row.get("images") or []))
     if row.get("images") and run.shape is not None and run.shape.vision is None:
         what = "the row has images, the model has no vision tower"
         yield Finding("images-for-text-model", Severity.WARNING, what, where, "a vision-language --model")
+
+
+def _over_the_limit(run: Run, where: str, images: int) -> Iterator[Finding]:
+    """More images than the engine takes in one prompt."""
+    try:
+        limits = json.loads(str(run.arguments.vllm_limit_mm_per_prompt or "{}"))
+    except ValueError:
+        return
+    most = limits.get("image") if isinstance(limits, dict) else None
+    if run.arguments.use_vllm and isinstance(most, int) and images > most:
+        what = f"{images} images, --vllm_limit_mm_per_prompt takes {most}"
+        mend = f"""--vllm_limit_mm_per_prompt '{{"image": {images}}}'"""
+        yield Finding("row-images", Severity.ERROR, what, where, mend)
 
 
 def _placed(run: Run, entry: Any, folder: Path, *, opens: bool) -> tuple[Any, tuple[str, str] | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,13 +14,14 @@ from typing import Any
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check import healing
 from swift_grpo_ext.doctor.check.arguments import Arguments
-from swift_grpo_ext.doctor.check.launch import Command, Launch
+from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape, shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.facts import VisionFacts, facts_for
 
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+_FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Run:
     def unsure(self, *names: str) -> bool:
         """Whether one of these arguments is set elsewhere; ``ranks`` stands for those of the launch."""
         ranks = any(_unreadable(self.environ.get(name)) for name in ("NPROC_PER_NODE", "NNODES"))
-        return ("ranks" in names and ranks) or bool(self.arguments.unknown & set(names))
+        sourced = bool(self.launch and self.launch.unread) and "NPROC_PER_NODE" not in self.environ
+        return ("ranks" in names and (ranks or sourced)) or bool(self.arguments.unknown & set(names))
 
     @property
     def grpo(self) -> bool:
@@ -104,6 +107,12 @@ class Run:
         """Our plugin file is on the command line."""
         return bool(self.parts)
 
+    @property
+    def has_plugins_of_the_user(self) -> bool:
+        """Some plugin is not ours: it may register any name."""
+        files = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
+        return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in files)
+
     def heals(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
         return "compat" in self.parts and healing.applies(patch_id, self.versions, self.environ)
@@ -124,20 +133,22 @@ class Run:
         data = args.val_dataset or args.eval_dataset or (args.split_dataset_ratio or 0) > 0
         return bool(data) and strategy != "no"
 
+    @property
+    def model(self) -> str:
+        """The model's folder if it is here, else its name."""
+        name = str(self.arguments.model or "")
+        return str(self.find(name) or name) if name else ""
+
     @cached_property
     def shape(self) -> ModelShape | None:
         """Sizes of the model; None where no configuration is at hand."""
-        try:
-            config = find_config(str(self.arguments.model or ""))
-            return shape_of(config) if config else None
-        except SwiftGrpoExtError:
-            return None
+        return model_shape(self.model)
 
     @cached_property
     def facts(self) -> VisionFacts | None:
         """Facts of the model's family; None for one that is not described."""
         try:
-            config = find_config(str(self.arguments.model or ""))
+            config = find_config(self.model)
         except SwiftGrpoExtError:
             return None
         return facts_for(str((config or {}).get("model_type") or self.arguments.model_type or ""))
@@ -158,6 +169,11 @@ class Run:
         return config
 
     @property
+    def limits_pixels(self) -> bool:
+        """The launch says how large an image may be."""
+        return "MAX_PIXELS" in self.environ or bool(self.arguments.max_pixels)
+
+    @property
     def max_pixels(self) -> int:
         """Pixels of one image: the smaller of MAX_PIXELS and --max_pixels, else the families' 12.8 M.
 
@@ -167,6 +183,15 @@ class Run:
             return 1_003_520
         limits = [_number(self.environ.get("MAX_PIXELS"), 0), self.arguments.max_pixels or 0]
         return min((limit for limit in limits if limit), default=16384 * 28 * 28)
+
+
+def model_shape(name: str) -> ModelShape | None:
+    """Sizes of a model; None where no configuration is at hand."""
+    try:
+        config = find_config(name)
+        return shape_of(config) if config else None
+    except SwiftGrpoExtError:
+        return None
 
 
 def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from swift_grpo_ext.doctor.check.arithmetic import calculated
+
 _OPERATORS = ("&&", "||", ">>", "<<", ">&", "<&", "&>", ";;", "|", "&", ";", "(", ")", "<", ">", "\n")
 _HEREDOC = re.compile(r"(?<!<)<<-?\s*(['\"]?)(\w+)\1(?!<)")
 _EXPANSION = re.compile(
-    r"\$\{(?P<name>\w+)(?:(?P<how>:?[-=?+])(?P<other>[^}]*))?\}|\$(?P<bare>[A-Za-z_]\w*)|\$\((?P<run>[^()]*)\)|`(?P<tick>[^`]*)`"
-    r"|\$\(\((?P<product>[\d\s*]+)\)\)"
+    r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
+    r"|\$\{(?P<name>\w+)(?:(?P<how>:?[-=?+])(?P<other>[^}]*))?\}|\$(?P<bare>[A-Za-z_]\w*)|\$\((?P<run>[^()]*)\)|`(?P<tick>[^`]*)`"
 )
+# Blanks inside a substitution that is not known do not split it into words.
+_FIELD = re.compile(r"(?:\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`|\S)+")
 _ARRAY = re.compile(r"^\$\{(\w+)\[[@*]\]\}$")
 Variables = Mapping[str, str]
 
@@ -191,20 +194,22 @@ def expanded(
     words, quoted = [""], any(quote for _, quote in word.pieces)
     for text, quote in word.pieces:
         value = text if quote == "'" else _EXPANSION.sub(lambda m: _value(m, variables, output_of), text)
-        parts = [value] if quote or value == text else (value.split() or [""])
+        parts = [value] if quote or value == text else (_FIELD.findall(value) or [""])
         words[-1] += parts[0]
         words += parts[1:]
     return [one for one in words if one or quoted]
 
 
 def _value(match: re.Match[str], variables: Variables, output_of: Callable[[str], str | None]) -> str:
-    if match["product"] is not None:
-        factors = match["product"].split("*")
-        return (
-            str(math.prod(map(int, factors))) if all(one.strip().isdecimal() for one in factors) else match[0]
-        )
+    if match["sum"] is not None:
+        result = calculated(match["sum"], variables)
+        return match[0] if result is None else str(result)
     if match["run"] is not None or match["tick"] is not None:
-        output = output_of((match["run"] or match["tick"] or "").strip())
+        command = (match["run"] or match["tick"] or "").strip()
+        if command.startswith("expr "):
+            result = calculated(command[5:], variables)
+            return match[0] if result is None else str(result)
+        output = output_of(command)
         return match[0] if output is None else output
     name, how, other = match["name"] or match["bare"], match["how"] or "", match["other"] or ""
     if how.endswith("+"):

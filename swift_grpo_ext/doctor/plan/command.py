@@ -88,7 +88,7 @@ def _table(found: list[Plan]) -> Table:
         headings.append("fails because")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    best = max(plan.speed for plan in found)
+    best = max((plan.speed for plan in found if plan.fits), default=1.0)
     for plan in found:
         cells = [
             label(plan),
@@ -145,6 +145,6 @@ def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
     axes.axvline(machine.usable / GIB, color="black", linestyle="--", label="usable")
     axes.invert_yaxis()
     axes.set_xlabel("GiB on one GPU in the fullest phase")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize="small")
+    figure.legend(loc="outside upper center", ncols=4, fontsize="small")
     figure.savefig(path, dpi=120)
     return path

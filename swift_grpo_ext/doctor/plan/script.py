@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -26,7 +27,9 @@ def write(
     if setting.rollout == "server":
         files["rollout.sh"] = rollout_script(model, shape, work, setting, machine)
     if setting.preset:
-        files[f"{setting.preset}.json"] = presets.available()[setting.preset].read_text(encoding="utf-8")
+        config = presets.load(setting.preset)
+        presets.fill_hpz(config, machine.gpus_per_node)
+        files[f"{setting.preset}.json"] = json.dumps(config, indent=4) + "\n"
     written = []
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -88,7 +88,7 @@ def _model_len(run: Run) -> Iterator[Problem]:
     limit = _engine_limit(run)
     if not args.use_vllm or limit is None:
         return
-    image = run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
+    image = _image_tokens(run) if run.limits_pixels else 0
     prompt = min(image, args.max_length or image)
     if limit <= args.max_completion_length + prompt:
         yield Problem(
@@ -99,18 +99,35 @@ def _model_len(run: Run) -> Iterator[Problem]:
         )
 
 
+def _image_tokens(run: Run) -> int:
+    return run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
+
+
+@table.rule(
+    "pixels-not-limited",
+    Severity.NOTE,
+    symptoms="The decoder prompt (length ...) is longer than the maximum model length, on some rows only",
+    cause="Without MAX_PIXELS an image takes as many tokens as its size asks for.",
+    reports=f"{SWIFT}/issues/3592",
+)
+def _unlimited(run: Run) -> Iterator[Problem]:
+    limit, image = _engine_limit(run), _image_tokens(run)
+    room = (limit or 0) - run.arguments.max_completion_length
+    if run.arguments.use_vllm and limit and not run.limits_pixels and 0 < room <= image:
+        yield Problem(
+            f"an image may take {image} tokens, the engine leaves {room} for the prompt",
+            "MAX_PIXELS",
+            "export MAX_PIXELS=1003520, or less",
+        )
+
+
 def _engine_limit(run: Run) -> int | None:
     """vllm_max_model_len of the engine, colocated or of the server that the same script starts."""
     if run.arguments.vllm_mode != "server":
         return run.arguments.vllm_max_model_len
     server = run.launch.first("rollout") if run.launch else None
-    words = list(server.arguments) if server else []
-    for index, word in enumerate(words):
-        name, _, value = word.partition("=")
-        if name.lstrip("-").replace("-", "_") == "vllm_max_model_len":
-            value = value or "".join(words[index + 1 : index + 2])
-            return int(value) if value.isdecimal() else None
-    return None
+    value = server.value("vllm_max_model_len") if server else ""
+    return int(value) if value.isdecimal() else None
 
 
 @table.rule(
@@ -141,6 +158,9 @@ def _server_pixels(run: Run) -> Iterator[Problem]:
         return
     for name in ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM"):
         ours, theirs = run.environ.get(name), server.environ.get(name)
+        if name == "MAX_PIXELS":
+            ours = ours or (str(run.arguments.max_pixels) if run.arguments.max_pixels else None)
+            theirs = theirs or server.value("max_pixels") or None
         if ours != theirs:
             yield Problem(
                 f"{name} is {ours or 'unset'} for the trainer and {theirs or 'unset'} for swift rollout",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem, Severity
@@ -177,20 +174,10 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             yield Problem(
                 f"{name} needs our plugin", "--reward_funcs", '--external_plugins "$(swift-grpo-ext path)"'
             )
-        elif name not in known and (name.startswith("ext_") or not _has_plugins_of_the_user(run)):
+        elif name not in known and (name.startswith("ext_") or not run.has_plugins_of_the_user):
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             mend = f"did you mean {nearest[0]}?" if nearest else "register it in --external_plugins"
             yield Problem(f"no reward is called {name}", "--reward_funcs", mend)
-
-
-def _has_plugins_of_the_user(run: Run) -> bool:
-    """A plugin that is not here may register any name; those that are here are asked by the reward check."""
-    args = run.arguments
-    files = [*(args.external_plugins or []), *(args.custom_register_path or [])]
-    return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in files)
-
-
-_FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
 
 
 @table.rule(

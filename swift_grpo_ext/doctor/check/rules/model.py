@@ -18,8 +18,8 @@ NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step
     "native-ovis2",
     Severity.ERROR,
     symptoms=(
-        "no suitable model_type",
-        "Unrecognized configuration class Ovis2Config for AutoModelForCausalLM",
+        "is not supported because no suitable `model_type` was found.",
+        "Unrecognized configuration class ... for this kind of AutoModel: AutoModelForCausalLM",
     ),
     cause="Stock ms-swift knows the remote-code Ovis2 only; transformers' own class is registered by our "
     "plugin.",
@@ -27,7 +27,7 @@ NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step
 )
 def _native_ovis2(run: Run) -> Iterator[Problem]:
     try:
-        config = find_config(str(run.arguments.model or "")) or {}
+        config = find_config(run.model) or {}
     except SwiftGrpoExtError as error:
         yield Problem(error.what, f"--model {run.arguments.model}", "download the model again")
         return
@@ -68,8 +68,7 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
     if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
         return
     tokens = run.shape.vision.tokens(run.max_pixels)
-    given = "MAX_PIXELS" in run.environ or run.arguments.max_pixels
-    if tokens >= limit and given:
+    if tokens >= limit and run.limits_pixels:
         side = run.shape.vision.patch * run.shape.vision.merge
         yield Problem(
             f"an image of {run.max_pixels} pixels is {tokens} tokens, max_length is {limit}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from swift_grpo_ext.doctor.check.launch import Command
 from swift_grpo_ext.doctor.check.rules.table import table
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.run import Run, model_shape
 from swift_grpo_ext.findings import Problem, Severity
 
 _HERE = ("127.0.0.1", "localhost", "0.0.0.0")
@@ -97,10 +97,32 @@ def devices(environ: Mapping[str, str]) -> list[str]:
 
 
 def _size(command: Command, name: str) -> int:
-    words = [word.replace("-", "_").lstrip("_") for word in command.arguments]
-    for index, word in enumerate(words):
-        flag, _, value = word.partition("=")
-        value = value or "".join(words[index + 1 : index + 2])
-        if flag == name and value.isdecimal():
-            return int(value)
-    return 1
+    value = command.value(name)
+    return int(value) if value.isdecimal() else 1
+
+
+@table.rule(
+    "server-differs",
+    Severity.ERROR,
+    symptoms=(
+        "ConnectionError: Servers not reachable after ...s: [...]",
+        "shape mismatch in the weight sync to the rollout server",
+    ),
+    cause="The server listens at another port than the trainer asks, or serves another model.",
+)
+def _server(run: Run) -> Iterator[Problem]:
+    servers = run.launch.all("rollout") if run.launch else ()
+    if len(servers) != 1 or run.arguments.vllm_mode != "server":
+        return
+    ports, port = run.arguments.vllm_server_port or [8000], servers[0].value("port") or "8000"
+    hosts = run.arguments.vllm_server_host or []
+    if port.isdecimal() and hosts and all(host in _HERE for host in hosts) and int(port) not in ports:
+        yield Problem(
+            f"the server listens at port {port}, the trainer asks {', '.join(map(str, ports))}",
+            "--vllm_server_port",
+            f"--vllm_server_port {port}",
+        )
+    theirs = model_shape(servers[0].value("model"))
+    if theirs is not None and run.shape is not None and theirs.linears != run.shape.linears:
+        what = f"the server serves {servers[0].value('model')}, the trainer trains {run.arguments.model}"
+        yield Problem(what, "--model", "one model for both")

@@ -110,7 +110,14 @@ def _mistyped(run: Run) -> Iterator[Problem]:
 )
 def _missing(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    files = [("--external_plugins", file) for file in args.external_plugins or [] if file != PLUGIN]
+    files = [
+        (f"--{name}", file)
+        for name in ("external_plugins", "custom_register_path")
+        for file in args.values.get(name) or []
+        if file != PLUGIN
+    ]
+    if not _may_be_made_before(run):
+        files += [(f"--{name}", file) for name in _FOLDERS for file in _folders(run, name)]
     files += [("--dataset", _path(name)) for name in args.dataset or [] if _looks_local(name)]
     files += [("--val_dataset", _path(name)) for name in args.val_dataset or [] if _looks_local(name)]
     for flag, name in files:
@@ -139,6 +146,39 @@ def _no_dataset(run: Run) -> Iterator[Problem]:
 def _timeout(run: Run) -> Iterator[Problem]:
     if run.ranks > 1 and run.arguments.ddp_timeout >= 18_000_000:
         yield Problem("ranks wait 208 days for a rank that failed", "--ddp_timeout", "--ddp_timeout 3600")
+
+
+@table.rule(
+    "model-not-here",
+    Severity.WARNING,
+    symptoms=(
+        "ValueError: path: '...' not found",
+        "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name'",
+    ),
+    cause="A model folder that does not exist is refused, or looked up on a hub.",
+)
+def _no_model_files(run: Run) -> Iterator[Problem]:
+    for name in () if _may_be_made_before(run) else ("model", "ref_model"):
+        for folder in _folders(run, name):
+            if run.find(folder) is None and "$" not in folder and "`" not in folder:
+                yield Problem(
+                    f"{folder} is not on this machine", f"--{name}", "check the path, or download it"
+                )
+
+
+_FOLDERS = ("adapters", "ref_adapters", "resume_from_checkpoint")
+
+
+def _folders(run: Run, name: str) -> list[str]:
+    """What an argument names that can be no id of a hub."""
+    value = run.arguments.values.get(name)
+    names = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+    return [one for one in names if one.startswith(("/", "./", "../", "~")) or one.count("/") > 1]
+
+
+def _may_be_made_before(run: Run) -> bool:
+    """Another command of the script comes first, and may write the folder."""
+    return bool(run.launch and run.command and run.launch.commands[0] is not run.command)
 
 
 def _elsewhere(name: str) -> str:

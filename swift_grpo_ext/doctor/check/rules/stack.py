@@ -1,4 +1,4 @@
-"""Releases that do not fit together, and DeepSpeed."""
+"""Releases and parts of the stack that do not fit together, or are missing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from importlib.util import find_spec
 
 from packaging.specifiers import SpecifierSet
 
-from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.doctor.check.rules.table import table
-from swift_grpo_ext.doctor.check.run import HOST_PRESETS, Run
-from swift_grpo_ext.findings import Finding, Problem, Severity
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
 
 
 def _in(run: Run, name: str, releases: str) -> bool:
@@ -113,7 +112,7 @@ def _seed_worker(run: Run) -> Iterator[Problem]:
 @table.rule(
     "h20-cublas",
     Severity.ERROR,
-    symptoms="Floating point exception (core dumped), integer divide by zero, on an H20",
+    symptoms="SIGFPE: Floating point exception (core dumped), integer divide by zero, on an H20",
     cause="A heuristic of cuBLASLt before 12.3.4.1 divides by zero on this GPU.",
     reports="A6",
 )
@@ -157,90 +156,6 @@ def _padding_free(run: Run) -> Iterator[Problem]:
     taken = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
     if (args.padding_free or args.packing) and args.attn_impl not in taken:
         yield Problem("rows without padding need flash attention", "--padding_free", "--attn_impl flash_attn")
-
-
-@table.rule(
-    "deepspeed-unreadable",
-    Severity.ERROR,
-    symptoms=("json.decoder.JSONDecodeError", "unknown DeepSpeed preset"),
-    cause="--deepspeed takes a preset, a file or JSON.",
-)
-def _unreadable(run: Run) -> Iterator[Problem]:
-    if isinstance(run.deepspeed, str):
-        yield Problem(run.deepspeed, f"--deepspeed {run.arguments.deepspeed}", "e.g. --deepspeed ext_zero2")
-    elif str(run.arguments.deepspeed or "").startswith("ext_") and "presets" not in run.parts:
-        yield Problem(
-            "our presets need our plugin", "--deepspeed", '--external_plugins "$(swift-grpo-ext path)"'
-        )
-
-
-@table.rule(
-    "deepspeed-refuses",
-    Severity.ERROR,
-    symptoms=("Extra inputs are not permitted", "DeepSpeedConfigError", "Input should be ..."),
-    cause="The installed DeepSpeed's own configuration class does not take the file; releases add and remove "
-    "keys.",
-    reports="https://github.com/deepspeedai/DeepSpeed/issues/8489",
-)
-def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
-    name = str(run.arguments.deepspeed or "")
-    own = name in HOST_PRESETS or name.startswith("ext_")
-    if isinstance(run.deepspeed, dict) and not own and run.versions.get("deepspeed"):
-        from swift_grpo_ext.deepspeed.validate import refusal
-
-        message = refusal(run.deepspeed)
-        if message:
-            yield Problem(message, f"--deepspeed {name:.80}", "mend the file, or --deepspeed ext_zero2")
-
-
-def deepspeed_findings(run: Run) -> list[Finding]:
-    """The lint of the run's DeepSpeed configuration."""
-    args = run.arguments
-    if not isinstance(run.deepspeed, dict) or run.unsure("ranks", "gradient_accumulation_steps"):
-        return []
-    patches = {"B1-zero2-offload": "B1", "hpz-second-model": "hpz-second-model"}
-    healed = {defect for patch, defect in patches.items() if run.heals(patch)}
-    second = (run.full and bool(args.beta)) or bool(args.reward_model) or bool(args.teacher_model)
-    setup = Setup(
-        run.deepspeed,
-        version=run.versions.get("deepspeed"),
-        ranks=run.ranks,
-        ranks_per_node=run.ranks_per_node,
-        micro_batch=run.micro_batch,
-        accumulation=run.accumulation,
-        full_training=run.full,
-        second_model=second,
-        separate_rates=args.vit_lr is not None or args.aligner_lr is not None,
-        bf16=str(args.torch_dtype or "bfloat16") == "bfloat16",
-        offload_model=args.offload_model,
-        offload_optimizer=args.offload_optimizer,
-        fills_hpz="presets" in run.parts,
-        healed=frozenset(healed),
-    )
-    return lint(setup)
-
-
-@table.rule(
-    "zero3-quantized",
-    Severity.ERROR,
-    symptoms=(
-        "RuntimeError: ... only Tensors of floating point dtype can require gradients, with QLoRA and ZeRO-3",
-        "ValueError: .to is not supported for 4-bit or 8-bit bitsandbytes models",
-    ),
-    cause="bitsandbytes packs weights into bytes with a state beside them; ZeRO-3 partitions the bytes, "
-    "loses the state, and the weight sync to vLLM gathers nothing usable.",
-)
-def _quantized(run: Run) -> Iterator[Problem]:
-    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
-    bits = run.arguments.quant_method == "bnb" or (
-        run.arguments.quant_bits and not run.arguments.quant_method
-    )
-    if bits and zero.get("stage") == 3:
-        yield Problem(
-            "ZeRO-3 cannot shard weights that bitsandbytes has packed",
-            "--quant_bits",
-            "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
-        )
 
 
 @table.rule(

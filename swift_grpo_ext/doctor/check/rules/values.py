@@ -76,6 +76,28 @@ def _range(run: Run) -> Iterator[Problem]:
 
 
 @table.rule(
+    "two-precisions",
+    Severity.ERROR,
+    symptoms="ValueError: At most one of fp16 and bf16 can be True, but not both",
+    cause="Each asks for a mixed precision of its own.",
+)
+def _precisions(run: Run) -> Iterator[Problem]:
+    if run.arguments.fp16 is True and run.arguments.bf16 is True:
+        yield Problem("fp16 and bf16 are both on", "--fp16 true", "--bf16 true alone")
+
+
+@table.rule(
+    "streaming-without-end",
+    Severity.ERROR,
+    symptoms="ValueError: The train_dataset does not implement __len__, so the number of training steps",
+    cause="A stream has no length, so the schedule cannot be laid out.",
+)
+def _streaming(run: Run) -> Iterator[Problem]:
+    if run.arguments.streaming and (run.arguments.max_steps or -1) <= 0:
+        yield Problem("a stream has no end", "--streaming true", "--max_steps 1000, or --streaming false")
+
+
+@table.rule(
     "pixels-no-number",
     Severity.ERROR,
     symptoms="ValueError: invalid literal for int() with base 10: '1280*28*28'",
@@ -160,6 +182,8 @@ def _twice(run: Run) -> Iterator[Problem]:
 def _unknown(run: Run) -> Iterator[Problem]:
     for name in sorted(run.arguments.unknown):
         yield Problem("its value is set elsewhere and was not checked", f"--{name}", "set it when you check")
+    for name in run.launch.unread if run.launch else ():
+        yield Problem("it is not here, so what it sets is not known", name, "check beside it, or export it")
     for name in ("NPROC_PER_NODE", "NNODES"):
         value = run.environ.get(name, "")
         if value and not value.strip().isdecimal():

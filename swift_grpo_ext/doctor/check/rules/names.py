@@ -1,0 +1,73 @@
+"""Names that the host looks up in a table of its own, after it has loaded the model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.models.facts import FAMILIES
+
+
+def _schedulers() -> Iterable[str]:
+    from transformers import SchedulerType
+
+    return [member.value for member in SchedulerType]
+
+
+def _callbacks() -> Iterable[str]:
+    from swift.callbacks import callbacks_map
+
+    return callbacks_map
+
+
+def _turns() -> Iterable[str]:
+    from swift.rollout import multi_turns
+
+    return multi_turns
+
+
+def _templates() -> Iterable[str]:
+    from swift.template import TEMPLATE_MAPPING
+
+    return {*TEMPLATE_MAPPING, *(facts.host_template for facts in FAMILIES.values())}
+
+
+def _models() -> Iterable[str]:
+    from swift.model import MODEL_MAPPING
+
+    return {*MODEL_MAPPING, *(facts.host_model_type for facts in FAMILIES.values())}
+
+
+_TABLES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "lr_scheduler_type": _schedulers,
+    "callbacks": _callbacks,
+    "multi_turn_scheduler": _turns,
+    "template": _templates,
+    "model_type": _models,
+}
+
+
+@table.rule(
+    "unknown-name",
+    Severity.ERROR,
+    symptoms=(
+        "ValueError: ... is not a valid SchedulerType, please select one of",
+        "AssertionError: assert args.multi_turn_scheduler in multi_turns",
+        "KeyError for the name of a template, a model_type or a callback",
+    ),
+    cause="The parser takes any word; the host looks it up in its table only when it needs it.",
+)
+def _unknown(run: Run) -> Iterator[Problem]:
+    if run.has_plugins_of_the_user:
+        return  # they may register any name
+    for argument, names in _TABLES.items():
+        value = run.arguments.values.get(argument)
+        for name in value if isinstance(value, list) else [value] if value else []:
+            known = sorted(names())
+            if name not in known and not run.unsure(argument):
+                nearest = difflib.get_close_matches(name, known, n=1)
+                mend = f"did you mean {nearest[0]}?" if nearest else "leave it out, the host finds it"
+                yield Problem(f"the host knows no {argument} called {name}", f"--{argument}", mend)
