@@ -15,6 +15,7 @@ from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.image_pipeline import Options, Size
 from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.models.video import UNREADABLE, unreadable
 
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
 _PIXEL_LIMITS = ("min_pixels", "max_pixels", "resized_height", "resized_width")
@@ -63,12 +64,23 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
 
     def replace_tag(self, media_type: Any, index: int, inputs: StdTemplateInputs) -> list[Any]:
         """What stands for an image in the prompt before its tokens are known; videos are the host's."""
+        if media_type == "video":
+            return self._replace_video(index, inputs)
         if media_type != "image" or self.mode == "lmdeploy":
             return super().replace_tag(media_type, index, inputs)
         if self.mode == "vllm":
             inputs.mm_processor_kwargs["do_resize"] = False
         self._resize(index, inputs)
         return ["<|vision_start|><|image_pad|><|vision_end|>"]
+
+    def _replace_video(self, index: int, inputs: StdTemplateInputs) -> list[Any]:
+        video = inputs.videos[index]
+        if isinstance(video, (list, tuple)):
+            inputs.videos[index] = [self.images.load(frame) for frame in video]
+        try:
+            return list(super().replace_tag("video", index, inputs))
+        except UNREADABLE as error:
+            raise unreadable(video, error) from None
 
     def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:
         if inputs.videos:

@@ -11,6 +11,9 @@ from PIL import Image
 from swift_grpo_ext.errors import DatasetRowError
 
 _TAG = re.compile("<(image|video)>")
+_SHOWN = 120
+# What readers of videos raise for files that are none, cut off, or not there.
+UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, IndexError, TypeError, ZeroDivisionError)
 
 
 def videos_as_images(
@@ -64,9 +67,18 @@ def frames_of(video: Any, count: int) -> list[Any]:
 
     try:
         frames, _ = load_video(video, backend="pyav", sample_indices_fn=spread)
-    except (OSError, ValueError, ImportError, IndexError) as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise DatasetRowError(f"video cannot be read: {problem}", where=str(video)[:120]) from None
+    except UNREADABLE as error:
+        raise unreadable(video, error) from None
     if len(frames) == 0:
-        raise DatasetRowError("video has no frames", where=str(video)[:120])
+        raise DatasetRowError("video has no frames", where=_named(video))
     return [Image.fromarray(frame) for frame in frames]
+
+
+def unreadable(video: Any, error: BaseException) -> DatasetRowError:
+    """The error that names a video and what its reader said of it."""
+    problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
+    return DatasetRowError(f"video cannot be read: {problem}", where=_named(video))
+
+
+def _named(video: Any) -> str:
+    return f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]

@@ -202,3 +202,15 @@ def test_c5_surplus_features_are_refused(family, request):
     batch = batch_with_two_images_for_one(subject)
     with pytest.raises(RefusedError, match=r"4 image tokens for 8 image features"):
         subject.template.pre_forward_hook(subject.model, None, batch)
+
+
+@pytest.mark.parametrize("family", ["qwen", "ovis"])
+@pytest.mark.parametrize("video", ["no.mp4", "text.mp4", ["no.png", "no.png"], []], ids=str)
+def test_a_video_that_cannot_be_read_is_refused_by_name(family, video, request, tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+    paths = [str(tmp_path / name) for name in video] if isinstance(video, list) else str(tmp_path / video)
+    template = request.getfixturevalue(family).template
+    template.set_mode("train")
+    row = {"messages": [{"role": "user", "content": "<video>What happens?"}], "videos": [paths]}
+    with pytest.raises(DatasetRowError, match=r"no\.(mp4|png)|text\.mp4|frames"):
+        template.encode(row)

@@ -9,6 +9,8 @@ from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import images
+from swift_grpo_ext.models.image_pipeline import ImagePipeline
+from swift_grpo_ext.models.image_store import OnceStore
 from swift_grpo_ext.testing.contract_cases import picture
 
 GRADIENT = picture(24, 16)
@@ -97,6 +99,18 @@ def test_what_is_no_image_is_refused():
     for data in (b"<html>404</html>", b"\0" * 100, b"\x89PNG\r\n\x1a\n" + b"\xff" * 50):
         with pytest.raises(DatasetRowError, match="cannot be decoded"):
             images.decode(data, "here")
+
+
+@pytest.mark.parametrize("broken", ["cut", "LAB"])
+def test_a_pillow_image_that_cannot_be_read_is_refused(broken):
+    def keep(image, options):
+        return image
+
+    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    data = encoded(picture(120, 90))
+    image = Image.open(io.BytesIO(data[: len(data) // 2])) if broken == "cut" else Image.new("LAB", (9, 9))
+    with pytest.raises(DatasetRowError, match=r"cannot be decoded.* image of \d+x\d+ pixels\]"):
+        pipeline.load(image)
 
 
 def test_a_bomb_is_refused(monkeypatch):
