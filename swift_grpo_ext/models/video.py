@@ -54,10 +54,20 @@ def frames_of(video: Any, count: int) -> list[Any]:
         Image sources: Pillow images, or what the list holds.
 
     Raises:
-        DatasetRowError: The file cannot be read as a video.
+        DatasetRowError: The file cannot be read as a video, or there is no frame.
     """
+    frames: list[Any]
     if isinstance(video, (list, tuple)):
-        return list(video)
+        frames = list(video)
+    else:
+        frames = [Image.fromarray(frame) for frame in _read(video, count)]
+    if not frames:
+        raise DatasetRowError("video has no frames", where=_named(video))
+    return frames
+
+
+def _read(video: Any, count: int) -> Any:
+    """Evenly spread frames of a file or URL, each an array."""
     from transformers.video_utils import load_video
 
     def spread(metadata: Any, **_: Any) -> list[int]:
@@ -69,9 +79,7 @@ def frames_of(video: Any, count: int) -> list[Any]:
         frames, _ = load_video(video, backend="pyav", sample_indices_fn=spread)
     except UNREADABLE as error:
         raise unreadable(video, error) from None
-    if len(frames) == 0:
-        raise DatasetRowError("video has no frames", where=_named(video))
-    return [Image.fromarray(frame) for frame in frames]
+    return frames
 
 
 def unreadable(video: Any, error: BaseException) -> DatasetRowError:
