@@ -45,7 +45,7 @@ def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], A
         with torch.inference_mode(False), torch.no_grad():
             return forward(*args, **kwargs)
 
-    def fill_up(*_: Any) -> None:
+    def fill_up(*_args: Any) -> None:
         for _ in range(blanks[0]):
             encode_blank()
         blanks[0] = 0
