@@ -217,6 +217,13 @@ def test_a_video_that_cannot_be_read_is_refused_by_name(family, video, request, 
 
 
 @pytest.mark.parametrize("family", ["qwen", "ovis"])
+def test_audio_is_refused(family, request):
+    template = request.getfixturevalue(family).template
+    with pytest.raises(DatasetRowError, match="takes no audio"):
+        template.encode({"messages": [{"role": "user", "content": "<audio>?"}], "audios": ["a.wav"]})
+
+
+@pytest.mark.parametrize("family", ["qwen", "ovis"])
 def test_a_video_file_is_read_without_torchvision(family, request, tmp_path):
     import av
     import numpy as np
