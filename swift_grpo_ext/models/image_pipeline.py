@@ -82,8 +82,10 @@ class ImagePipeline:
         Raises:
             DatasetRowError: It cannot be loaded or decoded; names it.
         """
-        key = images.source_key(source)
-        return self.store.get(("decoded", key), lambda: _decode(source, key), _pixel_bytes)
+        where = images.describe(source)
+        with images.decoding(where):  # a Pillow image that was opened, not yet read
+            key = images.source_key(source)
+        return self.store.get(("decoded", key), lambda: _decode(source, key, where), _pixel_bytes)
 
     def resize(self, image: Image.Image, options: Options) -> Image.Image:
         """A loaded image in its final size.
@@ -124,10 +126,10 @@ class ImagePipeline:
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
 
 
-def _decode(source: Any, key: str) -> Image.Image:
-    where = images.describe(source)
+def _decode(source: Any, key: str, where: str) -> Image.Image:
     if isinstance(source, Image.Image):
-        decoded = images.to_rgb(source, where)
+        with images.decoding(where):
+            decoded = images.to_rgb(source, where)
     else:
         decoded, frames = images.decode(images.read_source(source, load_file), where)
         if frames > 1:

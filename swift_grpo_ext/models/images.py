@@ -11,7 +11,8 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -70,10 +71,22 @@ def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
     Raises:
         DatasetRowError: The bytes are no image, cut off or damaged, or their values have no known range.
     """
+    with decoding(where), Image.open(BytesIO(data)) as image:
+        image.load()
+        rgb = to_rgb(image, where)
+        # Of a file with several pages the image itself can do nothing more, once the file is closed.
+        return rgb.copy() if rgb is image else rgb, int(getattr(image, "n_frames", 1))
+
+
+@contextmanager
+def decoding(where: str) -> Iterator[None]:
+    """Name the image in whatever Pillow raises for one that is broken.
+
+    Raises:
+        DatasetRowError: Pillow raised.
+    """
     try:
-        with Image.open(BytesIO(data)) as image:
-            image.load()
-            return to_rgb(image, where), int(getattr(image, "n_frames", 1))
+        yield
     except UNREADABLE as error:
         raise DatasetRowError(f"image cannot be decoded: {_one_line(error)}", where=where) from None
 

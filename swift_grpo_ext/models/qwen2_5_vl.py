@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.image_pipeline import Options, Size
 from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, unreadable
 
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
 _PIXEL_LIMITS = ("min_pixels", "max_pixels", "resized_height", "resized_width")
+# The host's own, for ``qwen_vl_utils``.
+_LIMITING_VARIABLES = ("IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM")
 
 
 class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
@@ -46,12 +50,32 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         return {**limits, "rescale": self.max_pixels}
 
     def resize_image(self, image: Image.Image, options: Options) -> Image.Image:
-        """Resize to multiples of 28 pixels within the limits, by ``qwen_vl_utils``."""
+        """Resize to multiples of 28 pixels within the limits of the row, the host's or the checkpoint's."""
         from qwen_vl_utils import fetch_image
 
         image = super().resize_image(image, {"max_pixels": options["rescale"]})
         limits = {name: value for name, value in options.items() if name in _PIXEL_LIMITS}
+        if not limits and not any(map(os.environ.get, _LIMITING_VARIABLES)):
+            limits = self._size_by_processor(image)
         return fetch_image({"image": image, **limits})
+
+    def _size_by_processor(self, image: Image.Image) -> dict[str, Any]:
+        """Size as the checkpoint's processor chooses it.
+
+        ``qwen_vl_utils`` does not read the limits in preprocessor_config.json, and makes less of images that
+        are thinner than half a patch.
+        """
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+        processor = self.processor.image_processor
+        height, width = smart_resize(
+            image.height,
+            image.width,
+            factor=processor.patch_size * processor.merge_size,
+            min_pixels=processor.size["shortest_edge"],
+            max_pixels=processor.size["longest_edge"],
+        )
+        return {"resized_height": height, "resized_width": width}
 
     def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
         """Patches of the image, by its processor: one placeholder for every ``merge_size**2`` patches."""
@@ -63,12 +87,24 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
 
     def replace_tag(self, media_type: Any, index: int, inputs: StdTemplateInputs) -> list[Any]:
         """What stands for an image in the prompt before its tokens are known; videos are the host's."""
+        if media_type == "video":
+            return self._replace_video(index, inputs)
         if media_type != "image" or self.mode == "lmdeploy":
             return super().replace_tag(media_type, index, inputs)
         if self.mode == "vllm":
             inputs.mm_processor_kwargs["do_resize"] = False
         self._resize(index, inputs)
         return ["<|vision_start|><|image_pad|><|vision_end|>"]
+
+    def _replace_video(self, index: int, inputs: StdTemplateInputs) -> list[Any]:
+        give_qwen_a_reader()
+        video = inputs.videos[index]
+        if isinstance(video, (list, tuple)):
+            inputs.videos[index] = [self.images.load(frame) for frame in video]
+        try:
+            return list(super().replace_tag("video", index, inputs))
+        except UNREADABLE as error:
+            raise unreadable(video, error) from None
 
     def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:
         if inputs.videos:

@@ -103,6 +103,8 @@ class VisionTemplate(Template):
     def _preprocess_inputs(self, inputs: StdTemplateInputs) -> None:
         self._replace_image_tags(inputs)
         given = {medium: len(getattr(inputs, f"{medium}s")) for medium in text.MEDIA}
+        if given["audio"]:
+            raise DatasetRowError(f"{self.facts.family} takes no audio", where=text.label(inputs.messages))
         tags_are_text = getattr(inputs, _TAGS_ARE_TEXT, False)
         answers_hold_tags = not tags_are_text and text.check_tags(inputs.system, inputs.messages, given)
         for message in inputs.messages:

@@ -1,16 +1,33 @@
-"""A video as evenly spread frames, for families that take a video as several images."""
+"""Frames of videos: evenly spread ones as several images, or as many as ``qwen_vl_utils`` asks for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.models.images import find_file
 
 _TAG = re.compile("<(image|video)>")
+_SHOWN = 120
+# What readers of videos raise for files that are none, cut off, or not there.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    ImportError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ZeroDivisionError,
+)
 
 
 def videos_as_images(
@@ -51,22 +68,95 @@ def frames_of(video: Any, count: int) -> list[Any]:
         Image sources: Pillow images, or what the list holds.
 
     Raises:
-        DatasetRowError: The file cannot be read as a video.
+        DatasetRowError: The file cannot be read as a video, or there is no frame.
     """
-    if isinstance(video, (list, tuple)):
-        return list(video)
-    from transformers.video_utils import load_video
 
-    def spread(metadata: Any, **_: Any) -> list[int]:
-        total = int(metadata.total_num_frames)
+    def spread(total: int, _: float) -> list[int]:
         taken = min(count, total)
         return [int((number + 0.5) * total / taken) for number in range(taken)]
 
+    frames = list(video) if isinstance(video, (list, tuple)) else _decoded(video, spread)
+    if not frames:
+        raise DatasetRowError("video has no frames", where=_named(video))
+    return frames
+
+
+def _decoded(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
     try:
-        frames, _ = load_video(video, backend="pyav", sample_indices_fn=spread)
-    except (OSError, ValueError, ImportError, IndexError) as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise DatasetRowError(f"video cannot be read: {problem}", where=str(video)[:120]) from None
-    if len(frames) == 0:
-        raise DatasetRowError("video has no frames", where=str(video)[:120])
-    return [Image.fromarray(frame) for frame in frames]
+        return [Image.fromarray(frame) for frame in read_frames(video, choose)]
+    except UNREADABLE as error:
+        raise unreadable(video, error) from None
+
+
+def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
+    """Some frames of a video file.
+
+    Args:
+        video: Path or URL.
+        choose: Picks frames by number, ascending, given how many there are and how many a second.
+
+    Returns:
+        Arrays ``(height, width, 3)`` of bytes.
+
+    Raises:
+        OSError: There is no such file, no network, or no video in it (as others of `UNREADABLE`).
+    """
+    import av
+    from swift.template.vision_utils import load_file
+
+    remote = video.startswith(("http://", "https://"))
+    source: Any = load_file(video) if remote else find_file(video.removeprefix("file://"))
+    with av.open(source) as container:
+        stream = container.streams.video[0]
+        rate = stream.average_rate or stream.guessed_rate
+        total = sum(1 for _ in container.decode(stream))
+        if not total or not rate:
+            raise ValueError(f"{total} frames at {rate} a second")
+        wanted = Counter(choose(total, float(rate)))
+        container.seek(0)
+        frames = enumerate(container.decode(stream))
+        chosen = [(frame.to_ndarray(format="rgb24"), wanted[n]) for n, frame in frames if n in wanted]
+    return [array for array, times in chosen for _ in range(times)]
+
+
+def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, Any], float]:
+    """A reader for ``qwen_vl_utils``, which knows how many frames the model takes.
+
+    Args:
+        asked: ``video`` and options of ``qwen_vl_utils.fetch_video``.
+
+    Returns:
+        Frames ``(frames, 3, height, width)``, what is known of the video, and how many a second were taken.
+    """
+    from qwen_vl_utils.vision_process import calculate_video_frame_range, smart_nframes
+
+    known: dict[str, Any] = {"video_backend": "pyav"}
+
+    def choose(total: int, rate: float) -> list[int]:
+        first, last, count = calculate_video_frame_range(dict(asked), total, rate)
+        taken = smart_nframes(dict(asked), total_frames=count, video_fps=rate)
+        numbers = [round(place) for place in np.linspace(first, last, taken)]
+        known.update(fps=rate, frames_indices=numbers, total_num_frames=total, taken=taken / count * rate)
+        return numbers
+
+    frames = torch.from_numpy(np.stack(read_frames(asked["video"], choose))).permute(0, 3, 1, 2)
+    return frames, known, known.pop("taken")
+
+
+def give_qwen_a_reader() -> None:
+    """Let ``qwen_vl_utils`` read video files where its last resort is gone: torchvision 0.26 removed it."""
+    import torchvision
+    from qwen_vl_utils import vision_process
+
+    if not hasattr(torchvision.io, "read_video"):
+        vision_process.VIDEO_READER_BACKENDS["torchvision"] = read_for_qwen
+
+
+def unreadable(video: Any, error: BaseException) -> DatasetRowError:
+    """The error that names a video and what its reader said of it."""
+    problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
+    return DatasetRowError(f"video cannot be read: {problem}", where=_named(video))
+
+
+def _named(video: Any) -> str:
+    return f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]

@@ -92,6 +92,7 @@ CASES = (
         ((64, 64), (150, 90), (30, 61)),
     ),
     Case("an image in an answer", ("Draw a digit.", "Here: <image>", "Which is it?"), ((56, 84),)),
+    Case("thin images", ("<image>and <image>which is longer?",), ((333, 3), (14, 100))),
     Case("an image in the second turn", ("Hello.", "Hello!", "<image>What is it?"), ((97, 53),)),
 )
 

@@ -3,6 +3,9 @@
 ``generate`` runs the tower for batches with images only. Where its parameters are gathered when it runs
 (ZeRO-3 with ``--ds3_gather_for_generation false``, FSDP), a rank whose batch has no image would go on to the
 language model while the others wait in the tower's gather. It encodes a blank image there instead.
+
+Nor may they be gathered in inference mode, in which the host's engine generates: DeepSpeed keeps small ones,
+and autograd cannot save them ("Inference tensors cannot be saved for backward").
 """
 
 from __future__ import annotations
@@ -13,52 +16,47 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import nn
 
 from swift_grpo_ext.group.prefill import encoding_inside
 from swift_grpo_ext.models.facts import VisionFacts
+from swift_grpo_ext.trainer.micro_batch import MEDIA
 from swift_grpo_ext.trainer.vision_once import encoder_of
 
 _BLANK = Image.new("RGB", (112, 112))  # a multiple of every patch size
 
 
 @contextmanager
-def in_step(
-    base: Any, facts: VisionFacts, agree: Callable[[int], int], encode_blank: Callable[[], Any]
-) -> Iterator[None]:
+def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], Any]) -> Iterator[None]:
     """While this is open, each prefill of ``base`` runs the tower as often as on the rank with most images.
 
     Args:
         base: The model that generates, out of its wrappers.
-        facts: Its family.
         agree: The largest of a number over all ranks; they all call it once for each prefill.
         encode_blank: Runs the tower over a blank image.
     """
-    calls: list[nn.Module] = []
+    forward, blanks = base.forward, [0]
 
-    def count(tower: nn.Module, *_: Any) -> None:
-        calls.append(tower)
-
-    def fill_up(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    def agreeing(*args: Any, **kwargs: Any) -> Any:
         cache = kwargs.get("past_key_values")
-        if cache is not None and cache.get_seq_length() > 0:
-            return  # a later step
-        for _ in range(agree(len(calls)) - len(calls)):
-            encode_blank()
-        calls.clear()
+        if cache is None or cache.get_seq_length() == 0:
+            # Before all else: the tower's gather on one rank must not meet this collective on another.
+            calls = sum(kwargs.get(pixels) is not None for pixels, *_ in MEDIA)
+            blanks[0] = agree(calls) - calls
+        with torch.inference_mode(False), torch.no_grad():
+            return forward(*args, **kwargs)
 
-    (path,) = facts.vision_tower
-    hooks = [
-        base.get_submodule(path).register_forward_pre_hook(count),
-        # Before DeepSpeed's own hook, which gathers for the language model.
-        base.get_decoder().register_forward_pre_hook(fill_up, prepend=True, with_kwargs=True),
-    ]
+    def fill_up(*_args: Any) -> None:
+        for _ in range(blanks[0]):
+            encode_blank()
+        blanks[0] = 0
+
+    # Where the others have run the tower too, and before DeepSpeed's hook gathers for the language model.
+    hook = base.get_decoder().register_forward_pre_hook(fill_up, prepend=True)
     try:
-        with encoding_inside(base):
+        with encoding_inside(base, agreeing):
             yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
 
 
 def blank_encoder(base: Any, template: Any, facts: VisionFacts) -> Callable[[], Any]:
@@ -68,7 +66,8 @@ def blank_encoder(base: Any, template: Any, facts: VisionFacts) -> Callable[[], 
 
     def encode() -> Any:
         owner, name = encoder_of(base, facts)
+        call = owner if name == "forward" else getattr(owner, name)  # through its hooks, which gather
         with torch.no_grad():
-            return getattr(owner, name)(tensors["pixel_values"].to(base.device, base.dtype), **grids)
+            return call(tensors["pixel_values"].to(base.device, base.dtype), **grids)
 
     return encode

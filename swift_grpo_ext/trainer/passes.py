@@ -101,12 +101,12 @@ class GroupPasses:
 
     def _in_step(self, base: Any) -> AbstractContextManager[None]:
         template, facts = self.trainer.template, self._facts
-        if not (gathers_in_sampling(self.trainer) and facts and isinstance(template, VisionTemplate)):
+        if not gathers_in_sampling(self.trainer):
             return nullcontext()
+        if facts is None or not isinstance(template, VisionTemplate):
+            return in_step(base, lambda calls: calls, lambda: None)
         device = self.trainer.accelerator.device
-        return in_step(
-            base, facts, lambda calls: agreed_max(calls, device), blank_encoder(base, template, facts)
-        )
+        return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, template, facts))
 
     @contextmanager
     def _each_prompt_once(self, base: Any) -> Iterator[None]:

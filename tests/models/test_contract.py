@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import swift_grpo_ext
 from swift_grpo_ext.testing import contract
+from swift_grpo_ext.testing.contract_cases import Case
 
 FAMILIES = {"qwen2_5_vl": ("tiny_qwen", "qwen2_5_vl"), "ovis2": ("tiny_ovis", None)}
 
@@ -20,6 +21,10 @@ def subject(request):
 @pytest.mark.parametrize("check", contract.CHECKS.values(), ids=contract.CHECKS)
 def test_contract(subject, check):
     check(subject)
+
+
+def test_tokens_of_an_image_beyond_the_limits_of_the_checkpoint(subject):
+    contract.check_tokens(subject, (Case("large", ("<image>What is it?",), ((1300, 900),)),))
 
 
 PIECES = st.sampled_from(

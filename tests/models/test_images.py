@@ -9,6 +9,8 @@ from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import images
+from swift_grpo_ext.models.image_pipeline import ImagePipeline
+from swift_grpo_ext.models.image_store import OnceStore
 from swift_grpo_ext.testing.contract_cases import picture
 
 GRADIENT = picture(24, 16)
@@ -80,6 +82,13 @@ def test_of_an_animation_the_first_frame_counts(kind):
     assert np.abs(np.asarray(image).astype(int) - np.asarray(GRADIENT).astype(int)).mean() < 25
 
 
+def test_the_first_page_of_a_document_outlives_its_file():
+    data = encoded(GRADIENT, "TIFF", save_all=True, append_images=[GRADIENT.rotate(90)])
+    image, pages = images.decode(data, "here")
+    assert pages == 2
+    assert np.asarray(image.resize((12, 8))).std() > 20
+
+
 def test_floats_are_refused():
     with pytest.raises(DatasetRowError, match="32-bit floats"):
         images.to_rgb(GRADIENT.convert("F"), "here")
@@ -97,6 +106,17 @@ def test_what_is_no_image_is_refused():
     for data in (b"<html>404</html>", b"\0" * 100, b"\x89PNG\r\n\x1a\n" + b"\xff" * 50):
         with pytest.raises(DatasetRowError, match="cannot be decoded"):
             images.decode(data, "here")
+
+
+def test_a_pillow_image_that_cannot_be_read_is_refused():
+    def keep(image, *_):
+        return image
+
+    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    data = encoded(picture(120, 90))
+    image = Image.open(io.BytesIO(data[: len(data) // 2]))
+    with pytest.raises(DatasetRowError, match=r"cannot be decoded.* image of \d+x\d+ pixels\]"):
+        pipeline.load(image)
 
 
 def test_a_bomb_is_refused(monkeypatch):
