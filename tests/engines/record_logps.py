@@ -15,7 +15,7 @@ def compute_and_compare(self, model, model_inputs, grpo_batch, **kwargs):
     """``logps`` and ``rollout_per_token_logps`` are ``(batch, completion)``."""
     logps, entropies = compute(self, model, model_inputs, grpo_batch, **kwargs)
     sampled = grpo_batch.rollout_per_token_logps
-    if sampled is not None:
+    if logps is not None and sampled is not None:  # None: the old pass, left out
         mask = grpo_batch.completion_mask.bool()
         row = {
             "step": self.state.global_step,
