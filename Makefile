@@ -63,6 +63,12 @@ test-upstream: $(READY)  ## every patch of upstream/: its test fails without it,
 test-vllm: $(READY) $(ENVS)/vllm/.ready  ## rollouts by a real vLLM, colocate and server, on the CPU
 	PYTHONPATH=$(CURDIR)/tests/engines/site $(ENVS)/vllm/bin/python -m pytest -m lane tests/engines
 
+$(ENVS)/vllm/.ready: constraints/vllm.txt tools/overlay.py $(READY)
+	$(BIN)/python tools/overlay.py $(@D) $<
+	@# Builds for CUDA, that vLLM requires and pictures do not need; transformers imports what it finds.
+	$(BIN)/python -m pip --python $(@D)/bin/python uninstall --quiet --yes torchaudio torchcodec
+	touch $@
+
 $(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(READY)
 	$(BIN)/python tools/overlay.py $(@D) $<
 	touch $@

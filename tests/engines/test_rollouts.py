@@ -39,7 +39,7 @@ def test_rollouts_are_the_policys_and_hold_no_placeholder(train):
     assert {row["step"] for row in run.logps} == {0, 1, 2}  # two of them after a weight sync
     assert all(row["tokens"] > 0 for row in run.logps)
     assert max(row["distance"] for row in run.logps) < TOLERANCE
-    assert run.logps[-1]["spread"] > 100 * TOLERANCE  # the model has moved far from where every token is alike
+    assert run.logps[-1]["spread"] > 100 * TOLERANCE, "the model is still where every token is alike"
     assert len(run.steps) == 3
     assert all(step["grad_norm"] > 0 for step in run.steps)
     assert all(step["completions/with_placeholder"] == 0 for step in run.steps)
