@@ -34,7 +34,9 @@ def test_check_finds_what_the_head_promises(path):
 
 def test_the_readmes_link_every_script():
     link = re.compile(r"\]\(([^)]+\.sh)\)")
-    linked = {file.parent / to for file in EXAMPLES.rglob("README.md") for to in link.findall(file.read_text())}
+    linked = {
+        file.parent / to for file in EXAMPLES.rglob("README.md") for to in link.findall(file.read_text())
+    }
     assert linked == set(SCRIPTS)
 
 
