@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
-	test-legacy test-upstream docs format clean
+	test-legacy test-upstream test-vllm docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -59,6 +59,15 @@ test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which
 
 test-upstream: $(READY)  ## every patch of upstream/: its test fails without it, passes with it
 	$(BIN)/python upstream/verify
+
+test-vllm: $(READY) $(ENVS)/vllm/.ready  ## rollouts by a real vLLM, colocate and server, on the CPU
+	PYTHONPATH=$(CURDIR)/tests/engines/site $(ENVS)/vllm/bin/python -m pytest -m lane tests/engines
+
+$(ENVS)/vllm/.ready: constraints/vllm.txt tools/overlay.py $(READY)
+	$(BIN)/python tools/overlay.py $(@D) $<
+	@# Builds for CUDA, that vLLM requires and pictures do not need; transformers imports what it finds.
+	$(BIN)/python -m pip --python $(@D)/bin/python uninstall --quiet --yes torchaudio torchcodec
+	touch $@
 
 $(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(READY)
 	$(BIN)/python tools/overlay.py $(@D) $<

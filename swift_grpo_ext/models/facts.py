@@ -114,8 +114,8 @@ class VisionFacts:
 
 _FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
 
-# Read in vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
-# model_executor/models/transformers/multimodal.py (_get_num_mm_tokens).
+# vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
+# model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
 _NO_VLLM_OVIS2 = (
     "vLLM has no Ovis2ForConditionalGeneration (its class Ovis is for the remote-code checkpoints), and its "
     "way around, transformers' own class, asks the processor for _get_num_multimodal_tokens, which "

@@ -1,4 +1,8 @@
-"""The host's rollout server on the CPU, and what its vLLM needs there."""
+"""Runs of the host with vLLM on the CPU, and what vLLM needs there.
+
+What vLLM cannot do on a CPU is worked around here and in two files beside: ``cpu_vllm.py`` (weight sync) and
+``site/sitecustomize.py`` (torchvision). The package knows nothing of it.
+"""
 
 import os
 import signal
@@ -7,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +21,8 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
 
 HERE = Path(__file__).parent
-PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE.parent / "e2e/length_reward.py"]
+ENGINE_PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE / "tempt.py"]
+TRAINER_PLUGINS = [*ENGINE_PLUGINS, HERE / "record.py", HERE.parent / "e2e/length_reward.py"]
 ENGINE = {"vllm_max_model_len": 512, "vllm_enforce_eager": True}
 ENVIRONMENT = {
     **testing.cpu_environment(),
@@ -26,17 +32,50 @@ ENVIRONMENT = {
 }
 
 
-def grpo_with_vllm(model, digits, output, **overrides):
-    """Arguments of a run whose rollouts vLLM samples from the whole distribution."""
-    plugins = [*PLUGINS, *overrides.pop("more_plugins", ())]
-    chosen = {"reward_funcs": "even_characters", "beta": 0, "top_p": 1.0, "top_k": -1, **ENGINE, **overrides}
-    return testing.grpo_arguments(
-        model, digits.train, output, use_vllm=True, external_plugins=plugins, **chosen
+@dataclass(frozen=True)
+class Recorded:
+    """What a run left in its folder."""
+
+    folder: Path
+
+    @property
+    def rollouts(self):
+        """What the engine sampled, by completion; see ``record.py``."""
+        return testing.read_jsonl(self.folder / "rollouts.jsonl")
+
+    @property
+    def logps(self):
+        """How far the log-probs of engine and trainer are apart, by pass."""
+        return testing.read_jsonl(self.folder / "logps.jsonl")
+
+    @property
+    def steps(self):
+        """The host's log of each step."""
+        return [row for row in testing.read_logging(self.folder / "output") if "loss" in row]
+
+
+def grpo_with_vllm(model, digits, folder, variables, **chosen):
+    """Train with rollouts that vLLM samples from the whole distribution, in a process of its own."""
+    arguments = testing.grpo_arguments(
+        model,
+        digits.train,
+        folder / "output",
+        reward_funcs="even_characters",
+        beta=0,
+        top_p=1.0,
+        top_k=-1,
+        use_vllm=True,
+        external_plugins=TRAINER_PLUGINS,
+        **ENGINE,
+        **chosen,
     )
+    environment = {**ENVIRONMENT, "RECORD": str(folder), "MASTER_PORT": str(free_port()), **variables}
+    testing.run_swift("rlhf", arguments, env=environment, timeout=280)
+    return Recorded(folder)
 
 
 @contextmanager
-def rollout_server(model, folder, *plugins):
+def rollout_server(model, folder, variables):
     """``swift rollout`` until the block ends.
 
     Yields:
@@ -44,11 +83,11 @@ def rollout_server(model, folder, *plugins):
     """
     port, log = free_port(), folder / "server.log"
     arguments = {"model": model, **testing.host_types(model), "torch_dtype": "float32", **ENGINE}
-    arguments |= {"host": "127.0.0.1", "port": port, "external_plugins": [*PLUGINS, *plugins]}
+    arguments |= {"host": "127.0.0.1", "port": port, "external_plugins": ENGINE_PLUGINS}
     with open(log, "w") as out:
         process = subprocess.Popen(
             [swift_command(), "rollout", *testing.command_line(arguments)],
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, **variables},
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -1,4 +1,4 @@
-"""A plugin for the tests: makes the model say placeholders whenever it may."""
+"""A plugin for the tests: makes the model say placeholders and indicators whenever it may."""
 
 from swift.infer_engine import VllmEngine
 

@@ -32,6 +32,14 @@ def test_check_finds_what_the_head_promises(path):
     assert {(finding.severity.value, finding.rule) for finding in found} == findings_in_head(path)
 
 
+def test_the_readmes_link_every_script():
+    link = re.compile(r"\]\(([^)]+\.sh)\)")
+    linked = {
+        file.parent / to for file in EXAMPLES.rglob("README.md") for to in link.findall(file.read_text())
+    }
+    assert linked == set(SCRIPTS)
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
 def test_bash_starts_it_from_any_folder(path, tmp_path):
     variables = {"OUTPUT": str(tmp_path / "run"), "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1"}

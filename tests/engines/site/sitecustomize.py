@@ -2,6 +2,8 @@
 
 Its compiled operators cannot be loaded then, and torchvision stops at the first one that it gives a shape
 function. The two that it does so for are declared here. Nothing on the way of an image needs them.
+
+Python imports a module of this name when it starts, so the processes of an engine have it as well.
 """
 
 from swift_grpo_ext.compat.imports import when_imported
