@@ -28,7 +28,7 @@ MARK = "_legacy_swift3"
 
 @dataclass(frozen=True)
 class Heal:
-    """One defect.
+    """One defect of a release.
 
     Attributes:
         id: Short name, printed.
@@ -100,6 +100,32 @@ def seed_worker_wants_facts(start: Any) -> bool:
     return wants_worker_facts(import_module("transformers.trainer_utils").seed_worker)
 
 
+def know_new_layout(get_position_ids: Callable[..., Any]) -> Callable[..., Any]:
+    """Know Qwen2-VL and Qwen2.5-VL as transformers has them from 4.52 on: all lies one level deeper.
+
+    By the old names ``--freeze_vit`` and LoRA do not find the vision tower: it trains without a word.
+    """
+    keys = qwen_keys()
+    keys.language_model, keys.vision_tower = ["model.language_model"], ["model.visual"]
+    keys.aligner = ["model.visual.merger"]
+    for family, prefix in (("qwen2_vl", "Qwen2VL"), ("qwen2_5_vl", "Qwen2_5_VL")):
+        module = import_module(f"transformers.models.{family}.modeling_{family}")
+        inner, outer = (getattr(module, prefix + name) for name in ("Model", "ForConditionalGeneration"))
+        inner.embed_tokens = property(lambda model: model.language_model.embed_tokens)
+        outer.get_rope_index = lambda model, *args, **kwargs: model.model.get_rope_index(*args, **kwargs)
+    return get_position_ids
+
+
+def old_layout(_: Any) -> bool:
+    """True if transformers has the new layout and the host knows the old one."""
+    return SpecifierSet(">=4.52").contains(version("transformers")) and "visual" in qwen_keys().vision_tower
+
+
+def qwen_keys() -> Any:
+    """The host's names of the modules of Qwen2-VL and Qwen2.5-VL."""
+    return import_module("swift.llm.model.model_arch").MODEL_ARCH_MAPPING["qwen2_vl"]
+
+
 def refuse_single_generations(post_init: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse a group of one: the deviation of one reward is NaN, and so is every gradient."""
 
@@ -120,8 +146,7 @@ def without_reentrant_under_ddp(prepare: Callable[..., Any]) -> Callable[..., An
 
     @functools.wraps(prepare)
     def _fix_gradient_checkpointing(self: Any) -> None:
-        sharded = self.deepspeed or any(self.fsdp or ())
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not sharded:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not (self.deepspeed or any(self.fsdp or ())):
             chosen = self.gradient_checkpointing_kwargs or {}
             chosen = json.loads(chosen) if isinstance(chosen, str) else chosen
             self.gradient_checkpointing_kwargs = {**chosen, "use_reentrant": False}
@@ -162,39 +187,35 @@ def check_tensor_parallel(check: Callable[..., Any]) -> Callable[..., Any]:
         for name in ("num_generations", "num_infer_workers"):
             if getattr(self, name) % size:
                 raise ValueError(
-                    f"{name} {getattr(self, name)} is no multiple of tensor_parallel_size {size}: the "
-                    "ranks of a tensor-parallel group would generate from different prompts, and hang. "
-                    "Make it a multiple."
+                    f"{name} {getattr(self, name)} is no multiple of tensor_parallel_size {size}: the ranks "
+                    "of a tensor-parallel group would generate from different prompts, and hang. Make it one."
                 )
 
     return _check_grpo
 
 
-def source_has(text: str) -> Callable[[Any], bool]:
-    """A look at a function: its source has this text."""
-    return lambda function: text in inspect.getsource(function)
-
-
-def source_lacks(text: str) -> Callable[[Any], bool]:
-    """A look at a function: its source does not have this text."""
-    return lambda function: text not in inspect.getsource(function)
+def source(text: str, *, there: bool = True) -> Callable[[Any], bool]:
+    """A look at a function: its source has this text, or has it not."""
+    return lambda function: (text in inspect.getsource(function)) is there
 
 
 HEALS = (
     Heal("A1-none-labels", ">=3.1.1,<3.3", "swift.llm.template.base:Template.pre_forward_hook",
          has_unguarded_merge, lend_labels),
     Heal("A4-one-generation", ">=3.5.0,<3.5.2", "swift.trainers.rlhf_arguments:GRPOConfig.__post_init__",
-         source_lacks("check_num_generations"), refuse_single_generations),
+         source("check_num_generations", there=False), refuse_single_generations),
     Heal("A5-reentrant-ddp", "<3.6",
          "swift.trainers.arguments:SwiftArgumentsMixin._fix_gradient_checkpointing",
-         source_has("get('use_reentrant', True)"), without_reentrant_under_ddp),
+         source("get('use_reentrant', True)"), without_reentrant_under_ddp),
     Heal("A7-worker-seed", "<3.5", "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__",
          seed_worker_wants_facts, bind_worker_facts),
+    Heal("A7-qwen-layout", ">=3.4,<3.5.3",
+         "swift.llm.template.template.qwen:Qwen2VLTemplate._get_position_ids", old_layout, know_new_layout),
     Heal("A9-tensor-parallel", ">=3.2,<3.5", "swift.llm.argument.rlhf_args:RLHFArguments._check_grpo",
-         source_has("num_infer_workers"), check_tensor_parallel),
+         source("num_infer_workers"), check_tensor_parallel),
     Heal("identical-completions", ">=3.5.0,<3.5.3",
          "swift.llm.infer.infer_engine.vllm_engine:VllmEngine.infer",
-         source_lacks("seed += i"), seeds_by_request),
+         source("seed += i", there=False), seeds_by_request),
 )  # fmt: skip
 
 
@@ -221,10 +242,8 @@ def apply_all() -> None:
     """Apply what this release needs, and say so in one line."""
     release = version("ms-swift")
     said = [apply(heal) for heal in HEALS if SpecifierSet(heal.releases, prereleases=True).contains(release)]
-    print(
-        f"legacy_swift3 on ms-swift {release}: healed {', '.join(filter(None, said)) or 'nothing'}",
-        file=sys.stderr,
-    )
+    healed = ", ".join(filter(None, said)) or "nothing"
+    print(f"legacy_swift3 on ms-swift {release}: healed {healed}", file=sys.stderr)
 
 
 apply_all()

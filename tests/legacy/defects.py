@@ -44,6 +44,20 @@ def one_generation():
     return f"accepts {made.num_generations} generation"
 
 
+def frozen_tower():
+    """A7: what ``--freeze_vit`` finds in Qwen2.5-VL of transformers 4.52, by the host's names."""
+    from swift.llm.model.model_arch import get_model_arch
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    with torch.device("meta"):
+        model = Qwen2_5_VLForConditionalGeneration(
+            Qwen2_5_VLConfig(num_hidden_layers=1, vision_config={"depth": 1})
+        )
+    names = tuple(get_model_arch("qwen2_vl").vision_tower)
+    tower = [name for name, _ in model.named_parameters() if ".visual." in f".{name}"]
+    return f"freezes {sum(name.startswith(names) for name in tower)} of {len(tower)}"
+
+
 def tensor_parallel():
     """A9: four completions for a tensor-parallel group of eight ranks."""
     from swift.llm.argument.rlhf_args import RLHFArguments

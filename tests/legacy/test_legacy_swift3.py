@@ -131,7 +131,7 @@ def test_a7_dataloader_workers_stop_without_the_file(grpo):
 def test_a7_and_train_with_it(grpo):
     output = trained(grpo(dataloader_num_workers=1, plugins=LEGACY))
     assert (
-        "legacy_swift3 on ms-swift 3.4.1: healed A5-reentrant-ddp, A7-worker-seed, A9-tensor-parallel"
+        "legacy_swift3 on ms-swift 3.4.1: healed A5-reentrant-ddp, A7-worker-seed, A7-qwen-layout, A9-tensor-parallel"
         in output
     )
 
@@ -145,9 +145,9 @@ DDP = {
 }
 
 
-@pytest.mark.parametrize("release", [None, "3.5.3"])
-def test_a5_ddp_with_checkpointing_stops_without_the_file(grpo, release):
-    status, output = grpo(**DDP, release=release)
+def test_a5_ddp_with_checkpointing_stops_without_the_file(grpo):
+    # 3.4.1 does not get so far: the layout of Qwen2.5-VL ends the run before.
+    status, output = grpo(**DDP, release="3.5.3")
     assert status != 0
     assert "Expected to mark a variable ready only once" in output
 
@@ -164,6 +164,8 @@ def test_a5_and_trains_with_it(grpo, release):
         ("none_labels", "3.2.2", "TypeError: 'NoneType' object is not iterable", "embeds 10 tokens of 10, labels None"),
         ("one_generation", "3.5.0", "accepts 1 generation", "ValueError: num_generations 1: an advantage needs"),
         ("one_generation", "3.5.1", "accepts 1 generation", "ValueError: num_generations 1: an advantage needs"),
+        ("frozen_tower", "3.4.1", "freezes 0 of 18", "freezes 18 of 18"),
+        ("frozen_tower", "3.5.2", "freezes 0 of 18", "freezes 18 of 18"),
         ("tensor_parallel", "3.2.2", "accepts 4 generations for 8 ranks", "ValueError: num_generations 4 is no multiple"),
         ("tensor_parallel", "3.4.1", "accepts 4 generations for 8 ranks", "ValueError: num_generations 4 is no multiple"),
         ("identical_completions", "3.5.0", "seeds [40, 40, 40]", "seeds [40, 41, 42]"),
