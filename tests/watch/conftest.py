@@ -30,12 +30,12 @@ class Run:
 def watched_run(tiny_qwen, digits, tmp_path, monkeypatch) -> Callable[..., Run]:
     """Runs GRPO on two groups of four per step. Variables of the package go in as ``env``."""
 
-    def run(reward: str, env: dict[str, str] | None = None, **overrides) -> Run:
+    def run(reward: str, env: dict[str, str] | None = None, dataset: Path | None = None, **overrides) -> Run:
         for name, value in (env or {}).items():
             monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
         arguments = testing.grpo_arguments(
             tiny_qwen,
-            digits.train,
+            dataset or digits.train,
             tmp_path,
             **{
                 "reward_funcs": f"test_{reward}",

@@ -1,6 +1,15 @@
-"""A plugin that breaks gradients or log-probs of a run on purpose."""
+"""A plugin that breaks gradients, log-probs or figures of a run on purpose."""
+
+import random
 
 from swift.callbacks import TrainerCallback, callbacks_map
+from swift.infer_engine.protocol import (
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatMessage,
+    RolloutOutput,
+    UsageInfo,
+)
 
 
 class NanGradient(TrainerCallback):
@@ -28,5 +37,32 @@ class NanModule(TrainerCallback):
             model.get_submodule("model.language_model.layers.1.mlp").register_forward_hook(spoil)
 
 
+class NanMetric(TrainerCallback):
+    """One micro-batch's entropy is NaN in every step."""
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.trainer._metrics["train"]["completions/entropy_of_test"].extend([1.0, float("nan"), 3.0])
+
+
+class Thousandths(TrainerCallback):
+    """The model answers with boxes between 0 and 1000, far from the image of some 50 pixels."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        numbers, tokenizer = random.Random(0), self.trainer.template.tokenizer
+
+        def answer(requests, *args, **kwargs):
+            return [self.output(f"[{numbers.randint(500, 700)}, 600, 900, 950]", tokenizer) for _ in requests]
+
+        self.trainer._engine_infer = answer
+
+    def output(self, text, tokenizer):
+        ids = tokenizer(text)["input_ids"]
+        choice = ChatCompletionResponseChoice(0, ChatMessage("assistant", text), "stop", token_ids=ids)
+        usage = UsageInfo(0, len(ids), len(ids))
+        return RolloutOutput(response=ChatCompletionResponse("made up", [choice], usage))
+
+
+callbacks_map["test_thousandths"] = Thousandths
+callbacks_map["test_nan_metric"] = NanMetric
 callbacks_map["test_nan_gradient"] = NanGradient
 callbacks_map["test_nan_module"] = NanModule

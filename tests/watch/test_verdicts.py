@@ -1,8 +1,15 @@
 """Each way in which a run learns nothing, injected into a real run, gets its verdict; a healthy run none."""
 
+import json
+import math
+from importlib.metadata import requires
+
 import pytest
 
+from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DeadRunError, RewardError
+from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.verdict import judge
 
 
 def test_a_healthy_run_gets_no_verdict(watched_run):
@@ -48,6 +55,21 @@ def test_b2_the_same_in_float32_moves_everything(watched_run):
     assert "coarse-weights" not in {event["id"] for event in run.verdicts}
 
 
+def test_b3_boxes_in_another_frame_than_the_gold(watched_run, digits, tmp_path):
+    """The reward is 0 for all, with the reason: what a person finds after a day."""
+    rows = list(testing.read_jsonl(digits.train))[:8]
+    for row in rows:
+        row |= {"solution": "[14, 7, 28, 40]", "messages": row["messages"][:1]}
+    dataset = tmp_path / "boxes.jsonl"
+    dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = watched_run(
+        "", dataset=dataset, reward_funcs="ext_iou", callbacks="test_thousandths", weight_decay=0
+    )
+    text = run.verdict("parameters-still")
+    assert "reward ext_iou returned 0 for 100 %" in text
+    assert "predicted boxes look like numbers from 0 to 1000 while the gold is in pixels" in text
+
+
 def test_b4_an_infinite_reward_is_named_and_parameters_move(watched_run):
     run = watched_run("OneInfinite")
     assert "reward OneInfinite gave 1 of the completions an infinite value" in run.verdict("infinite-rewards")
@@ -59,6 +81,17 @@ def test_b5_the_only_step_runs_at_learning_rate_0(watched_run):
     assert "the learning rate was 0 (step 1 of 1); with any warmup" in run.verdict("parameters-still")
 
 
+def test_b6_loss_and_kl_are_the_same_in_a_dead_and_in_a_healthy_run(watched_run):
+    """Both log a loss of 0 and no KL; the monitors tell them apart, and the report says what counts."""
+    healthy, dead = watched_run("Good"), watched_run("Constant", weight_decay=0)
+    for run in (healthy, dead):
+        assert all(abs(step["loss"]) < 1e-6 and "kl" not in step for step in run.steps)
+        assert "Loss and KL prove nothing here" in " ".join(judge(read_run(run.folder)).reasons)
+    assert healthy.verdicts == []
+    assert {step["watch/moved"] for step in healthy.steps} == {1}
+    assert {step["watch/moved"] for step in dead.steps} == {0}
+
+
 def test_b7_a_reward_that_leaves_some_out(watched_run):
     run = watched_run("OneMissing")
     assert "reward OneMissing scored only 75 % of the completions" in run.verdict("unscored")
@@ -67,6 +100,31 @@ def test_b7_a_reward_that_leaves_some_out(watched_run):
 def test_b8_one_score_for_the_batch_is_refused(watched_run):
     with pytest.raises(RewardError, match=r"returned 1 scores for \d completions"):
         watched_run("OfTheBatch")
+
+
+def test_b9_a_reward_that_always_raises(watched_run):
+    run = watched_run("Raises", weight_decay=0)
+    text = run.verdict("parameters-still")
+    assert "no completion was scored (reward Raises gave None for all)" in text
+    assert run.steps[-1]["rewards/Raises/failures"] == 8
+
+
+def test_b10_a_metric_that_is_not_finite_leaves_the_log_whole(watched_run):
+    run = watched_run("Good", callbacks="test_nan_metric", logging_steps=2)
+    assert run.verdicts == []
+    assert [step["completions/entropy_of_test"] for step in run.steps] == [2, 2]
+    assert all(math.isfinite(step[name]) for step in run.steps for name in ("loss", "grad_norm", "reward"))
+
+
+def test_b12_what_the_host_forgets_to_ask_for_is_asked_for():
+    assert any(line.startswith("msgspec") for line in requires("swift-grpo-ext"))
+
+
+def test_b13_dropout_of_lora_is_off_and_the_ratio_is_1(watched_run):
+    run = watched_run("Good", tuner_type="lora", lora_dropout=0.05, epsilon=1e-6, max_completion_length=64)
+    assert run.verdicts == []
+    assert all(step["clip_ratio/region_mean"] == 0 for step in run.steps)
+    assert all(step["watch/moved"] > 0 for step in run.steps)
 
 
 def test_a_dead_run_is_stopped_when_asked(watched_run):
