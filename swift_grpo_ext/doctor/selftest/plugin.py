@@ -141,11 +141,15 @@ def install() -> None:
 
 
 @contextmanager
-def put_back() -> Iterator[dict[str, float]]:
-    """Empty measurements of a run in this process; afterwards the host is as it was."""
+def installed() -> Iterator[dict[str, float]]:
+    """Install for a run in this process, with empty measurements; afterwards the host is as it was.
+
+    It does not rely on the plugin file: ms-swift 4.5 imports a file of that name once per process.
+    """
     trainer, check = TrainerFactory.TRAINER_MAPPING["grpo"], SftArguments._check_padding_free
     Scripted.measured.clear()
     try:
+        install()
         yield Scripted.measured
     finally:
         TrainerFactory.TRAINER_MAPPING["grpo"] = trainer

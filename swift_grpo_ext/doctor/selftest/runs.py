@@ -141,9 +141,9 @@ def _run(
         testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
     else:
         register()  # it does so once per process, so a host put back to before would stay without
-        from swift_grpo_ext.doctor.selftest.plugin import put_back
+        from swift_grpo_ext.doctor.selftest.plugin import installed
 
-        with put_back() as measured:
+        with installed() as measured:
             testing.run_in_process("rlhf", arguments, env)
             measured = dict(measured)
     steps = [row for row in testing.read_logging(folder) if "loss" in row]
