@@ -28,6 +28,7 @@ ENVIRONMENT = {
     **testing.cpu_environment(),
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a further process would not load the plugins
+    "VLLM_DISABLE_PYNCCL": "1",  # there are no GPUs; see cpu_vllm.py
     "OMP_NUM_THREADS": "1",
 }
 
