@@ -55,12 +55,12 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
 
         image = super().resize_image(image, {"max_pixels": options["rescale"]})
         limits = {name: value for name, value in options.items() if name in _PIXEL_LIMITS}
-        if not limits and not any(map(os.environ.get, _LIMITING_VARIABLES)):
-            limits = self._size_by_processor(image)
-        return fetch_image({"image": image, **limits})
+        if limits or any(map(os.environ.get, _LIMITING_VARIABLES)):
+            return fetch_image({"image": image, **limits})
+        return image.resize(self._size_by_processor(image))
 
-    def _size_by_processor(self, image: Image.Image) -> dict[str, Any]:
-        """Size as the checkpoint's processor chooses it.
+    def _size_by_processor(self, image: Image.Image) -> Size:
+        """Width and height as the checkpoint's processor chooses them.
 
         ``qwen_vl_utils`` does not read the limits in preprocessor_config.json, and makes less of images that
         are thinner than half a patch.
@@ -75,7 +75,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             min_pixels=processor.size["shortest_edge"],
             max_pixels=processor.size["longest_edge"],
         )
-        return {"resized_height": height, "resized_width": width}
+        return width, height
 
     def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
         """Patches of the image, by its processor: one placeholder for every ``merge_size**2`` patches."""

@@ -50,8 +50,11 @@ class Thousandths(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         numbers, tokenizer = random.Random(0), self.trainer.template.tokenizer
 
-        def answer(requests, *args, **kwargs):
-            return [self.output(f"[{numbers.randint(500, 700)}, 600, 900, 950]", tokenizer) for _ in requests]
+        def answer(infer_requests, *args, **kwargs):
+            return [
+                self.output(f"[{numbers.randint(500, 700)}, 600, 900, 950]", tokenizer)
+                for _ in infer_requests
+            ]
 
         self.trainer._engine_infer = answer
 
