@@ -22,7 +22,7 @@ UNREADABLE = (
     ValueError,
     RuntimeError,
     ImportError,
-    IndexError,
+    LookupError,
     TypeError,
     AttributeError,
     AssertionError,

@@ -205,14 +205,15 @@ def test_c5_surplus_features_are_refused(family, request):
 
 
 @pytest.mark.parametrize("family", ["qwen", "ovis"])
-@pytest.mark.parametrize("video", ["no.mp4", "text.mp4", ["no.png", "no.png"], []], ids=str)
+@pytest.mark.parametrize("video", ["no.mp4", "text.mp4", "drawing.svg", ["no.png", "no.png"], []], ids=str)
 def test_a_video_that_cannot_be_read_is_refused_by_name(family, video, request, tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
+    (tmp_path / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     paths = [str(tmp_path / name) for name in video] if isinstance(video, list) else str(tmp_path / video)
     template = request.getfixturevalue(family).template
     template.set_mode("train")
     row = {"messages": [{"role": "user", "content": "<video>What happens?"}], "videos": [paths]}
-    with pytest.raises(DatasetRowError, match=r"no\.(mp4|png)|text\.mp4|frames"):
+    with pytest.raises(DatasetRowError, match=r"no\.(mp4|png)|text\.mp4|drawing\.svg|frames"):
         template.encode(row)
 
 
