@@ -2,14 +2,18 @@
 
 import os
 
+import swift.rlhf_trainers.grpo_trainer  # noqa: F401  its import puts a function of its own into trl
 import torch
-from swift.trainers import mixin
+from swift.rlhf_trainers import rlhf_mixin
 from transformers import set_seed
+from trl.trainer import grpo_trainer
 
 
-def without_facts(function, **facts):
+class WithoutFacts:
     """As ms-swift up to 3.4.1 and trl 0.17: the function itself, which needs more from transformers 4.52 on."""
-    return function
+
+    def __new__(cls, function, **facts):
+        return function
 
 
 def old_seed_worker(_):
@@ -18,6 +22,6 @@ def old_seed_worker(_):
 
 
 if os.environ["WORKER_START"] == "bare":
-    mixin.partial = without_facts
+    grpo_trainer.partial = rlhf_mixin.partial = WithoutFacts
 else:
-    mixin.seed_worker = old_seed_worker
+    grpo_trainer.seed_worker = old_seed_worker
