@@ -165,6 +165,8 @@ def _old_reason(trainer: Any) -> str:
 
 def _old_consumers(trainer: Any) -> Iterator[tuple[Callable[[], bool], str]]:
     args = trainer.args
+    # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
+    yield lambda: hasattr(trainer, "_needs_old_logps"), "the host leaves it out itself"
     yield trainer.old_policy, "a generation batch serves more than one update"
     yield lambda: bool(trainer.kl_in_reward and trainer.beta), "kl_in_reward"
     yield trainer._has_teacher_explicit, "a teacher"

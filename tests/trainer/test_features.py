@@ -178,6 +178,7 @@ def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tm
 @pytest.mark.parametrize(
     ("owner", "name", "value", "why"),
     [
+        ("", "_needs_old_logps", bool, "the host leaves it out itself"),
         ("", "num_iterations", 2, "a generation batch serves more than one update"),
         ("args", "steps_per_generation", 2, "a generation batch serves more than one update"),
         ("", "kl_in_reward", True, "kl_in_reward"),
