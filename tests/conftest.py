@@ -16,6 +16,7 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.versions import installed_version
 
+# What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.
 RANKS = (
     "NPROC_PER_NODE",
     "RANK",
@@ -24,6 +25,11 @@ RANKS = (
     "LOCAL_WORLD_SIZE",
     "MASTER_ADDR",
     "MASTER_PORT",
+)
+LIMITS = tuple(
+    f"{medium}{limit}"
+    for medium in ("", "IMAGE_", "VIDEO_")
+    for limit in ("MAX_PIXELS", "MIN_PIXELS", "MAX_TOKEN_NUM", "MIN_TOKEN_NUM")
 )
 
 
@@ -38,14 +44,14 @@ def _nothing_left_behind():
     from swift_grpo_ext.settings import current_settings
 
     path = list(sys.path)
-    ranks = {name: os.environ.get(name) for name in RANKS}
-    for name in [name for name in os.environ if name.startswith("SWIFT_GRPO_EXT_")]:
+    before = {name: os.environ.get(name) for name in RANKS}
+    for name in [name for name in os.environ if name.startswith("SWIFT_GRPO_EXT_") or name in LIMITS]:
         del os.environ[name]  # the datasets package puts back variables that an earlier test had set
     current_settings.cache_clear()
     yield
     current_settings.cache_clear()
     sys.path[:] = path
-    for name, value in ranks.items():  # arguments of a run with vLLM make of their process a rank 0 of 1
+    for name, value in before.items():
         os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     host = sys.modules.get("swift.utils.utils")
     if hasattr(host, "_external_files"):  # 4.5.0 remembers none
