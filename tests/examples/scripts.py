@@ -1,6 +1,7 @@
 """The example scripts, and what each one really starts: run by bash, with stand-ins for the commands."""
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,15 @@ SCRIPTS = sorted(EXAMPLES.rglob("*.sh"))
 RLHF_SCRIPTS = [path for path in SCRIPTS if path.name != "ray_megatron.sh"]
 _HEAD = "# swift-grpo-ext check --gpu-memory 80:\n"
 _STAND_IN = """#!/usr/bin/env bash
+# A script that starts a server ends it when training has ended, so training waits for the server's record.
+if [ "$1" = rlhf ] && [ -n "$WITH_SERVER" ]; then
+    for _ in {1..200}; do [ -e "$RECORD/rollout.variables" ] && break; sleep 0.05; done
+fi
 printf '%s\\0' "${@:2}" > "$RECORD/$1.words"
-env -0 > "$RECORD/$1.variables"
+env -0 > "$RECORD/$1.part"
+mv "$RECORD/$1.part" "$RECORD/$1.variables"
 """
+_SERVER = re.compile(r"^[^#\n]*\bswift rollout\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ def start(path: Path, folder: Path, **variables: str) -> dict[str, Started]:
         (folder / command).write_text(text)
         (folder / command).chmod(0o755)
     mine = {"PATH": f"{folder}:{os.environ['PATH']}", "RECORD": str(folder), "PLUGIN": str(plugin_file())}
+    mine["WITH_SERVER"] = "yes" if _SERVER.search(path.read_text()) else ""
     subprocess.run(["bash", path], env={**mine, **variables}, check=True, timeout=30, cwd="/")
     found = {}
     for words in folder.glob("*.words"):
