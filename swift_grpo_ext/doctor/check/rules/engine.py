@@ -133,7 +133,10 @@ def _engine_limit(run: Run) -> int | None:
 @table.rule(
     "vllm-family",
     Severity.ERROR,
-    symptoms="ValueError: Ovis2ForConditionalGeneration has no vLLM implementation",
+    symptoms=(
+        "AttributeError: 'Ovis2Processor' object has no attribute '_get_num_multimodal_tokens'",
+        "AttributeError: 'Ovis2Config' object has no attribute 'visual_tokenizer_config'",
+    ),
     cause="vLLM serves other classes of this family.",
 )
 def _family(run: Run) -> Iterator[Problem]:
