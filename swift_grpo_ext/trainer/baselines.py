@@ -67,6 +67,8 @@ class GroupBaselines:
             grpo_batch = batch["grpo_batch"]
             kept = torch.tensor([sample.kept for sample in chunk], device=grpo_batch.completion_mask.device)
             grpo_batch.completion_mask = grpo_batch.completion_mask & kept.unsqueeze(1)
+            if self.loss_type == "real":  # splits a group into above 0 and not above 0: NaN is neither
+                grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept.unsqueeze(1), torch.nan)
 
     def _baselines(
         self: Any, samples: list[Any], rewards_per_func: Tensor, penalty: Tensor | None = None

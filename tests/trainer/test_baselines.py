@@ -139,6 +139,14 @@ def test_other_modes_of_the_host(train, scale, estimator):
     assert advantages.count_nonzero() == 3
 
 
+def test_real_takes_no_unscored_completion_for_a_negative_one(train):
+    """On-policy every score of REAL is 0: log(1 + negatives) + log(1 + positives)."""
+    steps, completions, _ = train((1.0, 0.0, None, 0.0), loss_type="real", beta=0, max_steps=1)
+    assert steps[0]["loss"] == pytest.approx(math.log(1 + 2) + math.log(1 + 1), abs=1e-5)
+    assert steps[0]["grad_norm"] > 0
+    assert completions[2]["advantages"] == 0
+
+
 def test_kl_in_reward(train):
     steps, completions, _ = train((0.0, 1.0, None, 0.25), kl_in_reward=True, max_steps=2)
     assert all(math.isfinite(step["kl"]) for step in steps)
