@@ -132,8 +132,13 @@ def share_weights(one: nn.Module, other: nn.Module) -> None:
             theirs[name].data = ours.data
 
 
-def _local(parameter: Tensor) -> Tensor:
-    return getattr(parameter, "ds_tensor", parameter).detach()
+def _local(parameter: Any) -> Tensor:
+    """This rank's part of a parameter; of ZeRO-3's without the padding at its end, which is unset memory."""
+    part: Tensor | None = getattr(parameter, "ds_tensor", None)
+    if part is None:
+        return parameter.detach()
+    start = torch.distributed.get_rank(parameter.ds_process_group) * part.numel()
+    return part.detach().flatten()[: max(0, parameter.ds_numel - start)]
 
 
 def _features_of(found: Any) -> Tensor:

@@ -62,8 +62,15 @@ def test_palette_with_a_transparent_colour():
 def test_other_modes_keep_the_picture(mode):
     kind = "TIFF" if mode in ("CMYK", "YCbCr") else "PNG"
     image = GRADIENT.convert(mode)
+    data = encoded(image, kind)
+    try:
+        Image.open(io.BytesIO(data)).load()
+    except OSError:  # Pillow 11, which old hosts ask for, cannot read the YCbCr TIFF that it writes
+        with pytest.raises(DatasetRowError, match="cannot be decoded"):
+            decoded(data)
+        return
     expected = np.asarray(image.convert("RGB")).astype(int)
-    assert np.abs(decoded(encoded(image, kind)) - expected).max() <= 1
+    assert np.abs(decoded(data) - expected).max() <= 1
     assert expected.std() > 20
 
 
