@@ -29,6 +29,7 @@ MODULES: tuple[str, ...] = (
     "native_config",
     "placeholder_guard",
     "hpz_group",
+    "no_workers",
 )
 
 

@@ -20,6 +20,7 @@ CPU_ARGUMENTS: dict[str, Any] = {
     "load_from_cache_file": False,
     "dataset_num_proc": 1,
     "dataloader_num_workers": 0,
+    "dataloader_persistent_workers": False,  # without workers, the default of 4.5.3 ends a stock run
     "report_to": "none",
     "seed": 42,
 }
