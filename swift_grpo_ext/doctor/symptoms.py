@@ -30,6 +30,11 @@ ELSEWHERE: tuple[Row, ...] = (
         ("A1",),
     ),
     Row(
+        "ValueError: persistent_workers option needs num_workers > 0",
+        "ms-swift 4.5.3 keeps dataloader workers by default, also with `--dataloader_num_workers 0`.",
+        "healed by compat (`no-workers`)",
+    ),
+    Row(
         "ValueError: 'aimv2' is already used by a Transformers config, pick another name.",
         "The original Ovis2's remote code registers a name that transformers has taken since.",
         "`swift-grpo-ext convert-ovis2` makes a checkpoint of transformers' own class",
