@@ -12,6 +12,7 @@ from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.own_ratio import OwnRatio
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
+from swift_grpo_ext.trainer.resampling import Resampling
 from swift_grpo_ext.trainer.resuming import Resuming
 from swift_grpo_ext.trainer.rewarding import RewardRuntime
 from swift_grpo_ext.trainer.rows import CheckedRows
@@ -40,6 +41,7 @@ class GRPOTrainer(
     # Rewards and the loss: the runtime yields a score or None, the baselines read them, the log comes last.
     RewardRuntime,
     GroupBaselines,
+    Resampling,
     HonestLog,
     LoggedImages,
     NoPhantomTeacher,

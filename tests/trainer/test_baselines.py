@@ -164,3 +164,21 @@ def test_dynamic_sampling_passes_over_groups_that_cannot_be_compared(train):
     )
     scores = [row["scripted"] for row in completions]
     assert scores == [0.0, 1.0, None, 0.5] * 2
+
+
+class EqualAtFirst(Scripted):
+    """Equal rewards until a number of batches has been scored; then they differ."""
+
+    equal = 1
+
+    def __call__(self, completions, **kwargs):
+        self.equal -= 1
+        return [1.0] * len(completions) if self.equal >= 0 else super().__call__(completions)
+
+
+@pytest.mark.parametrize(("equal", "found"), [(1, True), (2, False)])
+def test_dynamic_sampling_looks_at_its_last_try(train, equal, found):
+    """The host's does not, so that one try is none."""
+    reward = type("EqualAtFirst", (EqualAtFirst,), {"equal": equal})
+    _, completions, _ = train((0.0, 1.0), reward, dynamic_sample=True, max_resample_times=1, max_steps=1)
+    assert [row["scripted"] for row in completions] == ([0.0, 1.0, 0.0, 1.0] if found else [1.0] * 4)

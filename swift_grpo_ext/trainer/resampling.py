@@ -1,0 +1,50 @@
+"""Dynamic sampling that looks at every batch it has generated."""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from swift.utils import get_logger
+from torch import Tensor
+
+logger = get_logger()
+
+
+class Resampling:
+    """Mixin of the host's GRPO trainer: groups of equal rewards give way to others (DAPO, arXiv 2503.14476).
+
+    The host's loop ends with a new batch that nobody looks at, so ``--max_resample_times 1`` never helps.
+    Here each of the ``max_resample_times`` new batches counts.
+    """
+
+    def _dynamic_sampling(
+        self: Any, samples: list[Any], rewards_per_func: Tensor
+    ) -> tuple[list[Any], Tensor]:
+        """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
+
+        Args:
+            samples: Of this rank.
+            rewards_per_func: ``(n, rewards)`` of all ranks.
+        """
+        wanted, size = self.args.generation_batch_size, len(samples)
+        found: list[Any] = []
+        rewards: list[Tensor] = []
+        batch = samples, rewards_per_func
+        for new in range(self.max_resample_times + 1):
+            if new:
+                fresh = self._rollout_samples(next(self.dynamic_resample_iterator))
+                batch = fresh, self._compute_rewards_per_func(fresh)
+            differ = self.compute_std(*batch) > 0
+            found += compress(gather_object(batch[0]), differ.tolist())
+            rewards.append(batch[1][differ])
+            if len(found) >= wanted:
+                start = self.accelerator.process_index * size
+                return found[:wanted][start : start + size], torch.cat(rewards)[:wanted]
+        logger.warning(
+            f"swift-grpo-ext: {len(found)} of {wanted} completions are in groups whose rewards differ, after "
+            f"{self.max_resample_times} new batches (max_resample_times): the step takes the first batch"
+        )
+        return samples, rewards_per_func
