@@ -8,6 +8,7 @@ from swift_grpo_ext.testing import cpu_environment
 os.environ.update(cpu_environment())  # before anything imports torch
 
 import fcntl
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,10 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.versions import installed_version
+
+# A shell that starts us in the background ignores Ctrl-C, for us and for every process that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.
 RANKS = (
