@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group import interface
@@ -120,3 +121,21 @@ def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, kept):
     layers = list(model[1].get_decoder().layers)
     pack = SimpleNamespace(batch=1, seq=rows, layout=SimpleNamespace(length=300))
     assert layers_to_keep(layers, pack) == kept
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapters_do_not_change_how_many_layers_are_kept(family):
+    def kept(model):
+        layers = list(model.get_decoder().layers)
+        packs = [
+            SimpleNamespace(batch=1, seq=rows, layout=SimpleNamespace(length=300))
+            for rows in range(300, 3000, 50)
+        ]
+        return [layers_to_keep(layers, pack) for pack in packs]
+
+    model = FAMILIES[family].model()
+    before = kept(model)
+    config = LoraConfig(
+        r=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "gate_proj", "down_proj"]
+    )
+    assert kept(get_peft_model(model, config).get_base_model()) == before
