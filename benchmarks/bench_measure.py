@@ -60,7 +60,8 @@ def exact_heap() -> Iterator[None]:
     """While this is open, freed tensors of a megabyte and more go back to the kernel at once.
 
     Otherwise glibc keeps holes that no later tensor fits into, and the resident set of one and the same run
-    varies by a tenth. It costs time: not for timings.
+    varies by a tenth. Open it before the first large tensor is made: holes that are there already go on being
+    filled, and grow again. It costs time: not for timings.
     """
     import ctypes
 

@@ -12,7 +12,10 @@ from bench_shapes import PATCH_VALUES, PATCHES_PER_TOKEN, WINDOW, Shape
 
 @dataclass(frozen=True)
 class Case:
-    """One group: ``group`` completions of ``completion`` tokens on a prompt of image and text tokens."""
+    """One group: ``group`` completions of ``completion`` tokens on a prompt of image and text tokens.
+
+    With ``lora`` the weights have no gradients; what the adapters themselves cost is not counted.
+    """
 
     group: int = 8
     image_tokens: int = 576
@@ -20,6 +23,7 @@ class Case:
     completion: int = 128
     beta: float = 0.04
     checkpointing: bool = True
+    lora: bool = False
 
     @property
     def prompt(self) -> int:
@@ -53,10 +57,10 @@ def _language_model(shape: Shape, tokens: int, pairs: float) -> float:
 def _passes(case: Case, old: bool) -> tuple[int, int]:
     """Forwards' worth of the layers and of the output layer: no-grad passes, forward and backward.
 
-    The backward pass counts as two forwards, the recomputation of checkpointing as one.
+    The backward pass counts as two forwards, with LoRA as one; the recomputation of checkpointing as one.
     """
-    without_gradient = int(old) + int(case.beta > 0)
-    return without_gradient + 3 + int(case.checkpointing), without_gradient + 3
+    once = int(old) + int(case.beta > 0) + (2 if case.lora else 3)
+    return once + int(case.checkpointing), once
 
 
 def operations(shape: Shape, case: Case) -> tuple[float, float]:

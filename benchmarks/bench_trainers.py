@@ -150,6 +150,19 @@ def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
 
 
 @contextmanager
+def no_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """Let dropout drop nothing for a while, also where a trainer switches the model to training."""
+    rates = {part: part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)}
+    for part in rates:
+        part.p = 0.0
+    try:
+        yield
+    finally:
+        for part, rate in rates.items():
+            part.p = rate
+
+
+@contextmanager
 def attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
     """Let the owner have other attributes of its own for a while."""
     before = {name: vars(owner)[name] for name in values if name in vars(owner)}

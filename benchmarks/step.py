@@ -76,11 +76,11 @@ def run_step(trainer: Any, seed: int) -> Step:
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All figures of one case."""
     case = update_phase.case_of(asked)
-    trainers = update_phase.build_both(asked, case, folder)
-    for trainer in trainers.values():
-        full_length(trainer, case)
-    run_step(trainers["ext"], 0)  # with the self-check, and with what a process loads and allocates once
     with exact_heap():  # memory
+        trainers = update_phase.build_both(asked, case, folder)
+        for trainer in trainers.values():
+            full_length(trainer, case)
+        run_step(trainers["ext"], 0)  # with the self-check, and with what a process loads and allocates once
         first = {name: run_step(trainer, 0) for name, trainer in trainers.items()}
     steps: dict[str, list[Step]] = {name: [] for name in trainers}
     for repeat in range(asked.repeats):

@@ -25,7 +25,7 @@ import torch
 from bench_measure import exact_heap, machine, median
 from bench_operations import Case, bound
 from bench_shapes import SHAPES, Shape
-from bench_trainers import HOST, OURS, Update, build_trainer, made_up_rollouts, run_update
+from bench_trainers import HOST, OURS, Update, build_trainer, made_up_rollouts, no_dropout, run_update
 
 
 def build_checkpoint(family: str, shape: Shape, case: Case, folder: Path) -> Path:
@@ -83,6 +83,7 @@ def case_of(asked: argparse.Namespace) -> Case:
         asked.completion,
         asked.beta,
         not asked.no_checkpointing,
+        asked.tuner == "lora",
     )
 
 
@@ -93,6 +94,8 @@ def build_both(asked: argparse.Namespace, case: Case, folder: Path) -> dict[str,
     arguments: dict[str, Any] = {"use_cpu": asked.device == "cpu"}
     if asked.device == "cuda":
         arguments |= {"bf16": True, "torch_dtype": "bfloat16"}
+    if case.lora:
+        arguments |= {"tuner_type": "lora", "lora_dropout": asked.lora_dropout}
     return {
         name: build_trainer(path, model, dataset, folder / name, case, **arguments)
         for name, path in (("stock", HOST), ("ext", OURS))
@@ -109,7 +112,7 @@ def bytes_of_weights(trainer: Any) -> int:
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All figures of one case."""
     case, shape = case_of(asked), SHAPES[asked.size]
-    trainers = build_both(asked, case, folder)
+    trainers: dict[str, Any] = {}
 
     def run(name: str, seed: int, keep_gradients: bool = False) -> Update:
         trainer = trainers[name]
@@ -117,9 +120,14 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         trainer.model.zero_grad(set_to_none=True)
         return run_update(trainer, keep_gradients)
 
-    run("ext", 0)  # with the self-check, and with what a process loads and allocates once
+    def compare(name: str) -> Update:
+        with no_dropout(trainers[name].model):
+            return run(name, 0, keep_gradients=True)
+
     with exact_heap():  # memory and comparison
-        first = {name: run(name, 0, keep_gradients=True) for name in trainers}
+        trainers |= build_both(asked, case, folder)
+        run("ext", 0)  # with the self-check, and with what a process loads and allocates once
+        first = {name: compare(name) for name in trainers}
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     last: dict[str, Update] = {}
     for repeat in range(asked.repeats):
@@ -170,6 +178,12 @@ def arguments_of_benchmark(description: str | None) -> argparse.Namespace:
     parser.add_argument("--backend", default="auto", choices=["auto", "two_part", "dense", "flex", "varlen"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument(
+        "--tuner", default="full", choices=["full", "lora"], help="lora: as the host sets it up"
+    )
+    parser.add_argument(
+        "--lora-dropout", type=float, default=0.05, help="the host's default; none in the comparison"
+    )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     os.environ["SWIFT_GRPO_EXT_ATTENTION"] = asked.backend
