@@ -28,6 +28,7 @@ def read(path: Path) -> dict[str, Any]:
     case = found["case"]
     prompt = case["image_tokens"] + case["text_tokens"]
     kind = "whole step" if "ext_rollout_seconds" in found else "update phase"
+    kind += ", LoRA" if case.get("lora") else ""
     return {
         "group": case["group"],
         "share": prompt / case["completion"],
