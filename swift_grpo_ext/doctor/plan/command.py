@@ -14,6 +14,7 @@ from swift_grpo_ext.doctor.plan.search import Plan, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.facts import Unsupported, facts_for
 
 SHOWN = 8
@@ -42,10 +43,12 @@ def run(
         True if some setting fits.
 
     Raises:
-        SwiftGrpoExtError: The model is unknown.
+        SwiftGrpoExtError: The model is unknown, or the folder cannot be written.
     """
     console = console or Console()
     config = require_config(model)
+    if output is not None:
+        made_folder(output, "--output")
     shape = shape_of(config)
     console.print(
         f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
