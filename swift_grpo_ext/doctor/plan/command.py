@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from swift_grpo_ext.doctor.plan import reported, script
-from swift_grpo_ext.doctor.plan.catalogue import require_config
+from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
 from swift_grpo_ext.doctor.plan.search import Plan, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
@@ -70,7 +70,7 @@ def run(
         return False
     _print_reports(model, work, machine, console)
     if output is not None:
-        written = script.write(output, model, shape, work, found[0], machine)
+        written = script.write(output, loadable(model), shape, work, found[0], machine)
         written.append(plot(found[:SHOWN], machine, output / "plan.png"))
         console.print("written: " + ", ".join(map(str, written)), soft_wrap=True, highlight=False)
     return True
