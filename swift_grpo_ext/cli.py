@@ -20,24 +20,28 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def path(part: Annotated[str, typer.Argument(help="One part, or all of them.")] = "all") -> None:
+@app.command(epilog='Example: swift rlhf --external_plugins "$(swift-grpo-ext path)" ...')
+def path(
+    part: Annotated[
+        str, typer.Argument(help="all, compat, templates, trainer, rewards, presets or callbacks.")
+    ] = "all",
+) -> None:
     """Print the plugin file for ms-swift's --external_plugins."""
     from swift_grpo_ext.plugin_files import plugin_file
 
     print(plugin_file(part))
 
 
-@app.command()
+@app.command(epilog="Example: swift-grpo-ext env")
 def env() -> None:
-    """Print the versions that matter and whether they fit together (exit code 2 if they do not)."""
+    """Print the versions that matter, whether they fit (exit code 2 if not), patches and settings."""
     from swift_grpo_ext.doctor.env import print_environment
 
     if not print_environment():
         raise typer.Exit(2)
 
 
-@app.command()
+@app.command(epilog="Example: swift-grpo-ext report output/run --follow")
 def report(
     output_dirs: Annotated[
         list[str], typer.Argument(help="The --output_dir of a GRPO run, finished or not; several to compare.")
@@ -63,24 +67,29 @@ def report(
     print(written.html)
 
 
-@app.command(context_settings={"token_normalize_func": lambda name: name.replace("_", "-")})
+@app.command(
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
+    epilog="Example: swift-grpo-ext plan --model Qwen2.5-VL-72B --gpus 8 --gpu-memory 80 --output plan/",
+)
 def plan(
     model: Annotated[str, typer.Option(help="Folder with a config.json, or the id of a bundled size.")],
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
-    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many GPUs.")] = 1,
     gpu_memory: Annotated[float, typer.Option(min=1, help="GiB of one GPU.")] = 80,
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(help="lora or full.")] = "lora",
-    lora_rank: Annotated[int, typer.Option(min=1)] = 8,
-    num_generations: Annotated[int, typer.Option(min=1)] = 8,
+    lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 8,
+    num_generations: Annotated[int, typer.Option(min=1, help="Completions of one prompt.")] = 8,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = 1_003_520,
     images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
-    max_completion_length: Annotated[int, typer.Option(min=1)] = 1024,
-    beta: Annotated[float, typer.Option(min=0)] = 0.04,
+    max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,
+    beta: Annotated[float, typer.Option(min=0, help="Weight of the KL term; 0: no reference.")] = 0.04,
     rollout: Annotated[
         list[str] | None,
-        typer.Option(help="colocate, server or transformers; by default what the model can."),
+        typer.Option(
+            help="colocate, server or transformers; several: give it again. By default what the model can."
+        ),
     ] = None,
     output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
@@ -109,7 +118,11 @@ def plan(
         raise typer.Exit(2)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    options_metavar="[OPTIONS] SCRIPT, or the arguments of swift rlhf",
+    epilog="Example: swift-grpo-ext check --gpu-memory 80 train.sh",
+)
 def check(
     context: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -122,7 +135,7 @@ def check(
     raise typer.Exit(command.check(context.args, as_json=json, row_limit=rows, gpu_memory=gpu_memory))
 
 
-@app.command()
+@app.command(epilog="Example: swift-grpo-ext score rows.jsonl --reward ext_iou --gold")
 def score(
     data: Annotated[Path, typer.Argument(help="Dataset, JSONL.")],
     reward: Annotated[list[str] | None, typer.Option(help="ext_iou ...; several: give it again.")] = None,
@@ -152,7 +165,7 @@ def score(
         raise typer.Exit(1)
 
 
-@app.command(name="convert-ovis2")
+@app.command(name="convert-ovis2", epilog="Example: swift-grpo-ext convert-ovis2 Ovis2-1B Ovis2-1B-hf")
 def convert_ovis2(
     source: Annotated[str, typer.Argument(help="Folder of an original AIDC-AI/Ovis2 checkpoint.")],
     target: Annotated[str, typer.Argument(help="Folder to write; missing or empty.")],
@@ -163,9 +176,11 @@ def convert_ovis2(
     print(convert_checkpoint(source, target))
 
 
-@app.command()
+@app.command(epilog="Example: swift-grpo-ext selftest --family ovis2 --only LoRA")
 def selftest(
-    family: Annotated[list[str] | None, typer.Option(help="qwen2_5_vl or ovis2; both by default.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="qwen2_5_vl or ovis2; several: give it again. Default: both.")
+    ] = None,
     only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
     stock: Annotated[bool, typer.Option("--stock", help="The host's own trainer, no patches.")] = False,

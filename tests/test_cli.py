@@ -1,7 +1,13 @@
+import shlex
 import subprocess
 import sys
 
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from swift_grpo_ext.cli import app
+from swift_grpo_ext.errors import SwiftGrpoExtError
 
 
 def command(*arguments, **variables):
@@ -52,3 +58,25 @@ def test_env_with_an_unknown_setting_or_part_exits_2(variable, nearest):
     result = command("env", **{f"SWIFT_GRPO_EXT_{variable}": "trainr"})
     assert result.returncode == 2
     assert f"did you mean {nearest}?" in result.stderr
+
+
+def test_every_command_has_a_help_with_an_example_that_can_be_parsed():
+    group = typer.main.get_command(app)
+    for name, each in group.commands.items():
+        assert each.help, name
+        assert all(option.help for option in each.params), name
+        example = (each.epilog or "").removeprefix("Example: ")
+        if name == "path":
+            assert '--external_plugins "$(swift-grpo-ext path)"' in example
+            continue
+        program, command_name, *words = shlex.split(example)
+        assert (program, command_name) == ("swift-grpo-ext", name)
+        each.make_context(name, words)  # raises for an option or value that it does not know
+
+
+def test_check_does_not_pass_over_words_behind_a_script(tmp_path):
+    (tmp_path / "train.sh").write_text("swift rlhf --model a --rlhf_type grpo")
+    for behind in ("other.sh", "--learning_rate"):
+        result = CliRunner().invoke(app, ["check", str(tmp_path / "train.sh"), behind])
+        assert isinstance(result.exception, SwiftGrpoExtError)
+        assert behind in str(result.exception)

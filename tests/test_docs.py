@@ -102,6 +102,25 @@ def test_the_readme_names_every_lane():
     assert [target for target in targets if f"`make {target}`" not in readme] == []
 
 
+def test_links_between_pages_are_right_in_the_repository_too():
+    link = re.compile(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)")
+    pages = [page for folder in ("docs", "examples", "upstream") for page in (ROOT / folder).rglob("*.md")]
+    broken = {
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in (*pages, *ROOT.glob("*.md"))
+        for target in link.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    }
+    assert broken == set()
+
+
+def test_links_of_the_repository_lead_to_the_pages_of_the_site(site):
+    home = (site / "zh/index.html").read_text()
+    for page in ("../settings.html", "../examples/index.html", "../symptoms.html"):
+        assert f'href="{page}"' in home
+    assert 'href="../patches.html"' in (site / "parts/compat.html").read_text()
+
+
 def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):
     (tmp_path / "rewards").mkdir()
     for name in ("b.md", "a.md", "index.md"):

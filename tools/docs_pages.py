@@ -1,12 +1,15 @@
 """Hooks of ``mkdocs build``: pages made of what stands elsewhere, so that they are never stale.
 
 ``settings.md`` is made from ``swift_grpo_ext/settings.py``, ``patches.md`` from the patches of the part
-``compat``; the examples, ``upstream/``, CHANGELOG and CONTRIBUTING are published as they are. An entry of
-``nav`` that ends in ``/`` stands for the pages of that folder, and is left out if there are none.
+``compat``; the examples, ``upstream/``, CHANGELOG and CONTRIBUTING are published as they are. Links are
+written as they are right in the repository, and moved. An entry of ``nav`` that ends in ``/`` stands for the
+pages of that folder, and is left out if there are none.
 """
 
 from __future__ import annotations
 
+import posixpath
+import re
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +23,7 @@ from swift_grpo_ext.settings import PREFIX, Settings
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 SETTINGS_HEAD = """\
 # Settings
@@ -35,6 +39,7 @@ on only where its probe finds the defect. A target that does not look like what 
 left alone: with a warning, or as an error with `SWIFT_GRPO_EXT_STRICT=1`.
 `SWIFT_GRPO_EXT_DISABLE_PATCHES` takes the ids.
 """
+_RELATIVE = re.compile(r"\]\((\.\./[^)#\s]+)")
 _BOUNDS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
 _KINDS = {int: "whole number", float: "number", str: "text"}
 
@@ -64,6 +69,8 @@ def patches_page() -> str:
 
 
 PAGES = {"settings.md": settings_page, "patches.md": patches_page}
+# What a page links to in the repository, and what the site has in its place.
+MADE_FROM = {"swift_grpo_ext/settings.py": "settings.md", "swift_grpo_ext/compat/registry.py": "patches.md"}
 PUBLISHED = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/**/*.*", "upstream/**/*.md")
 
 
@@ -83,6 +90,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in published(root):
         files.append(File.generated(config, path.relative_to(root).as_posix(), abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links that are right in the repository lead to where the site has the same."""
+    root = Path(config.docs_dir).parent
+    path = page.file.abs_src_path
+    here = Path(path).relative_to(root).parent.as_posix() if path else Path(config.docs_dir).name
+    place = posixpath.dirname(page.file.src_uri)
+    known = {file.src_uri for file in files}
+
+    def moved(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(here, match[1]))
+        target = MADE_FROM.get(target, target)
+        return f"]({posixpath.relpath(target, place or '.')}" if target in known else match[0]
+
+    return _RELATIVE.sub(moved, markdown)
 
 
 def published(root: Path) -> Iterator[Path]:

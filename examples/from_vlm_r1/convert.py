@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 TAG = "<image>"
 ROLES = {"human": "user", "gpt": "assistant", "system": "system"}
@@ -22,7 +23,7 @@ class RowError(ValueError):
     """A row that is not of VLM-R1's format."""
 
 
-def converted(row: dict[str, Any], task: str = "") -> dict[str, Any]:
+def converted(row: Any, task: str = "") -> dict[str, Any]:
     """One row.
 
     Args:
@@ -32,17 +33,31 @@ def converted(row: dict[str, Any], task: str = "") -> dict[str, Any]:
     Raises:
         RowError: No conversation that ends with an answer, or more ``<image>`` tags than images.
     """
-    turns = row.get("conversations")
-    if not (isinstance(turns, list) and len(turns) >= 2 and turns[-1].get("from") == "gpt"):
-        raise RowError("needs conversations that end with a turn of gpt")
-    *asked, answer = turns
+    asked, answer = _turns(row)
     messages = [{"role": ROLES[turn["from"]], "content": str(turn["value"])} for turn in asked]
-    image = row.get("image", [])
-    images = [image] if isinstance(image, str) else list(image)
+    image = row.get("image") or []
+    images = image if isinstance(image, list) else [image]
+    if not all(isinstance(path, str) for path in images):
+        raise RowError("image is no path and no list of paths")
     _tag_images(messages, len(images))
     others = {name: value for name, value in row.items() if name not in ("conversations", "image", "id")}
     made = {**others, "messages": messages, "images": images, "solution": gold(answer["value"])}
     return {**made, "task": task} if task else made
+
+
+def _turns(row: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The turns that ask, and the one that answers."""
+    turns = row.get("conversations") if isinstance(row, dict) else None
+    if not isinstance(turns, list) or not turns or not all(map(_is_turn, turns)):
+        raise RowError(f"needs conversations of turns with value and from: {', '.join(ROLES)}")
+    *asked, answer = turns
+    if answer["from"] != "gpt" or all(turn["from"] != "human" for turn in asked):
+        raise RowError("needs a turn of human, and at the end one of gpt")
+    return asked, answer
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, dict) and "value" in turn and turn.get("from") in tuple(ROLES)
 
 
 def gold(value: Any) -> str:
@@ -62,28 +77,37 @@ def _tag_images(messages: list[dict[str, str]], images: int) -> None:
 
 
 def main() -> int:
-    """Convert a file; the exit status is 1 if rows were left out."""
+    """Convert a file; the exit status is 1 if rows were left out, 2 if a file cannot be read or written."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--task", default="", help="value of the column task")
     options = parser.parse_args()
-    left_out = 0
-    with (
-        options.source.open(encoding="utf-8") as source,
-        options.target.open("w", encoding="utf-8") as target,
-    ):
-        for number, line in enumerate(source, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = converted(json.loads(line), options.task)
-            except (ValueError, KeyError, AttributeError) as fault:
-                left_out += 1
-                print(f"{options.source}:{number}: left out: {fault!r}", file=sys.stderr)
-            else:
-                target.write(json.dumps(row, ensure_ascii=False) + "\n")
+    try:
+        with (
+            options.source.open(encoding="utf-8-sig") as source,
+            options.target.open("w", encoding="utf-8") as target,
+        ):
+            left_out = _convert(source, target, options)
+    except OSError as error:
+        parser.error(str(error))
     return int(left_out > 0)
+
+
+def _convert(source: Iterable[str], target: TextIO, options: argparse.Namespace) -> int:
+    """Convert line by line; how many were left out."""
+    left_out = 0
+    for number, line in enumerate(source, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = converted(json.loads(line), options.task)
+        except ValueError as fault:  # no JSON, or a RowError
+            left_out += 1
+            print(f"{options.source}:{number}: left out: {fault}", file=sys.stderr)
+        else:
+            target.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return left_out
 
 
 if __name__ == "__main__":

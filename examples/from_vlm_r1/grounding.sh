@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What VLM-R1's REC recipe becomes: Qwen2.5-VL-3B, LoRA of rank 64, eight GPUs of 80 GB, here shared with vLLM.
-# rows.jsonl is what convert.py makes of vlm_r1.jsonl.
+# rows.jsonl is what convert.py --task rec makes of vlm_r1.jsonl.
 #
 # swift-grpo-ext check --gpu-memory 80:
 #   note rows-not-encoded (the model is not here)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import CheckpointError
+from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.ovis2_keys import configuration, convert
 
@@ -37,17 +38,18 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
 
     Raises:
         CheckpointError: Something is missing, unknown or of another shape; says what.
+        OutputFolderError: `target` cannot be written.
     """
     source, target = Path(source), Path(target)
     original = _read_json(source / "config.json")
     if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
         raise CheckpointError("this checkpoint is in transformers' layout already", where=str(source))
-    if target.exists() and any(target.iterdir()):
+    if target.is_dir() and any(target.iterdir()):
         raise CheckpointError("the folder to write is not empty", where=str(target))
     config = configuration(original)
     shards = _shards(source)
     expected = _expected(config)
-    target.mkdir(parents=True, exist_ok=True)
+    made_folder(target, "TARGET")
     _write_weights(shards, target, expected)
     _write_processor(source, target, config)
     if (source / "generation_config.json").is_file():

@@ -16,9 +16,13 @@ from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.image_pipeline import Options, Size
 from swift_grpo_ext.models.template import VisionTemplate
-from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, unreadable
+from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, unknown_form, unreadable
 
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
+# What ``qwen_vl_utils`` raises beside our reader: torchvision's, where it still has one, finds no file
+# (RuntimeError) or no frame rate (KeyError); frames of a list differ in size (RuntimeError); the row's
+# options exclude each other (AssertionError) or are no numbers (TypeError).
+_REFUSED_BY_QWEN = (*UNREADABLE, RuntimeError, KeyError, AssertionError, TypeError)
 _PIXEL_LIMITS = ("min_pixels", "max_pixels", "resized_height", "resized_width")
 # The host's own, for ``qwen_vl_utils``.
 _LIMITING_VARIABLES = ("IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM")
@@ -101,9 +105,11 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         video = inputs.videos[index]
         if isinstance(video, (list, tuple)):
             inputs.videos[index] = [self.images.load(frame) for frame in video]
+        elif not isinstance(video, str):
+            raise unknown_form(video)
         try:
             return list(super().replace_tag("video", index, inputs))
-        except UNREADABLE as error:
+        except _REFUSED_BY_QWEN as error:
             raise unreadable(video, error) from None
 
     def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:

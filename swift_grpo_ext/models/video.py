@@ -16,18 +16,8 @@ from swift_grpo_ext.models.images import find_file
 
 _TAG = re.compile("<(image|video)>")
 _SHOWN = 120
-# What readers of videos raise for files that are none, cut off, or not there.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    ImportError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    ZeroDivisionError,
-)
+# What `read_frames` raises for files that are none, cut off, without a video, or not there.
+UNREADABLE = (OSError, ValueError, IndexError)
 
 
 def videos_as_images(
@@ -82,6 +72,8 @@ def frames_of(video: Any, count: int) -> list[Any]:
 
 
 def _decoded(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
+    if not isinstance(video, str):
+        raise unknown_form(video)
     try:
         return [Image.fromarray(frame) for frame in read_frames(video, choose)]
     except UNREADABLE as error:
@@ -99,24 +91,34 @@ def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> li
         Arrays ``(height, width, 3)`` of bytes.
 
     Raises:
-        OSError: There is no such file, no network, or no video in it (as others of `UNREADABLE`).
+        OSError: There is no such file, no network, or FFmpeg cannot read it.
+        ValueError: It has no frames, or none that FFmpeg can convert to RGB.
+        IndexError: There is no video in it.
     """
     import av
     from swift.template.vision_utils import load_file
 
     remote = video.startswith(("http://", "https://"))
     source: Any = load_file(video) if remote else find_file(video.removeprefix("file://"))
-    with av.open(source) as container:
-        stream = container.streams.video[0]
-        rate = stream.average_rate or stream.guessed_rate
-        total = sum(1 for _ in container.decode(stream))
-        if not total or not rate:
-            raise ValueError(f"{total} frames at {rate} a second")
-        wanted = Counter(choose(total, float(rate)))
-        container.seek(0)
-        frames = enumerate(container.decode(stream))
-        chosen = [(frame.to_ndarray(format="rgb24"), wanted[n]) for n, frame in frames if n in wanted]
+    try:
+        with av.open(source) as container:
+            chosen = _chosen_frames(container, choose)
+    except av.FFmpegError as error:  # only some of its kinds are an OSError or a ValueError as well
+        raise OSError(str(error)) from error
     return [array for array, times in chosen for _ in range(times)]
+
+
+def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]) -> list[tuple[Any, int]]:
+    """Frames, each with how often it was chosen. Decoded twice: their number must be known to choose."""
+    stream = container.streams.video[0]
+    rate = stream.average_rate or stream.guessed_rate
+    total = sum(1 for _ in container.decode(stream))
+    if not total or not rate:
+        raise ValueError(f"{total} frames at {rate} a second")
+    wanted = Counter(choose(total, float(rate)))
+    container.seek(0)
+    frames = enumerate(container.decode(stream))
+    return [(frame.to_ndarray(format="rgb24"), wanted[n]) for n, frame in frames if n in wanted]
 
 
 def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, Any], float]:
@@ -156,6 +158,15 @@ def unreadable(video: Any, error: BaseException) -> DatasetRowError:
     """The error that names a video and what its reader said of it."""
     problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
     return DatasetRowError(f"video cannot be read: {problem}", where=_named(video))
+
+
+def unknown_form(video: Any) -> DatasetRowError:
+    """The error for a video that is given in a form that nobody reads."""
+    return DatasetRowError(
+        f"video is a {type(video).__name__}",
+        where=_named(video),
+        mend="give a path, a URL, or a list of images",
+    )
 
 
 def _named(video: Any) -> str:

@@ -207,11 +207,9 @@ class Reward:
                     raise Unscorable(f"column {name}: {error}") from None
         return own
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by name, so that a child process loads only the reward's own module."""
-        from swift_grpo_ext.rewards.catalogue import get_reward
-
-        return get_reward, (self.name,)
+    def __reduce__(self) -> str:
+        """Pickled by its place, as functions are: a child process loads only the reward's own module."""
+        return str(self.function.__name__)
 
 
 def reward(**fields: Any) -> Callable[[Callable[..., Any]], Reward]:
@@ -225,7 +223,8 @@ def reward(**fields: Any) -> Callable[[Callable[..., Any]], Reward]:
 
     def wrap(function: Callable[..., Any]) -> Reward:
         made = Reward(f"ext_{function.__name__}", function=function, **fields)
-        object.__setattr__(made, "__doc__", function.__doc__)
+        for name in ("__doc__", "__module__"):  # pickle looks for the reward in its __module__
+            object.__setattr__(made, name, getattr(function, name))
         return made
 
     return wrap

@@ -45,3 +45,11 @@ def test_a_row_that_the_host_drops_is_shown_with_its_message(rules_of, tmp_path)
     path = tmp_path / "odd.jsonl"
     path.write_text(json.dumps({"messages": [{"role": "nobody", "content": "?"}], "solution": "1"}) + "\n")
     assert "row-dropped" in rules_of(dataset=path)
+
+
+def test_an_error_without_words_is_a_finding_too(rules_of, monkeypatch):
+    def fail(run, folder):
+        raise AssertionError
+
+    monkeypatch.setattr("swift_grpo_ext.doctor.check.encoded._template", fail)
+    assert "no-template" in rules_of()

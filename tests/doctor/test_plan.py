@@ -8,7 +8,14 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command as check
 from swift_grpo_ext.doctor.plan import activations, memory, script
-from swift_grpo_ext.doctor.plan.catalogue import PUBLISHED, bundled, bundled_name, find_config, require_config
+from swift_grpo_ext.doctor.plan.catalogue import (
+    PUBLISHED,
+    bundled,
+    bundled_name,
+    find_config,
+    loadable,
+    require_config,
+)
 from swift_grpo_ext.doctor.plan.search import judged, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
@@ -42,6 +49,31 @@ def test_names_are_found_however_they_are_spelled():
     assert bundled_name("Qwen2.5-VL-7Bx") is None
     with pytest.raises(SwiftGrpoExtError, match=r"no config\.json"):
         require_config("nobody/knows-this")
+
+
+def test_a_bundled_name_alone_is_no_model_that_the_host_knows(tmp_path, monkeypatch):
+    assert loadable("qwen2.5-vl-72b") == "Qwen/Qwen2.5-VL-72B-Instruct"
+    assert loadable("Ovis2-1B") == "thisisiron/Ovis2-1B-hf"
+    for model in ("Qwen/Qwen2.5-VL-72B-Instruct", "me/Ovis2-1B", "/models/Ovis2-1B", "Ovis2-1B-hf"):
+        assert loadable(model) == model
+    (tmp_path / "Ovis2-1B").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert loadable("Ovis2-1B") == "Ovis2-1B"
+
+
+def test_every_bundled_name_is_a_model_of_the_host_or_of_ours():
+    from swift.model import MODEL_MAPPING
+
+    from swift_grpo_ext.models.ovis2 import register
+
+    register()
+    known = {
+        model.hf_model_id
+        for meta in MODEL_MAPPING.values()
+        for group in meta.model_groups
+        for model in group.models
+    }
+    assert {loadable(name) for name in bundled()} <= known
 
 
 def test_a_config_without_vision_is_planned_too():
@@ -223,4 +255,5 @@ def test_the_command_prints_the_table_and_writes_the_files(tmp_path, capsys):
     assert "3.75 B parameters" in printed
     assert {path.name for path in tmp_path.iterdir()} >= {"train.sh", "plan.png"}
     assert f"{NODE.gpu_memory:g} GiB" in printed
+    assert "--model Qwen/Qwen2.5-VL-3B-Instruct" in (tmp_path / "train.sh").read_text()
     assert GIB == 1024**3

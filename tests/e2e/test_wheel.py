@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,21 @@ def environment(tmp_path_factory):
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel]
     subprocess.run(install, check=True, timeout=120, capture_output=True)
     return folder
+
+
+def test_the_source_distribution_holds_the_package_and_nothing_else(tmp_path):
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT]
+    subprocess.run(build, check=True, timeout=120, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = [Path(*Path(name).parts[1:]) for name in files.getnames()]
+    assert {name.parts[0] for name in names} == {
+        *("swift_grpo_ext", "plugins", "constraints", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
+        *("README.md", "README.zh-CN.md", "CHANGELOG.md"),
+    }
+    assert {name.name for name in names if name.parts[0] == "plugins"} == {
+        path.name for path in (ROOT / "plugins").glob("*.py")
+    }
 
 
 def run(environment, *command, **variables):

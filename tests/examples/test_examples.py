@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from examples.from_vlm_r1 import convert
 from examples.from_vlm_r1.convert import RowError, converted
 from examples.tasks import make_data
 from swift_grpo_ext import testing
@@ -218,5 +219,34 @@ def test_rows_that_are_not_of_vlm_r1_are_refused():
     turns = [{"from": "human", "value": "<image><image>?"}, {"from": "gpt", "value": "3"}]
     with pytest.raises(RowError, match="2 <image> tags for 1 images"):
         converted({"image": "a.png", "conversations": turns})
-    with pytest.raises(RowError, match="end with a turn of gpt"):
+    with pytest.raises(RowError, match="at the end one of gpt"):
         converted({"image": "a.png", "conversations": turns[:1]})
+    with pytest.raises(RowError, match="needs a turn of human"):
+        converted({"conversations": turns[1:] * 2})
+    with pytest.raises(RowError, match="no path and no list of paths"):
+        converted({"image": 3, "conversations": turns})
+    for strange in (
+        [1],
+        {},
+        *({"conversations": each} for each in (None, 7, [], [1], [{"from": []}, turns[1]])),
+    ):
+        with pytest.raises(RowError, match="needs conversations of turns"):
+            converted(strange)
+
+
+def test_a_row_of_another_form_is_named_and_the_others_are_converted(tmp_path, monkeypatch, capsys):
+    turns = [{"from": "human", "value": "?"}, {"from": "gpt", "value": 1}]
+    lines = ["[1]", "{", json.dumps({"image": None, "conversations": turns})]
+    (tmp_path / "theirs.jsonl").write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
+    paths = [str(tmp_path / name) for name in ("theirs.jsonl", "ours.jsonl")]
+    monkeypatch.setattr("sys.argv", ["convert.py", *paths])
+    assert convert.main() == 1
+    assert [row["images"] for row in testing.read_jsonl(tmp_path / "ours.jsonl")] == [[]]
+    assert [line.split(": ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"{paths[0]}:1",
+        f"{paths[0]}:2",
+    ]
+    monkeypatch.setattr("sys.argv", ["convert.py", str(tmp_path / "none.jsonl"), paths[1]])
+    with pytest.raises(SystemExit, match="2"):
+        convert.main()
+    assert "none.jsonl" in capsys.readouterr().err

@@ -1,49 +1,20 @@
 """The judge, asked over real HTTP."""
 
-import asyncio
 import json
 import re
-import time
-from types import SimpleNamespace
 
 import pytest
 from PIL import Image
 
+from rewards.asked_judge import ROW, batch, one
 from rewards.loopback_judge import LoopbackJudge, always, chat, scored, text_in
 from swift_grpo_ext.errors import RewardError, SettingsError
-from swift_grpo_ext.rewards import judging
 from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.judge_prompt import parse_reply
-from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.ledger import ledger
 from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
 
-ROW = {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_kept(monkeypatch):
-    judging._kept.clear()
-    ledger(judging.NAME).drain()
-    monkeypatch.setattr(judging, "FIRST_PAUSE", 0.01)
-
-
-def batch(completions, **parameters):
-    """Scores of a batch, its report, and the seconds it took."""
-    table = RewardTable.model_validate(
-        {"rewards": {"ext_judge": {"parameters": {"model": "m", **parameters}}}}
-    )
-    rows = Batch(completions, {name: [value] * len(completions) for name, value in ROW.items()}, {})
-    started = time.monotonic()
-    scores = asyncio.run(Runner(judge, SimpleNamespace(output_dir=None), table).awaited(rows))
-    return scores, ledger(judging.NAME).drain(), time.monotonic() - started
-
-
-def one(reply, completion="a dog", **parameters):
-    with LoopbackJudge(reply) as server:
-        (score,), report, seconds = batch([completion], url=server.url, **parameters)
-    return score, report, seconds, server
+pytestmark = pytest.mark.usefixtures("fresh_judge")
 
 
 @pytest.mark.parametrize(("score", "expected"), [(0, 0.0), (7, 0.7), (10, 1.0), (7.0, 0.7)])
@@ -65,92 +36,6 @@ def test_called_on_its_own():
         assert "a dog" in text_in(server.requests[0][1])
         assert judge.outcome("a dog", {"solution": "a cat"}, url=server.url, model="m").score is None
     assert len(server.requests) == 1
-
-
-def test_a_judge_that_is_too_slow_costs_its_limit():
-    with LoopbackJudge(always(5), delay=30) as server:
-        (score,), report, seconds = batch(["a dog"], url=server.url, seconds=0.5)
-    assert score is None
-    assert 0.5 <= seconds < 2
-    assert (report.failures, report.timeouts) == (1, 1)
-    assert "the judge gave no score within 0.5 s: no reply" in report.first.what
-    assert report.first.row.startswith("completion 0 of the batch")
-
-
-def test_errors_of_the_server_are_repeated():
-    replies = [(500, "down"), (429, "slow down"), (503, "down")]
-    score, report, _, server = one(
-        lambda number, request: replies.pop() if replies else (200, scored(number, 4))
-    )
-    assert score == 0.4
-    assert len(server.requests) == report.counts["requests"] == 4
-    assert report.failures == 0
-
-
-def test_a_server_that_stays_down_costs_the_limit_and_says_what_it_said():
-    score, report, seconds, server = one(lambda *_: (500, "out of memory"), seconds=1.0)
-    assert score is None
-    assert 1 <= seconds < 3
-    assert len(server.requests) > 2
-    assert "status 500, 'out of memory'" in report.first.what
-
-
-def test_no_server_at_all():
-    with LoopbackJudge(always(5)) as server:
-        pass
-    (score,), report, seconds = batch(["a dog"], url=server.url, seconds=0.5)
-    assert score is None
-    assert seconds < 3
-    assert "ClientConnectorError" in report.first.what
-
-
-@pytest.mark.parametrize("status", [400, 401, 404])
-def test_a_refused_request_is_not_repeated(status):
-    score, report, seconds, server = one(lambda *_: (status, "no"))
-    assert score is None
-    assert len(server.requests) == 1
-    assert seconds < 5
-    assert f"the judge refuses the request: status {status}, 'no'" in report.first.what
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<!doctype html><html><body>502 Bad Gateway, score: 10</body></html>",
-        "",
-        "[" * 100_000,
-        "{}",
-        '{"choices": []}',
-        '{"choices": [{"message": {"content": null}}]}',
-        '{"choices": [{"message": {"content": [{"type": "text"}]}}]}',
-        "\x00\ud7ff",
-        chat("I give it a 9 of 10."),
-        chat("Score: 10"),
-        chat('{"score": 10}'),
-        chat('{"number": "0123456789abcdef", "score": 10}'),
-        chat('{"number": null, "score": 10}'),
-    ],
-)
-def test_a_reply_in_another_form_is_no_score(body):
-    score, report, seconds, server = one(lambda *_: (200, body))
-    assert score is None
-    assert len(server.requests) == judging.MAX_REPLIES
-    assert seconds < 5
-    assert report.failures == 1
-    assert "the judge gave no score in 4 replies" in report.first.what
-
-
-@pytest.mark.parametrize("score", [11, -1, 3.5, 1e308, "10", True, None, [10], float("nan")])
-def test_a_score_out_of_range_is_no_score(score):
-    found, report, _, _ = one(lambda number, request: (200, scored(number, score)))
-    assert found is None
-    assert report.failures == 1
-
-
-def test_after_a_bad_reply_the_judge_is_asked_again():
-    replies = ["hm", "<html>"]
-    found, *_ = one(lambda number, _: (200, chat(replies.pop()) if replies else scored(number, 6)))
-    assert found == 0.6
 
 
 @pytest.mark.parametrize(
@@ -218,30 +103,12 @@ def test_many_are_asked_at_a_time_but_no_more_than_allowed():
     assert report.completions == 24
 
 
-def test_waiting_in_the_queue_is_no_timeout():
-    with LoopbackJudge(always(5), delay=0.3) as server:
-        scores, report, _ = batch([f"dog {n}" for n in range(6)], url=server.url, concurrency=1, seconds=0.9)
-    assert scores == [0.5] * 6
-    assert report.timeouts == 0
-
-
 def test_the_same_answer_is_asked_once():
     with LoopbackJudge(always(5), delay=0.1) as server:
         assert batch(["a dog"] * 8 + ["<answer>a dog</answer>"], url=server.url)[0] == [0.5] * 9
         assert batch(["a dog"], url=server.url)[0] == [0.5]
         assert batch(["a dog"], url=server.url, rubric="Be strict.")[0] == [0.5]
     assert len(server.requests) == 2
-
-
-def test_one_failure_does_not_hold_up_the_others():
-    def reply(number, request):
-        return (400, "no") if "dog 3" in text_in(request) else (200, scored(number, 5))
-
-    with LoopbackJudge(reply) as server:
-        scores, report, _ = batch([f"dog {number}" for number in range(8)], url=server.url)
-    assert scores == [0.5] * 3 + [None] + [0.5] * 4
-    assert report.failures == 1
-    assert report.first.row.startswith("completion 3 of the batch")
 
 
 def test_what_it_costs_is_counted():
@@ -257,14 +124,6 @@ def test_what_it_costs_is_counted():
         lambda number, _: (200, scored(number, 5)[:-1] + ', "usage": {"prompt_tokens": -5}}'), "b"
     )
     assert report.counts == {"requests": 1}
-
-
-def test_a_redirection_is_not_followed():
-    with LoopbackJudge(always(10)) as elsewhere:
-        score, report, _, _ = one(lambda *_: (307, "", {"Location": f"{elsewhere.url}/chat/completions"}))
-    assert score is None
-    assert elsewhere.requests == []
-    assert "status 307" in report.first.what
 
 
 def test_the_key_is_sent_to_the_server_and_told_to_nobody(monkeypatch, tmp_path):
@@ -299,20 +158,6 @@ def test_parameters_are_checked_when_the_table_is_read():
         load_table(json.dumps({"rewards": {"ext_judge": {"parameters": {"seconds": -1}}}}))
     with pytest.raises(SettingsError, match="ext_judge needs the parameter 'url'"):
         Runner(judge, table=RewardTable())
-
-
-def test_a_body_in_pieces_is_read_to_its_end():
-    def reply(number, _):
-        body = scored(number, 8)
-        return 200, [body[:10], body[10:60], body[60:]]
-
-    assert one(reply)[0] == 0.8
-
-
-def test_an_endless_body_is_cut(monkeypatch):
-    monkeypatch.setattr(judging, "MAX_REPLY_BYTES", 1000)
-    score, *_ = one(lambda number, _: (200, scored(number, 8)[:-1] + " " * 100_000 + "}"))
-    assert score is None
 
 
 def test_images_are_sent_as_data(tmp_path):

@@ -212,6 +212,10 @@ def _runs(words: list[str], gpu_memory: float) -> list[Run]:
     if not path.is_file():
         mend = "give a launch script, a configuration file, or the arguments of swift rlhf"
         raise SwiftGrpoExtError("no such script", where=words[0], mend=mend)
+    if len(words) > 1:
+        what = f"only a script's own text is read, not the words behind it: {' '.join(words[1:])[:80]}"
+        mend = "check one script at a time, or give all arguments of swift rlhf in the place of the script"
+        raise SwiftGrpoExtError(what, where=words[0], mend=mend)
     return runs_of_script(path, gpu_memory=gpu_memory)
 
 

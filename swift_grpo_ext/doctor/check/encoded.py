@@ -60,7 +60,7 @@ def findings(run: Run, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Findi
         try:
             template = _template(run, folder)
         except _REFUSALS as error:
-            what = f"the host finds no template: {type(error).__name__}: {str(error).splitlines()[0]:.300}"
+            what = f"the host finds no template: {type(error).__name__}: {error}".splitlines()[0][:400]
             yield Finding(
                 "no-template", Severity.ERROR, what, f"--model {folder}", "--model_type and --template"
             )

@@ -61,6 +61,14 @@ def bundled_name(model: str) -> str | None:
     return None
 
 
+def loadable(model: str) -> str:
+    """What the host loads a model by: of a bundled name alone, the id of the published checkpoint."""
+    name = bundled_name(model)
+    if name is None or model.lower() != name.lower() or Path(model).expanduser().is_dir():
+        return model
+    return f"Qwen/{name}-Instruct" if name.startswith("Qwen") else f"thisisiron/{name}-hf"
+
+
 def require_config(model: str) -> dict[str, Any]:
     """As `find_config`.
 

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from swift_grpo_ext.doctor.plan import reported, script
-from swift_grpo_ext.doctor.plan.catalogue import require_config
+from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
 from swift_grpo_ext.doctor.plan.search import Plan, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.facts import Unsupported, facts_for
 
 SHOWN = 8
@@ -42,10 +43,12 @@ def run(
         True if some setting fits.
 
     Raises:
-        SwiftGrpoExtError: The model is unknown.
+        SwiftGrpoExtError: The model is unknown, or the folder cannot be written.
     """
     console = console or Console()
     config = require_config(model)
+    if output is not None:
+        made_folder(output, "--output")
     shape = shape_of(config)
     console.print(
         f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
@@ -67,7 +70,7 @@ def run(
         return False
     _print_reports(model, work, machine, console)
     if output is not None:
-        written = script.write(output, model, shape, work, found[0], machine)
+        written = script.write(output, loadable(model), shape, work, found[0], machine)
         written.append(plot(found[:SHOWN], machine, output / "plan.png"))
         console.print("written: " + ", ".join(map(str, written)), soft_wrap=True, highlight=False)
     return True

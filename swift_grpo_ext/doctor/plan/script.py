@@ -16,12 +16,11 @@ from swift_grpo_ext.doctor.plan.shape import ModelShape
 def write(
     folder: Path, model: str, shape: ModelShape, work: Work, plan: Plan, machine: Machine
 ) -> list[Path]:
-    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh``.
+    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh`` into a folder.
 
     Returns:
         The files written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     setting = plan.setting
     files = {"train.sh": train_script(model, shape, work, setting, machine)}
     if setting.rollout == "server":

@@ -15,6 +15,7 @@ from rich.table import Table
 from swift_grpo_ext.doctor.selftest.cases import FAMILIES, Case, cases
 from swift_grpo_ext.doctor.selftest.runs import Bench, Finding, find
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.folders import made_folder
 
 COLUMNS = ("loss", "grad_norm", "kl", "parameters", "reference", "log_ratio", "clipped")
 
@@ -31,7 +32,8 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
         True if no equality is violated.
 
     Raises:
-        SwiftGrpoExtError: A family or a case that does not exist, or a folder that holds something.
+        SwiftGrpoExtError: A family or a case that does not exist, or a folder that holds something or cannot
+            be written.
     """
     chosen = [case for case in cases() if only in case.name]
     unknown = [family for family in families if family not in FAMILIES]
@@ -43,8 +45,7 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
     console = Console(file=sys.stdout)
     console.width = max(console.width, 140)  # a file or a pipe has no width, and rows must stay rows
     with tempfile.TemporaryDirectory() as temporary:
-        root = (folder or Path(temporary)).resolve()
-        root.mkdir(parents=True, exist_ok=True)
+        root = made_folder(folder or Path(temporary), "--folder").resolve()
         findings = {family: list(_findings(family, chosen, root, console)) for family in families}
     for family, found in findings.items():
         console.print(_table(family, found))

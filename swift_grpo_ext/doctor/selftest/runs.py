@@ -78,7 +78,7 @@ def find(case: Case, bench: Bench) -> Finding:
         other = _run(bench, case, case.other, folder / "other", case.ranks, checkpoint)
         return Finding(case, differences(one, other, bench.model, skip=case.resume))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, OSError, HostRunError) as error:
-        return Finding(case, error=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
+        return Finding(case, error=f"{type(error).__name__}: {error}".splitlines()[0][:160])
 
 
 def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[str, float]:

@@ -1,0 +1,32 @@
+"""Asks ext_judge about completions of one row."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+from rewards.loopback_judge import LoopbackJudge
+from swift_grpo_ext.rewards import judging
+from swift_grpo_ext.rewards.judge import judge
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.ledger import ledger
+from swift_grpo_ext.rewards.runtime.rules import RewardTable
+from swift_grpo_ext.rewards.runtime.runner import Runner
+
+ROW = {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"}
+
+
+def batch(completions, **parameters):
+    """Scores of a batch, its report, and the seconds it took."""
+    table = RewardTable.model_validate(
+        {"rewards": {"ext_judge": {"parameters": {"model": "m", **parameters}}}}
+    )
+    rows = Batch(completions, {name: [value] * len(completions) for name, value in ROW.items()}, {})
+    started = time.monotonic()
+    scores = asyncio.run(Runner(judge, SimpleNamespace(output_dir=None), table).awaited(rows))
+    return scores, ledger(judging.NAME).drain(), time.monotonic() - started
+
+
+def one(reply, completion="a dog", **parameters):
+    with LoopbackJudge(reply) as server:
+        (score,), report, seconds = batch([completion], url=server.url, **parameters)
+    return score, report, seconds, server

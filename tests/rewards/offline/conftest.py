@@ -1,0 +1,32 @@
+"""Runs `swift-grpo-ext score` in this process."""
+
+import json
+
+import pytest
+
+from swift_grpo_ext.rewards.offline import command
+from swift_grpo_ext.rewards.runtime.runner import catalogue_pool
+from tests.rewards.offline.rows import ROWS_OF_THREE, lines
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_children_left():
+    yield
+    catalogue_pool().close()
+
+
+@pytest.fixture
+def data(tmp_path):
+    return lines(tmp_path / "data.jsonl", ROWS_OF_THREE)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Score; returns whether all is well, and the written records."""
+
+    def run(data, *rewards, **options):
+        well = command.run(data, rewards, output=tmp_path / "out", **{"plot": False, **options})
+        written = (tmp_path / "out" / "scores.jsonl").read_text().splitlines()
+        return well, [json.loads(line) for line in written]
+
+    return run

@@ -1,0 +1,148 @@
+"""`swift-grpo-ext score` on real files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from swift_grpo_ext.errors import MissingExtraError, SettingsError
+from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
+from swift_grpo_ext.rewards.offline import command, printed
+from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
+from tests.rewards.rows import ROWS
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "tasks"
+
+
+def test_the_command_prints_a_table_names_unscored_rows_and_plots(data, tmp_path):
+    answers = lines(tmp_path / "answers.jsonl", [str(BOX), {"response": HALF}, {"completion": "text"}])
+    arguments = ["score", data, "--reward", "ext_iou", "--reward", "ext_format", "--completions", answers]
+    script = (
+        "import sys; from swift_grpo_ext.cli import app; app(standalone_mode=False); "
+        "assert not {'torch', 'swift', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments), "--output", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "40"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        "ext_iou           2          1   0.750   0.250   0.500    0.750   1.000    50.0%     0.0%"
+        in done.stdout
+    )
+    assert "ext_iou: 1 of 3 rows without a score" in done.stdout
+    assert "row 3: no gold in column solution" in done.stdout
+    assert "[image 'c.png', question '<image>Read [bold]it[/].']" in done.stdout
+    with Image.open(tmp_path / "scores.png") as plot:
+        assert plot.size == (1050, 720)
+        assert len(set(plot.convert("RGB").getdata())) > 10
+
+
+def test_gold_answers_get_the_maximum_or_their_rows_are_named(data, run, tmp_path, capsys):
+    assert run(lines(tmp_path / "good.jsonl", ROWS_OF_THREE[:2]), "ext_iou", "ext_giou", gold=True)[0]
+    assert "ext_giou: all 2 gold answers get the maximum of 1" in capsys.readouterr().out
+    well, records = run(data, "ext_iou", gold=True)
+    assert not well
+    assert [record["score"] for record in records] == [1.0, 1.0, None]
+    out = capsys.readouterr().out
+    assert "ext_iou: 1 of 3 rows below the maximum of 1" in out
+    assert "row 3: no gold in column solution" in out
+
+
+def test_a_gold_that_cannot_be_read_is_named_with_its_reason(run, tmp_path, capsys):
+    data = lines(tmp_path / "data.jsonl", [{"solution": 5}, {"solution": "five or six"}])
+    assert not run(data, "ext_count", gold=True)[0]
+    assert "row 2: gold 'five or six'" in capsys.readouterr().out
+
+
+def test_the_command_exits_with_1_if_a_gold_answer_is_not_best(data, tmp_path):
+    arguments = ["score", data, "--reward", "ext_iou", "--gold", "--no-plot", "--output", tmp_path]
+    done = subprocess.run(
+        [sys.executable, "-m", "swift_grpo_ext.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if get_reward(name).gold])
+def test_gold_of_every_form_of_every_reward(name, run, tmp_path):
+    assert run(lines(tmp_path / "data.jsonl", ROWS[name]), name, gold=True)[0]
+
+
+def test_the_table_gives_tasks_parameters_and_gold_columns(run, tmp_path, capsys):
+    rows = [
+        {"task": "box", "target": [0.1, 0.1, 0.2, 0.2]},
+        {"task": "ocr", "solution": "text"},
+        {"task": "ocr", "solution": None},
+    ]
+    table = {
+        "rewards": {
+            "ext_iou": {"tasks": ["box"], "gold": "target", "parameters": {"frame": "norm1"}},
+            "ext_ocr": {"tasks": ["ocr"]},
+        }
+    }
+    data = lines(tmp_path / "data.jsonl", rows)
+    well, records = run(data, "ext_iou", "ext_ocr", gold=True, table=json.dumps(table))
+    assert [(record["row"], record["reward"], record["score"]) for record in records] == [
+        (1, "ext_iou", 1.0),
+        (2, "ext_ocr", 1.0),
+        (3, "ext_ocr", None),
+    ]
+    assert not well
+
+
+def test_gold_of_the_examples_gets_the_maximum_although_resized_sizes_are_unknown(run, capsys):
+    names = ("ext_iou", "ext_click", "ext_ocr", "ext_count")
+    table = str(EXAMPLES / "rewards.json")
+    well, records = run(EXAMPLES / "data" / "mixed.jsonl", *names, gold=True, table=table)
+    assert well, capsys.readouterr().out
+    assert len(records) == 32
+
+
+def test_figures_as_json(data, run, capsys):
+    assert not run(data, "ext_iou", gold=True, as_json=True)[0]
+    (figures,) = json.loads(capsys.readouterr().out)["rewards"]
+    assert (figures["reward"], figures["scored"], figures["unscored"], figures["mean"]) == (
+        "ext_iou",
+        2,
+        1,
+        1.0,
+    )
+    assert [row["row"] for row in figures["rows"]] == [3]
+
+
+def test_an_output_that_cannot_be_written_is_an_error(data):
+    with pytest.raises(SettingsError, match=r"cannot write: .* \[--output /proc/none\]"):
+        command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"), plot=False)
+
+
+def test_without_matplotlib_the_extra_is_named(data, run, monkeypatch):
+    monkeypatch.setattr(printed, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "swift-grpo-ext\[report\]"'):
+        run(data, "ext_iou", gold=True, plot=True)
+
+
+def test_a_reward_at_fault_fails_the_command(data, run, monkeypatch):
+    from swift_grpo_ext.rewards.offline import scoring
+    from tests.rewards.jobs import a_reward, broken
+
+    monkeypatch.setattr(scoring, "get_reward", lambda name: a_reward(broken))
+    well, records = run(lines(data, [{"completion": "x"}]), "ext_test")
+    assert not well
+    assert records[0]["reason"] == "KeyError('x')"
+
+
+def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
+    run(lines(tmp_path / "data.jsonl", [{"completion": "3"}] * 25), "ext_count")
+    out = capsys.readouterr().out
+    assert out.count("\n  row ") == printed.NAMED
+    assert "in all 25 x no gold in column solution or count or answer" in out

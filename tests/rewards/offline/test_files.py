@@ -1,0 +1,127 @@
+"""Which completion belongs to which row, and files that cannot be read."""
+
+import pytest
+from PIL import Image
+
+from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
+from swift_grpo_ext.rewards.offline import command
+from swift_grpo_ext.rewards.offline.files import samples_of
+from swift_grpo_ext.rewards.runtime import replay
+from swift_grpo_ext.rewards.runtime.ledger import Failure
+from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
+
+
+def test_an_infer_result_of_other_rows_is_refused(data, run, tmp_path):
+    def result(row, text):
+        asked = [*ROWS_OF_THREE[row]["messages"], {"role": "assistant", "content": text}]
+        return {"response": text, "labels": None, "logprobs": None, "messages": asked, "images": []}
+
+    right = lines(tmp_path / "right.jsonl", [result(row, HALF) for row in range(3)])
+    assert [record["score"] for record in run(data, "ext_iou", completions=right)[1]] == [0.5, 0.5, None]
+    swapped = lines(tmp_path / "swapped.jsonl", [result(row, HALF) for row in (1, 0, 2)])
+    with pytest.raises(
+        DatasetRowError, match=r"'<image>Where is the dog\?' for a row that asks .*swapped.jsonl:1"
+    ):
+        run(data, "ext_iou", completions=swapped)
+
+
+def test_completions_of_a_run_find_their_rows(data):
+    table = {
+        "step": ["1"] * 3,
+        "prompt": [
+            f"<|im_start|>user\n<image>{text}<|im_end|>"
+            for text in ("Where is the dog?",) * 2 + ("Where is the cat?",)
+        ],
+        "completion": ["x", "y", "z"],
+        "ext_iou": [0.0] * 3,
+        "solution": [BOX] * 3,
+        "images": [["/data/b.png"]] * 2 + [["/data/a.png"]],
+    }
+    path = lines(data.with_name("completions.jsonl"), [table, table])  # the host writes the last one twice
+    assert [(found.row, found.completion) for found in samples_of(ROWS_OF_THREE, path)] == [
+        (2, "x"),
+        (2, "y"),
+        (1, "z"),
+    ]
+    with pytest.raises(DatasetRowError, match=r"no row has its question.*completions.jsonl:1, completion 0"):
+        samples_of(ROWS_OF_THREE[:1], path)
+    twins = [ROWS_OF_THREE[1], {**ROWS_OF_THREE[1], "frame": "norm1"}]
+    with pytest.raises(DatasetRowError, match="rows 1, 2 differ elsewhere"):
+        samples_of(twins, path)
+
+
+def test_a_file_of_failed_completions_runs_again(run, tmp_path):
+    path = tmp_path / "reward_failures.rank0.jsonl"
+    failure = Failure("ext_count", "timeout", "no answer within 10 s", "completion 0 of the batch")
+    replay.record(path, failure, "<answer>3</answer>", {"solution": 3, "images": [b"bytes"]})
+    _, (record,) = run(path)
+    assert (record["reward"], record["score"]) == ("ext_count", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, "no such file"),
+        ("", "nothing in it"),
+        ("\n\n", "nothing in it"),
+        ("{}\n{", r"line is no JSON \[.*:2\]"),
+        ("{}\n\n{}", r"line is no JSON \[.*:2\]"),
+        ("[1]", "line is no JSON object"),
+        ("[" * 100_000, "line is no JSON"),
+        ("{}", "no completion .*row 1"),
+        ('{"completion": 7}', "no completion"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error_with_its_line(content, what, tmp_path):
+    path = tmp_path / "data.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DatasetRowError, match=what):
+        command.run(path, ["ext_iou"], plot=False)
+
+
+def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
+    few = lines(tmp_path / "few.jsonl", ["a", "b"])
+    with pytest.raises(DatasetRowError, match="2 completions for 3 rows"):
+        run(data, "ext_iou", completions=few)
+    with pytest.raises(SettingsError, match="give one of the two"):
+        run(data, "ext_iou", completions=few, gold=True)
+    with pytest.raises(RewardError, match="did you mean 'ext_iou'"):
+        run(data, "ext_iuo", gold=True)
+    with pytest.raises(RewardError, match="ext_format compares with no gold"):
+        run(data, "ext_format", gold=True)
+    with pytest.raises(DatasetRowError, match="do not all name one reward"):
+        run(data)
+
+
+def test_failed_completions_of_a_reward_of_ones_own_are_told_apart(run, tmp_path):
+    data = lines(tmp_path / "failures.jsonl", [{"reward": "Mine", "completion": "x"}])
+    with pytest.raises(RewardError, match="'Mine' is a reward of your own"):
+        run(data)
+
+
+def test_sizes_of_local_images_are_read(run, tmp_path):
+    Image.new("RGB", (640, 480)).save(tmp_path / "a.png")
+    row = {
+        "images": ["a.png"],
+        "solution": [64, 48, 128, 96],
+        "frame": "norm1000",
+        "gold_frame": "pixel_original",
+    }
+    data = lines(
+        tmp_path / "data.jsonl",
+        [{**row, "completion": "[100, 100, 200, 200]"}, {**row, "images": ["no.png"]}],
+    )
+    answers = lines(tmp_path / "answers.jsonl", ["[100, 100, 200, 200]"] * 2)
+    _, (first, second) = run(data, "ext_iou", completions=answers)
+    assert first["score"] == 1.0
+    assert second["reason"] == "pixel_original needs column image_sizes for image 0"
+
+
+def test_gold_needs_no_image(run, tmp_path):
+    row = {
+        "images": ["https://127.0.0.1/a.png"],
+        "solution": [64, 48, 128, 96],
+        "gold_frame": "pixel_original",
+    }
+    assert run(lines(tmp_path / "data.jsonl", [row]), "ext_iou", gold=True)[0]

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from swift_grpo_ext.cli import app
+from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.folders import made_folder
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "file").touch()
+    return tmp_path / "file"
+
+
+def test_a_folder_is_made_with_those_above_it(tmp_path):
+    assert made_folder(tmp_path / "a/b", "--output").is_dir()
+    assert made_folder(tmp_path / "a/b", "--output") == tmp_path / "a/b"
+
+
+def test_a_file_in_its_place_or_above_it_is_an_error(file):
+    for path in (file, file / "below", Path("/proc/none")):
+        with pytest.raises(
+            OutputFolderError, match=rf"cannot write there: .*\[--output {path}\] -> give a folder"
+        ):
+            made_folder(path, "--output")
+
+
+def test_a_folder_that_may_not_be_written_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "os.access", lambda path, mode: False
+    )  # tests may run as root, who may write anywhere
+    with pytest.raises(OutputFolderError, match="Permission denied"):
+        made_folder(tmp_path, "--output")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["plan", "--model", "Qwen2.5-VL-3B", "--output"], ["selftest", "--folder"]],
+    ids=lambda words: words[0],
+)
+def test_commands_say_so_before_they_work(words, file):
+    result = CliRunner().invoke(app, [*words, str(file)])
+    assert isinstance(result.exception, OutputFolderError)
+    assert result.stdout == ""
+
+
+def test_a_converted_checkpoint_needs_one_too(monkeypatch, file):
+    from swift_grpo_ext.models import ovis2_convert
+
+    for name in ("configuration", "_shards", "_expected"):
+        monkeypatch.setattr(ovis2_convert, name, lambda _: None)
+    monkeypatch.setattr(ovis2_convert, "_read_json", lambda _: {})
+    with pytest.raises(OutputFolderError, match=r"\[TARGET "):
+        ovis2_convert.convert_checkpoint(file.parent, file)
