@@ -103,6 +103,23 @@ def test_a_group_without_two_scores_gives_no_gradient(train):
     assert "kl" not in steps[1], "a mean over no token"
 
 
+def test_an_evaluation_of_one_completion_per_prompt_still_has_its_figures(train, digits):
+    """There is nothing to compare it with, but KL and entropy need no comparison."""
+    _, _, folder = train(
+        (1.0, 0.0),
+        max_steps=1,
+        log_entropy=True,
+        val_dataset=digits.test,
+        eval_strategy="steps",
+        eval_steps=1,
+        num_generations_eval=1,
+    )
+    (row,) = [row for row in testing.read_logging(folder) if "eval_loss" in row]
+    assert row["eval_kl"] > 0
+    assert row["eval_loss"] == pytest.approx(0.04 * row["eval_kl"], rel=0.05)
+    assert row["eval_entropy/mean"] > 0
+
+
 def test_the_log_has_no_nan_when_nothing_is_scored(train):
     steps, _, _ = train((None,))
     for step in steps:
