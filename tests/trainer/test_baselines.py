@@ -103,6 +103,13 @@ def test_a_group_without_two_scores_gives_no_gradient(train):
     assert "kl" not in steps[1], "a mean over no token"
 
 
+def test_completions_are_json_although_one_has_no_entropy(train):
+    _, _, folder = train((1.0, 0.0, None, 0.5), log_entropy=True, max_steps=1)
+    text = (folder / "completions.jsonl").read_text(encoding="utf-8")
+    assert "NaN" not in text
+    assert [row["entropy"] is None for row in testing.read_completions(folder)] == [False, False, True, False]
+
+
 def test_an_evaluation_of_one_completion_per_prompt_still_has_its_figures(train, digits):
     """There is nothing to compare it with, but KL and entropy need no comparison."""
     _, _, folder = train(
