@@ -66,7 +66,8 @@ class GroupBaselines:
         for chunk, batch in zip(self.split_by_mini_batches(samples), batch_encoded_inputs, strict=True):
             grpo_batch = batch["grpo_batch"]
             kept = torch.tensor([sample.kept for sample in chunk], device=grpo_batch.completion_mask.device)
-            grpo_batch.completion_mask = grpo_batch.completion_mask & kept.unsqueeze(1)
+            if self.model.training:  # an evaluation updates nothing, and may have one completion per prompt
+                grpo_batch.completion_mask = grpo_batch.completion_mask & kept.unsqueeze(1)
             if self.loss_type == "real":  # splits a group into above 0 and not above 0: NaN is neither
                 grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept.unsqueeze(1), torch.nan)
 

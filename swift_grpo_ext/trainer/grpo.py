@@ -12,6 +12,7 @@ from swift_grpo_ext.trainer.logged import HonestLog
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.own_ratio import OwnRatio
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
+from swift_grpo_ext.trainer.real_groups import RealGroups
 from swift_grpo_ext.trainer.resampling import Resampling
 from swift_grpo_ext.trainer.resuming import Resuming
 from swift_grpo_ext.trainer.rewarding import RewardRuntime
@@ -46,6 +47,7 @@ class GRPOTrainer(
     LoggedImages,
     NoPhantomTeacher,
     WindowLoss,
+    RealGroups,
     OwnRatio,
     HostGRPOTrainer,
 ):

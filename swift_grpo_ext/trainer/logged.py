@@ -46,6 +46,12 @@ class HonestLog:
             self._token_kl[metrics["mode"]].add(total, tokens)
         return loss, metrics
 
+    def _update_metrics(self: Any, metrics_data: dict[str, Any]) -> None:
+        entropy = metrics_data["entropy"]
+        if "entropy_logs" in entropy:  # NaN where no token of a completion counts, and NaN is no JSON
+            entropy["entropy_logs"] = [None if math.isnan(one) else one for one in entropy["entropy_logs"]]
+        super()._update_metrics(metrics_data)  # type: ignore[misc]
+
     def log(self: Any, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log means over tokens where there are such, and over what is finite in any case."""
         mode = "train" if self.model.training else "eval"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swift_grpo_ext.group.forward import pack_inputs
+from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, pack_inputs
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
     Pack,
@@ -36,7 +36,7 @@ class MicroBatch:
         inputs: The model's inputs as the host collated them.
         completion_mask: ``(batch, keep)`` at the time of its first pass.
         media: Images and videos, by the name of the input that holds the pixels; None if they cannot be told
-            apart.
+            apart, or whose family is unknown.
         pack: Its pack; None if no prompt is shared or it cannot be packed.
         reason: Why it cannot be packed; empty if it can, or has nothing to share.
     """
@@ -73,7 +73,8 @@ class MicroBatch:
         return {**self.text_inputs(), **media, "use_cache": False}
 
     def row_inputs(self, row: int) -> dict[str, Any]:
-        """Inputs of one row alone, with its pixels."""
+        """Inputs of one row alone, with its pixels. Not where ``media`` is None."""
+        assert self.media is not None
         text = self.text_inputs().items()
         kept = {name: value for name, value in text if isinstance(value, Tensor) and value.ndim > 1}
         return {name: value[..., row : row + 1, :] for name, value in kept.items()} | self._media(
@@ -152,9 +153,9 @@ def look_at(
     return batch
 
 
-def _media_of(inputs: Mapping[str, Any], facts: VisionFacts | None) -> dict[str, Images]:
-    if facts is None:
-        return {}
+def _media_of(inputs: Mapping[str, Any], facts: VisionFacts | None) -> dict[str, Images] | None:
+    if facts is None:  # a language model, or a family whose images nobody here can tell apart
+        return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     media = {}
     for pixels_name, grid_name, token in MEDIA:
         if inputs.get(pixels_name) is not None:

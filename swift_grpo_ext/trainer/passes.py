@@ -178,10 +178,13 @@ class GroupPasses:
         rows = range(min(len(batch.completion_mask), _CHECKED_ROWS))
         with torch.no_grad(), without_dropout(model):
             ours = self.scores(model, batch, with_entropy=False)[: len(rows), :, 0]
-            one_row = SimpleNamespace(logits_to_keep=keep)
-            theirs = [stock(model, batch.row_inputs(row), one_row)[0] for row in rows]
+            region = SimpleNamespace(logits_to_keep=keep)
+            if batch.media is None:  # no row can be taken out with its pixels
+                theirs = stock(model, dict(batch.inputs), region)[0][: len(rows)]
+            else:
+                theirs = torch.cat([stock(model, batch.row_inputs(row), region)[0] for row in rows])
         mask = batch.completion_mask[: len(rows)]
-        problem = mismatch(ours, torch.cat(theirs), mask, base_model(self.trainer, model).dtype)
+        problem = mismatch(ours, theirs, mask, base_model(self.trainer, model).dtype)
         if agreed_max(int(bool(problem)), self.trainer.accelerator.device):
             logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
             self.turn_off(self.off.without_forward("self-check failed"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ class Tracing:
         self._chunks = []
         result: list[dict[str, Any]] = super()._prepare_batch_inputs(samples)  # type: ignore[misc]
         if self._traces and self.template.sequence_parallel_size == 1:
-            self._chunks = self.split_by_mini_batches(samples)
+            chunks = self.split_by_mini_batches(samples)
+            self._chunks = [[_without_inputs(sample) for sample in chunk] for chunk in chunks]
         return result
 
     def _get_per_token_logps_and_entropies(
@@ -114,6 +116,13 @@ class Tracing:
             return [str(row) for row in rows]
         chunk = self._chunks[self._step % len(self._chunks)]
         return [row_name(chunk[row], self.train_dataset) for row in rows if row < len(chunk)]
+
+
+def _without_inputs(sample: Any) -> Any:
+    """A sample's copy to be named by: its encoding holds pixels, and would be kept until the next rollout."""
+    named = copy(sample)
+    named.encoded = None
+    return named
 
 
 def _dump(path: Path, model_inputs: Any, grpo_batch: Any) -> None:

@@ -100,7 +100,8 @@ class VisionOnce:
 
     def _note_form(self, found: Any) -> Tensor:
         features = _features_of(found)
-        self._form = _in_form(found, features[:0])
+        # A view of no row would keep all of them in memory.
+        self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
         return features
 
 

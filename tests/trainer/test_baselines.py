@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from swift.rewards import ORM, orms
+from swift.rlhf_trainers import grpo_trainer
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RewardError
@@ -102,6 +103,30 @@ def test_a_group_without_two_scores_gives_no_gradient(train):
     assert "kl" not in steps[1], "a mean over no token"
 
 
+def test_completions_are_json_although_one_has_no_entropy(train):
+    _, _, folder = train((1.0, 0.0, None, 0.5), log_entropy=True, max_steps=1)
+    text = (folder / "completions.jsonl").read_text(encoding="utf-8")
+    assert "NaN" not in text
+    assert [row["entropy"] is None for row in testing.read_completions(folder)] == [False, False, True, False]
+
+
+def test_an_evaluation_of_one_completion_per_prompt_still_has_its_figures(train, digits):
+    """There is nothing to compare it with, but KL and entropy need no comparison."""
+    _, _, folder = train(
+        (1.0, 0.0),
+        max_steps=1,
+        log_entropy=True,
+        val_dataset=digits.test,
+        eval_strategy="steps",
+        eval_steps=1,
+        num_generations_eval=1,
+    )
+    (row,) = [row for row in testing.read_logging(folder) if "eval_loss" in row]
+    assert row["eval_kl"] > 0
+    assert row["eval_loss"] == pytest.approx(0.04 * row["eval_kl"], rel=0.05)
+    assert row["eval_entropy/mean"] > 0
+
+
 def test_the_log_has_no_nan_when_nothing_is_scored(train):
     steps, _, _ = train((None,))
     for step in steps:
@@ -145,6 +170,38 @@ def test_real_takes_no_unscored_completion_for_a_negative_one(train):
     assert steps[0]["loss"] == pytest.approx(math.log(1 + 2) + math.log(1 + 1), abs=1e-5)
     assert steps[0]["grad_norm"] > 0
     assert completions[2]["advantages"] == 0
+
+
+def test_real_takes_no_overlong_completion_for_a_negative_one(train, monkeypatch):
+    """What the filter takes out of the loss has no label, whatever its score."""
+    collate = grpo_trainer.collate_to_grpo_micro_batch
+
+    def third_is_cut(*args, **kwargs):
+        inputs, batch = collate(*args, **kwargs)
+        batch.truncated_mask = torch.tensor([False, False, True, False])
+        return inputs, batch
+
+    monkeypatch.setattr(grpo_trainer, "collate_to_grpo_micro_batch", third_is_cut)
+    steps, _, _ = train((1.0, 0.0, 1.0, 0.0), loss_type="real", overlong_filter=True, beta=0, max_steps=1)
+    assert steps[0]["loss"] == pytest.approx(math.log(1 + 2) + math.log(1 + 1), abs=1e-5)
+
+
+def test_real_is_evaluated_by_the_groups_of_the_evaluation(train, digits):
+    """The host cuts an evaluation batch into groups of the training's size, and crashes if it has none."""
+    _, _, folder = train(
+        (1.0, 0.0),
+        loss_type="real",
+        beta=0,
+        max_steps=1,
+        learning_rate=0,
+        val_dataset=digits.test,
+        eval_strategy="steps",
+        eval_steps=1,
+        num_generations_eval=2,
+        per_device_eval_batch_size=2,
+    )
+    losses = [row["eval_loss"] for row in testing.read_logging(folder) if "eval_loss" in row]
+    assert losses == pytest.approx([2 * math.log(2)], abs=1e-5)
 
 
 def test_kl_in_reward(train):

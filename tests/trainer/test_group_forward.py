@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.trainer.runs import STOCK, figures
+from swift_grpo_ext.trainer import features, passes
+from tests.trainer.runs import STOCK, figures, told
 
 LORA = {"tuner_type": "lora", "lora_dropout": 0, "lora_rank": 4, "target_modules": "all-linear"}
 GROUPS = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
@@ -50,3 +51,17 @@ def test_micro_batches_of_groups_change_nothing_but_their_size(tiny_qwen, overri
     for name in single:
         assert grouped[name] == pytest.approx(single[name], abs=2e-6, rel=2e-5), name
     assert len(grouped["loss"]) == 2
+
+
+def test_a_family_nobody_knows_keeps_its_images(tiny_qwen, digits, tmp_path, monkeypatch):
+    """Its rows cannot be shared, but the log-probs are still taken in chunks, of prompts with their images."""
+    for room in (features, passes):
+        monkeypatch.setattr(room, "facts_for", lambda config: None)
+    overrides = {"per_device_train_batch_size": 8}
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "ours", **overrides)
+    assert any("shared_prefix off (nothing is known about" in message for message in messages)
+    assert not any("self-check failed" in message for message in messages)
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

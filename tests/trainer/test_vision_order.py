@@ -120,3 +120,13 @@ def test_ranks_sample_in_step(kind):
         assert "forward" not in vars(model)
         seen.append(events)
     assert seen == [["agree", "embed", "tower", "tower", "decoder", "embed", "decoder"]] * 3
+
+
+def test_no_features_are_kept_with_the_form_of_the_answer():
+    """A view of none of their rows would hold all of them."""
+    images = assign(torch.tensor([1]), torch.zeros(1, 3), torch.tensor([[1, 1, 1]]))
+    model, vision = Model([]), VisionOnce(QWEN2_5_VL, 2**20, int)
+    with vision.standing_in(model, [(images, [0])]):
+        found = model.model.visual(torch.zeros(1, 3))
+    assert found.shape == (1, HIDDEN)
+    assert vision._form.untyped_storage().nbytes() == 0
