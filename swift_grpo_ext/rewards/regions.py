@@ -218,7 +218,8 @@ def gold_regions(
         gold = (json_values(gold) or [gold])[0]
     if isinstance(gold, Mapping) and "bbox" in gold and _is_list_of_lists(gold["bbox"]):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
-        labels = gold.get("ref") or []
+        ref = gold.get("ref")
+        labels = ref if isinstance(ref, (list, tuple)) else []
         known = labels if len(labels) == len(gold["bbox"]) else [""] * len(gold["bbox"])
         gold = [{"bbox": box, "label": label} for box, label in zip(gold["bbox"], known, strict=True)]
     regions = parse_regions(gold, kind) if isinstance(gold, str) else regions_in(gold, kind)
