@@ -33,6 +33,19 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     raise Unscorable(f"no gold in column {' or '.join(names)}")
 
 
+def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
+    """The columns with `source` in the place of ``solution``, and no other gold to fall back on.
+
+    Args:
+        columns: One row, or the columns of a batch.
+        names: Columns that the reward reads its gold from.
+        source: The column that holds the gold instead.
+        missing: The gold if there is no such column.
+    """
+    others = {name: value for name, value in columns.items() if name not in names}
+    return {**others, "solution": columns.get(source, missing)}
+
+
 def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
     """The gold as text; numbers are written out.
 
