@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from swift_grpo_ext.rewards.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_value
+from swift_grpo_ext.rewards.gold import gold_value, without_array
 
 GOLD = ("solution", "answer")
 
@@ -42,7 +42,7 @@ _LONGEST_FIRST = sorted(_POLARITY, key=len, reverse=True)
 
 def _options(columns: Columns) -> dict[str, str]:
     """Letter to text of the row's options; empty if the row lists none."""
-    options: Any = columns.get("options") or columns.get("choices") or {}
+    options: Any = without_array(columns.get("options")) or without_array(columns.get("choices")) or {}
     if isinstance(options, str):
         try:
             options = json.loads(options)

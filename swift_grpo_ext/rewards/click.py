@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent, 
 from swift_grpo_ext.rewards.geometry import Box, relative_distance, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.pointing import pointed_at
-from swift_grpo_ext.rewards.regions import Region, json_values, parse_regions, regions_in
+from swift_grpo_ext.rewards.regions import Region, check_gold_region, parse_regions, regions_in, values_in
 from swift_grpo_ext.rewards.tokens import token_f1
 
 GOLD = ("solution", "action", "answer")
@@ -44,7 +44,9 @@ _SYNONYMS = {
 _ACTION_KEYS = ("action", "action_type", "type", "name")
 _TEXT_KEYS = ("text", "content", "input_text", "value", "keys", "key", "direction", "app", "status")
 _CALL = re.compile(r"(?:pyautogui\.)?([A-Za-z_]{2,24})\s{0,4}\(")
-_QUOTED = re.compile(r"\"([^\"]{0,4096})\"|'([^']{0,4096})'")
+_QUOTED = re.compile(r"\"((?:[^\"\\]|\\.){0,4096})\"|'((?:[^'\\]|\\.){0,4096})'", re.DOTALL)
+_ESCAPED = re.compile(r"\\([nt\"'\\])")
+_ESCAPES = {"n": "\n", "t": "\t"}
 _X_Y = re.compile(r"x\s{0,4}=\s{0,4}([-+.\d]{1,16})\s{0,4},\s{0,4}y\s{0,4}=\s{0,4}([-+.\d]{1,16})")
 
 
@@ -66,9 +68,10 @@ class Action:
 def parse_action(text: str) -> Action | None:
     """The last action of an answer: a JSON object, a call like ``click(x=10, y=20)``, or a bare point."""
     body = last_fenced(text).strip()
-    mappings = [value for value in json_values(body) or [] if isinstance(value, Mapping)]
+    values = values_in(body)
+    mappings = [value for value in values if isinstance(value, Mapping)]
     if not mappings:  # a list of actions
-        lists = [value for value in json_values(body) or [] if isinstance(value, list)]
+        lists = [value for value in values if isinstance(value, list)]
         mappings = [value for inner in lists for value in inner if isinstance(value, Mapping)]
     if mappings:
         return _from_mapping(mappings[-1])
@@ -81,6 +84,8 @@ def parse_action(text: str) -> Action | None:
 
 def _from_mapping(value: Mapping[str, Any]) -> Action | None:
     arguments = value.get("arguments")
+    if isinstance(arguments, str):  # as text, the way the OpenAI format writes them
+        arguments = next((inner for inner in values_in(arguments) if isinstance(inner, Mapping)), None)
     if isinstance(arguments, Mapping):  # a tool call: the action is inside, else the tool's name
         value = {**arguments, "action": arguments.get("action", value.get("name"))}
     kind = next((value[key] for key in _ACTION_KEYS if isinstance(value.get(key), str)), None)
@@ -88,7 +93,7 @@ def _from_mapping(value: Mapping[str, Any]) -> Action | None:
     target = regions[0] if len(regions) == 1 else None
     if kind is None:
         return Action("click", target) if target else None
-    given = next((value[key] for key in _TEXT_KEYS if key in value and value[key] != kind), "")
+    given = next((value[key] for key in _TEXT_KEYS if value.get(key) not in (None, "", [])), "")
     text = " ".join(map(str, given)) if isinstance(given, list) else str(given)
     return Action(_kind(kind), target, text)
 
@@ -97,12 +102,19 @@ def _from_call(name: str, arguments: str) -> Action:
     named = _X_Y.search(arguments)
     numbers = f"({named[1]}, {named[2]})" if named else f"({arguments.partition(')')[0]})"
     regions = parse_regions(numbers, "both")
-    quoted = [double or single for double, single in _QUOTED.findall(arguments)]
-    bare = [] if quoted or regions else [arguments.partition(")")[0].strip()]
-    texts = [text for text in quoted if not parse_regions(text, "both")] or bare  # not start_box='(10,20)'
+    quoted = [_unescaped(double or single) for double, single in _QUOTED.findall(arguments)]
     kind = _kind(name)
+    texts = [text for text in quoted if not parse_regions(text, "both")]  # not start_box='(10,20)'
+    if not texts and kind == "type":
+        texts = quoted[-1:]
+    if not quoted and not regions:
+        texts = [arguments.partition(")")[0].strip()]
     text = " ".join(texts if kind == "key" else texts[:1])
     return Action(kind, regions[0] if len(regions) == 1 else None, text)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), text)
 
 
 def _kind(name: str) -> str:
@@ -115,6 +127,8 @@ def _gold_action(columns: Columns) -> Action:
     action = parse_action(as_text(gold))
     if action is None:
         raise Unscorable(f"gold {gold!r:.80} is no action")
+    if action.target is not None:
+        check_gold_region(action.target)
     return action
 
 
@@ -165,7 +179,8 @@ def click(
         with ``arguments``; a bare point or box stands for a click.
 
     None:
-        No gold action, or a gold point without ``image_sizes``, which the diagonal needs.
+        No gold action, one whose place no answer could meet (a box without area, NaN), or a gold point
+        without ``image_sizes``, which the diagonal needs.
 
     Rises with:
         Nearness to the gold point, token F1 of the text.

@@ -5,35 +5,56 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from swift_grpo_ext.rewards.answer import ANSWER, last_block
+from swift_grpo_ext.rewards.answer import ANSWER, MAX_ANSWER_CHARS, last_block
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
+
+
+def without_array(value: Any) -> Any:
+    """An array or a tensor as lists, a scalar of one as a number; anything else as it is."""
+    convert = getattr(value, "tolist", None)
+    return convert() if callable(convert) else value
 
 
 def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     """The first of these columns that the row has; text is taken out of its ``<answer>`` block.
 
+    NaN is how tables write a gap, so it counts as none.
+
     Raises:
         Unscorable: The row has none of them, or it is empty.
     """
     for name in names:
-        value = columns.get(name)
+        value = without_array(columns.get(name))
         if isinstance(value, str):
             block = last_block(value, ANSWER)
             value = (value if block is None else block).strip()
-        if value is not None and value != "" and value != []:
+        if not (value is None or value == "" or value == [] or value != value):
             return value
     raise Unscorable(f"no gold in column {' or '.join(names)}")
+
+
+def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
+    """The columns with `source` in the place of ``solution``, and no other gold to fall back on.
+
+    Args:
+        columns: One row, or the columns of a batch.
+        names: Columns that the reward reads its gold from.
+        source: The column that holds the gold instead.
+        missing: The gold if there is no such column.
+    """
+    others = {name: value for name, value in columns.items() if name not in names}
+    return {**others, "solution": columns.get(source, missing)}
 
 
 def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
     """The gold as text; numbers are written out.
 
     Raises:
-        Unscorable: No gold, or one that is neither text nor a number.
+        Unscorable: No gold, one that is neither text nor a number, or longer than any answer may be.
     """
     value = gold_value(columns, names)
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return str(value)
+        return short_enough(str(value))
     raise Unscorable(f"gold {value!r:.80} is not text")
 
 
@@ -50,7 +71,15 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     ]
     if not texts:
         raise Unscorable(f"gold {value!r:.80} is not text")
-    return texts
+    fitting = [text for text in texts if len(text) <= MAX_ANSWER_CHARS]
+    return fitting or [short_enough(texts[0])]
+
+
+def short_enough(gold: str) -> str:
+    """The gold, if an answer may be as long; no answer could reach a longer one."""
+    if len(gold) > MAX_ANSWER_CHARS:
+        raise Unscorable(f"gold of {len(gold)} characters, an answer has at most {MAX_ANSWER_CHARS}")
+    return gold
 
 
 def as_text(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import as_text, gold_value
+from swift_grpo_ext.rewards.gold import as_text, gold_value, short_enough, without_array
 from swift_grpo_ext.rewards.schema import check_schema, is_valid
 
 GOLD = ("solution", "answer")
@@ -63,11 +63,13 @@ def field_f1(predicted: Any, gold: Any) -> float:
 
 def _gold_json(columns: Columns) -> Any:
     """The decoded gold; None if the row has a schema and no gold."""
-    if columns.get("schema") is not None and all(columns.get(name) in (None, "") for name in GOLD):
+    values = [without_array(columns.get(name)) for name in GOLD]
+    if columns.get("schema") is not None and all(value in (None, "") or value != value for value in values):
         return None
     gold = gold_value(columns, GOLD)
     try:
-        return parse_json(last_fenced(gold) if isinstance(gold, str) else json.dumps(gold))
+        text = last_fenced(gold) if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
+        return parse_json(short_enough(text))
     except (ValueError, TypeError, RecursionError):
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 

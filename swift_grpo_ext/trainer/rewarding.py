@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
 from accelerate.utils import gather_object
@@ -74,7 +75,10 @@ class RewardRuntime:
     def _composition(self: Any, rule: RewardRule) -> Composition:
         table = self._reward_table
         return Composition(
-            rule, table.task_column, rule.floor, lambda name: Runner(get_reward(name), self.args, table)
+            rule,
+            table.task_column,
+            rule.floor,
+            cache(lambda name: Runner(get_reward(name), self.args, table)),
         )
 
     def _compute_rewards_per_func(self: Any, samples: list[Any]) -> Tensor:

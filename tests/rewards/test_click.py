@@ -37,6 +37,17 @@ BOX = {"solution": {"action": "click", "bbox": [100, 100, 200, 150]}}
         ('{"action": "swipe", "direction": "down"}', Action("scroll", None, "down")),
         ('{"action": "wait"}', Action("wait")),
         ("wait()", Action("wait")),
+        ('{"action": "click", "coordinate": [1, 2], "text": null}', Action("click", Region(point=(1, 2)))),
+        ('{"action": "scroll", "text": "", "direction": "up", "keys": []}', Action("scroll", None, "up")),
+        ('{"action": "type", "text": "type"}', Action("type", None, "type")),
+        ("type(content='it\\'s\\n')", Action("type", None, "it's\n")),
+        ("type(content='(10, 20)')", Action("type", Region(point=(10, 20)), "(10, 20)")),
+        ('the [OK] button: {"action": "type", "text": "a"}', Action("type", None, "a")),
+        (
+            '{"name": "act", "arguments": "{\\"action\\": \\"tap\\", \\"coordinate\\": [1, 2]}"}',
+            Action("click", Region(point=(1, 2))),
+        ),
+        ('<points x1="1" y1="2" alt="OK">OK</points>', Action("click", Region(point=(1, 2)))),
         ("no action at all", None),
         ("", None),
     ],
@@ -102,6 +113,21 @@ def test_the_last_action_counts():
 def test_several_places_in_one_action_are_none():
     assert scored('{"action": "click", "coordinate": [[150, 120], [0, 0]]}', BOX) == 0.0
     assert scored("[[150, 120], [0, 0]]", BOX) == 0.0
+    assert scored("(0, 0), (300, 240)", BOX) == 0.0
+
+
+def test_gold_fields_without_a_value_ask_for_nothing():
+    filled = {"action": "click", "coordinate": [960, 540], "text": None, "direction": None, "bbox": None}
+    assert scored("click(960, 540)", {**POINT, "solution": filled}) == 1.0
+    scrolled = {"action": "scroll", "coordinate": None, "text": None, "direction": "down"}
+    assert scored('{"action": "scroll", "direction": "down"}', {"solution": scrolled}) == 1.0
+    assert scored('{"action": "scroll", "direction": "up"}', {"solution": scrolled}) == 0.0
+
+
+@pytest.mark.parametrize("place", [[math.nan, 540], [1e400, 1], [5, 5, 5, 9], [0, 0, math.inf, 1]])
+def test_a_gold_place_that_no_answer_could_meet_is_unscored(place):
+    gold = {"action": "click", "bbox" if len(place) == 4 else "coordinate": place}
+    assert scored("click(0, 0)", {**POINT, "solution": gold}) is None
 
 
 def test_nothing_is_evaluated(tmp_path):

@@ -1,5 +1,6 @@
 """Forms in which models and datasets write answers, and gold that is broken: each was once read wrongly."""
 
+import numpy as np
 import pytest
 
 from swift_grpo_ext.rewards.catalogue import get_reward
@@ -76,6 +77,12 @@ def test_an_answer_is_read_as_it_is_meant(reward, gold, answer, score):
         ("ext_json_schema", {"solution": {"a": float("nan")}}),
         ("ext_json_schema", {"solution": {"a": object()}}),
         ("ext_numeric", {"solution": "1" * 5000}),
+        ("ext_ocr", {"solution": float("nan")}),
+        ("ext_text_f1", {"solution": "a " * 30_000}),
+        ("ext_rouge", {"solution": ["a " * 30_000]}),
+        ("ext_json_schema", {"solution": ["a"] * 10_000}),
+        ("ext_choice", {"solution": np.array(["A", "Z"])[1:], "options": np.array(["a", "b"])}),
+        ("ext_cosine", {"accuracy": float("nan"), "response_token_ids": [1], "max_tokens": 2}),
         *[
             ("ext_json_schema", {"solution": {"a": 1}, "schema": schema})
             for schema in (
@@ -95,6 +102,27 @@ def test_a_broken_row_is_unscored(reward, row):
     outcome = get_reward(reward).outcome("<answer>1</answer>", row)
     assert outcome.score is None
     assert outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("reward", "gold", "answer"),
+    [
+        ("ext_iou", np.array([10, 20, 110, 220]), "[10, 20, 110, 220]"),
+        ("ext_temporal_iou", np.array([1.5, 3.0]), "1.5 to 3"),
+        ("ext_count", np.int64(3), "3"),
+        ("ext_numeric", np.float32(0.5), "0.5"),
+        ("ext_yes_no", np.bool_(False), "no"),
+        ("ext_anls", np.array(["first", "1st"]), "1st"),
+        ("ext_json_schema", np.array([1, 2]), "[1, 2]"),
+    ],
+)
+def test_gold_may_be_an_array(reward, gold, answer):
+    assert get_reward(reward)(answer, {"solution": gold}) == 1.0
+
+
+def test_labels_that_are_no_list_are_none():
+    row = {"objects": {"ref": 5, "bbox": [[10, 20, 110, 220]]}, "frame": "pixel_original"}
+    assert get_reward("ext_detection_f1")("[10, 20, 110, 220]", row) == 1.0
 
 
 def test_objects_of_ms_swift_as_text_are_in_pixels_of_the_original_too():

@@ -111,6 +111,56 @@ def test_any_json_is_read(value):
             assert region.box is None or (region.box[0] <= region.box[2] and region.box[1] <= region.box[3])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}, {"bbox_2d": [5, 6, 7, 8], "label": "dog"},]',
+        '[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}, {"bbox_2d": [5, 6, 7, 8], "label": "dog"}, {"bbox_2d": [9, 1',
+        '{"objects": [{"bbox_2d": [1, 2, 3, 4], "label": "cat"}, {"bbox_2d": [5, 6, 7, 8], "label": "dog"}',
+        "A [cat] and a dog: [{'bbox_2d': (1, 2, 3, 4), 'label': \"cat\"}, {'bbox_2d': [5, 6, 7, 8], 'label': 'dog'}]",
+        "<ref>cat</ref><box>[[1, 2, 3, 4]]</box><ref>dog</ref><box>[[5, 6, 7, 8]]</box>",
+        "<|object_ref_start|>cat<|object_ref_end|><|box_start|>(1,2),(3,4)<|box_end|> and "
+        "<|object_ref_start|>dog<|object_ref_end|><|box_start|>(5,6),(7,8)<|box_end|>",
+        '[{"label": "cat", "bbox_2d": [[1, 2, 3, 4]]}, {"label": "dog", "bbox": null, "boxes": [[5, 6, 7, 8]]}]',
+        '{"cat": [[1, 2, 3, 4]], "dog": [5, 6, 7, 8]}',
+    ],
+)
+def test_labels_stay_with_their_boxes(text):
+    assert parse_regions(text, "box") == [
+        Region((1, 2, 3, 4), label="cat"),
+        Region((5, 6, 7, 8), label="dog"),
+    ]
+
+
+def test_a_key_that_holds_boxes_is_no_label():
+    gold = gold_regions({"solution": {"boxes": [[1, 2, 3, 4]]}}, ("solution",), "box", "norm1")[0]
+    assert gold == [Region((1, 2, 3, 4))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[(1, 2), (3, 4), (5, 6)]",
+        "[(1,2),(3,4),(5,6)]",
+        "(1, 2), (3, 4), (5, 6)",
+        "1. (1, 2)\n2. (3, 4)\n3. (5, 6)",
+        "<points x1='1' y1='2' x2='3.0' y2='4' x3='5' y3='6' alt='cats'>cats</points>",
+        '<point x="1" y="2" alt="a">a</point> <point x="3" y="4" alt="b">b</point><point x="5" y="6">c</point>',
+        "x: 1, y: 2; x: 3, y: 4; x: 5, y: 6",
+        "<point>1 2</point><point>3 4</point><point>5 6</point>",
+    ],
+)
+def test_ways_to_write_several_points(text):
+    for kind in ("point", "both"):
+        assert [region.point for region in parse_regions(text, kind)] == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_two_pairs_are_a_box_as_the_model_writes_it_and_else_two_points():
+    assert parse_regions("<|box_start|>(1,2),(3,4)<|box_end|>", "both") == [Region((1, 2, 3, 4))]
+    assert parse_regions("(1, 2), (3, 4)", "both") == [Region(point=(1, 2)), Region(point=(3, 4))]
+    assert parse_regions("(1, 2), (3, 4)", "box") == [Region((1, 2, 3, 4))]
+
+
 def test_json_values_stop_at_the_first_fault():
     assert json_values('[1] and {"a": 2}') == [[1], {"a": 2}]
     assert json_values("[1] and [2") is None
@@ -127,7 +177,9 @@ def test_gold_knows_the_frame_of_ms_swifts_objects():
     assert gold_regions(unit, ("objects",), "box", "norm1000") == ([Region((0.1, 0.2, 0.3, 0.4))], "norm1")
 
 
-@pytest.mark.parametrize("gold", [[1, 2, 1, 4], "no box", [[0, 0, 1, 1]] * 301, {"bbox": []}, 7])
+@pytest.mark.parametrize(
+    "gold", [[1, 2, 1, 4], [float("nan"), 2, 3, 4], "no box", [[0, 0, 1, 1]] * 301, {"bbox": []}, 7]
+)
 def test_unusable_gold(gold):
     with pytest.raises(Unscorable):
         gold_regions({"solution": gold}, ("solution",), "box", "norm1")

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import math
 import threading
 from types import SimpleNamespace
 
@@ -137,6 +138,27 @@ def test_a_closed_gate_gives_the_lowest_score_and_leaves_unscored_rows_unscored(
             "Extra inputs are not permitted at rewards.ext_iou.gates",
         ),
         ({"rewards": {"mine": {"parameters": {"a": 1}}}}, "not of the catalogue"),
+        (
+            {"rewards": {"ext_iuo": {"gate": "ext_format"}}},
+            "unknown reward 'ext_iuo', did you mean 'ext_iou'",
+        ),
+        ({"rewards": {"*": {"gate": "ext_format"}}}, r"\* gives parameters only, not gate"),
+        ({"rewards": {"*": {"parameters": {"fram": "norm1"}}}}, "no reward has the parameter 'fram'"),
+        ({"rewards": {"ext_iou": {"gate": "ext_iou"}}}, "ext_iou needs the score of ext_iou: a circle"),
+        (
+            {"rewards": {"ext_iou": {"gate": "ext_giou"}, "ext_giou": {"gate": "ext_iou"}}},
+            "ext_iou needs the score of ext_giou needs the score of ext_iou: a circle",
+        ),
+        (
+            {"rewards": {"ext_math": {"gate": "ext_cosine"}}},
+            "ext_cosine needs the score of ext_math: a circle",
+        ),
+        ({"rewards": {"ext_cosine": {"inputs": {"acuracy": "ext_choice"}}}}, "reads no column 'acuracy'"),
+        ({"rewards": {"ext_iou": {"gate": "ext_format", "floor": -1}}}, "behind a gate is 0, no floor"),
+        ({"rewards": {"ext_iou": {"gate_at": 0.5}}}, "gate_at, but no gate"),
+        ({"rewards": {"ext_iou": {"gate": "ext_format", "gate_at": 5}}}, "ext_format scores 1 at most"),
+        ({"rewards": {"ext_iou": {"weight": math.nan}}}, "finite number"),
+        ({"rewards": {"ext_iou": {"weight": [[0, math.inf]]}}}, "number at rewards.ext_iou.weight"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(table, what):
@@ -144,6 +166,34 @@ def test_a_table_that_does_not_fit_is_refused(table, what):
 
     with pytest.raises(SettingsError, match=what):
         load_table(json.dumps(table))
+
+
+def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch):
+    monkeypatch.setattr(speech, "_told", set())
+    table = {"rewards": {"ext_wer": {"gold": "transcription"}}}
+    columns = {"transcription": ["A", None], "text": ["B", "B"], "solution": ["B", "B"]}
+    assert run("ext_wer", ["A", "B"], table, **columns)[0] == [1.0, None]
+    assert run("ext_wer", ["B"], table, solution=["B"])[0] == [None]
+    assert "no row has the column 'transcription' of the reward table" in capsys.readouterr().err
+
+
+def test_a_gate_reads_its_own_gold():
+    table = {"rewards": {"ext_ocr": {"gold": "transcription", "gate": "ext_choice"}}}
+    columns = {"transcription": ["A B", "A B"], "solution": ["B", "A"]}
+    scores, _ = run("ext_ocr", ["<answer>B</answer>"] * 2, table, **columns)
+    assert scores == pytest.approx([1 / 3, 0.0])
+
+
+@pytest.mark.parametrize("tasks", [[1], ["1"], "1"])
+def test_tasks_may_be_numbers(tasks):
+    table = {"rewards": {"ext_choice": {"tasks": tasks}}}
+    assert run("ext_choice", ["B"] * 3, table, solution=["B"] * 3, task=[1, 2, None])[0] == [1.0, None, None]
+
+
+def test_rows_without_the_task_column_are_told(capsys, monkeypatch):
+    monkeypatch.setattr(speech, "_told", set())
+    run("ext_choice", ["B"], {"rewards": {"ext_choice": {"tasks": ["a"]}}}, solution=["B"], kind=["a"])
+    assert "no row has the column 'task' of the reward table" in capsys.readouterr().err
 
 
 def test_tables_come_from_text_or_file(tmp_path):
@@ -161,6 +211,8 @@ def test_tables_come_from_text_or_file(tmp_path):
         load_table("missing.json")
     with pytest.raises(SettingsError, match="not JSON"):
         load_table("{")
+    with pytest.raises(SettingsError, match="no such file"):
+        load_table("[" * 10_000)
 
 
 def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch):

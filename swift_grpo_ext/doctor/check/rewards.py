@@ -16,7 +16,7 @@ from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward, Unscorable
-from swift_grpo_ext.rewards.gold import gold_completion
+from swift_grpo_ext.rewards.gold import gold_completion, gold_from
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, with_image_sizes
 from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
 
@@ -75,13 +75,13 @@ def _by_its_rule(run: Run, reward: Reward, samples: list[Sample]) -> Iterator[Fi
     except SettingsError as error:
         yield Finding("reward-table", Severity.ERROR, error.what, error.where, error.mend)
         return
-    own = [one for one in samples if not rule.tasks or one.columns.get(table.task_column) in rule.tasks]
+    own = [one for one in samples if not rule.tasks or rule.is_for(one.columns.get(table.task_column))]
     if samples and not own:
         what = f"{reward.name}: none of the first {len(samples)} rows is of its tasks {', '.join(rule.tasks)}"
         yield Finding("reward-not-run", Severity.NOTE, what, samples[0].where)
         return
     if rule.gold:
-        own = [replace(one, columns={**one.columns, "solution": one.columns.get(rule.gold)}) for one in own]
+        own = [replace(one, columns=gold_from(one.columns, reward.gold, rule.gold)) for one in own]
     yield from _of_catalogue(reward, own, rule.parameters)
 
 
@@ -89,7 +89,8 @@ def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, A
     """A reward of ours must find its gold, give it the maximum, and garbage less."""
     if not reward.gold or not samples:
         return
-    if not any(sample.columns.get(column) for sample in samples for column in reward.gold):
+    golds = (sample.columns.get(column) for sample in samples for column in reward.gold)
+    if all(gold in (None, "", []) for gold in golds):  # 0 and False are golds
         yield Finding(
             "reward-column",
             Severity.ERROR,

@@ -14,7 +14,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN
-from swift_grpo_ext.rewards.gold import gold_completion
+from swift_grpo_ext.rewards.gold import gold_completion, gold_from
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
@@ -102,7 +102,7 @@ def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) 
     rule = table.rule(name)
     samples = []
     for number, row in enumerate(rows, start=1):
-        columns = {**row, "solution": row[rule.gold]} if rule.gold and rule.gold in row else row
+        columns = gold_from(row, reward.gold, rule.gold) if rule.gold else row
         try:
             text = gold_completion(reward, columns, **rule.parameters)
         except Unscorable:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Score
+from swift_grpo_ext.rewards.gold import gold_from
 from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.rules import RewardRule
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
+from swift_grpo_ext.rewards.runtime.speech import say
 
 Scorer = Callable[[Batch], Sequence[Score]]
 
@@ -40,6 +42,7 @@ class Composition:
         floor: Score behind a closed gate.
         scorer: Gives the scorer of another reward by name, for gates and inputs.
         inputs: Columns to fill, with the catalogue's own defaults.
+        gold: Columns that the reward reads its gold from.
     """
 
     rule: RewardRule
@@ -47,17 +50,22 @@ class Composition:
     floor: float
     scorer: Callable[[str], Scorer]
     inputs: dict[str, str] = field(default_factory=dict)
+    gold: tuple[str, ...] = ()
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Route, rename the gold, fill inputs, and look at the gate."""
+        """Route, look at the gate, rename the gold, and fill inputs."""
+        self._check_columns(batch)
         indices = [index for index in range(len(batch)) if self._applies(batch, index)]
         part = batch.select(indices)
-        if self.rule.gold and self.rule.gold in part.columns:
-            part = part.with_column("solution", part.columns[self.rule.gold])
+        closed = self._closed(part)  # with the gate's own gold, as the gate alone would be scored
+        if self.rule.gold:
+            part = replace(
+                part, columns=gold_from(part.columns, self.gold, self.rule.gold, [None] * len(part))
+            )
         for column, name in {**self.inputs, **self.rule.inputs}.items():
             if column not in part.columns:
                 part = part.with_column(column, self.scorer(name)(part))
-        return Prepared(part, indices, len(batch), self._closed(part))
+        return Prepared(part, indices, len(batch), closed)
 
     def finish(self, prepared: Prepared, scores: Sequence[Score]) -> list[Score]:
         """Scores of the whole batch: None where the reward does not apply, the floor behind closed gates."""
@@ -70,7 +78,14 @@ class Composition:
         if not self.rule.tasks:
             return True
         tasks = batch.columns.get(self.task_column)
-        return tasks is not None and tasks[index] in self.rule.tasks
+        return tasks is not None and self.rule.is_for(tasks[index])
+
+    def _check_columns(self, batch: Batch) -> None:
+        for name in ([self.rule.gold] if self.rule.gold else []) + [self.task_column] * bool(self.rule.tasks):
+            if name not in batch.columns:
+                say(
+                    f"no row has the column {name!r} of the reward table, so none is scored by it [{SETTING}]"
+                )
 
     def _closed(self, batch: Batch) -> list[bool]:
         if self.rule.gate is None:

@@ -14,19 +14,30 @@ The key ``*`` under ``rewards`` gives parameters to every reward of the catalogu
 
 from __future__ import annotations
 
+import difflib
 import json
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
+from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward
 
 SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
 ALL = "*"
+MAX_PATH = 4096
+"""Characters of a path; more are refused by the system with an error of its own."""
 
 
 class RewardRule(BaseModel):
@@ -34,9 +45,9 @@ class RewardRule(BaseModel):
 
     Attributes:
         parameters: Parameters of a reward of the catalogue; a row's columns override them.
-        gold: Column to use in the place of ``solution``.
+        gold: Column to use in the place of ``solution``, and of every other gold of the reward.
         inputs: Columns to fill with the score of another reward of the catalogue.
-        tasks: Values of the task column that it applies to; others are not scored. Empty: all.
+        tasks: Values of the task column, as text, that it applies to; others are not scored. Empty: all.
         gate: A reward of the catalogue that must reach `gate_at`, else the score is the lowest possible.
         gate_at: What the gate must reach; its highest score if not given.
         floor: Score behind a closed gate, for a reward of the user's own.
@@ -51,10 +62,26 @@ class RewardRule(BaseModel):
     inputs: dict[str, str] = Field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     gate: str | None = None
-    gate_at: float | None = None
-    floor: float = 0.0
-    weight: float | Annotated[list[tuple[int, float]], Field(min_length=1)] = 1.0
+    gate_at: FiniteFloat | None = None
+    floor: FiniteFloat = 0.0
+    weight: FiniteFloat | Annotated[list[tuple[int, FiniteFloat]], Field(min_length=1)] = 1.0
     normalise: bool = False
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _as_texts(cls, tasks: Any) -> Any:
+        """One task without a list is one, and a number is its text."""
+        listed = tasks if isinstance(tasks, (list, tuple)) else [tasks]
+        return [str(task) if isinstance(task, int) else task for task in listed]
+
+    def is_for(self, task: Any) -> bool:
+        """Whether one of its `tasks` is this value of the task column."""
+        return task is not None and str(task) in self.tasks
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The rewards whose score it needs."""
+        return (*([self.gate] if self.gate else []), *self.inputs.values())
 
     def weight_at(self, step: int) -> float:
         """The factor at an optimizer step."""
@@ -88,17 +115,63 @@ class RewardTable(BaseModel):
     @model_validator(mode="after")
     def _only_known_rewards_are_called(self) -> RewardTable:
         for name, rule in self.rewards.items():
-            called = [*([rule.gate] if rule.gate else []), *rule.inputs.values()]
-            for other in called:
+            for other in rule.calls:
                 if other not in NAMES or get_reward(other).cost == "async":
                     raise ValueError(
                         f"{name} needs the score of {other!r}, which is no synchronous ext_ reward"
                     )
-            if name in NAMES:
-                get_reward(name).checked_parameters(rule.parameters)
-            elif rule.parameters and name != ALL:
-                raise ValueError(f"{name} is not of the catalogue and takes no parameters")
+            _check_name(name, rule)
+            _check_gate(name, rule)
+        for name in self.rewards:
+            self._check_ends(name, ())
         return self
+
+    def _check_ends(self, name: str, before: tuple[str, ...]) -> None:
+        """No reward may wait for its own score."""
+        if name in before:
+            raise ValueError(f"{' needs the score of '.join((*before, name))}: a circle")
+        rule = self.rewards.get(name, RewardRule())
+        inputs = get_reward(name).inputs if name in NAMES else {}
+        own = [reward for column, reward in inputs.items() if column not in rule.inputs]
+        for other in (*rule.calls, *own):
+            self._check_ends(other, (*before, name))
+
+
+def _check_name(name: str, rule: RewardRule) -> None:
+    if name == ALL:
+        if rule != RewardRule(parameters=rule.parameters):
+            raise ValueError(
+                f"{ALL} gives parameters only, not {min(rule.model_fields_set - {'parameters'})}"
+            )
+        known = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
+        unknown = sorted(rule.parameters.keys() - known)
+        if unknown:
+            raise ValueError(f"no reward has the parameter {unknown[0]!r}")
+    elif name in NAMES:
+        reward = get_reward(name)
+        reward.checked_parameters(rule.parameters)
+        unread = sorted(rule.inputs.keys() - set(reward.columns))
+        if unread:
+            raise ValueError(f"{name} reads no column {unread[0]!r}")
+        if rule.floor not in (0.0, reward.low):
+            raise ValueError(
+                f"{name} is of the catalogue: its score behind a gate is {reward.low:g}, no floor"
+            )
+    elif name.startswith(PREFIX):
+        nearest = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
+        raise ValueError(f"unknown reward {name!r}, did you mean {nearest!r}?")
+    elif rule.parameters:
+        raise ValueError(f"{name} is not of the catalogue and takes no parameters")
+
+
+def _check_gate(name: str, rule: RewardRule) -> None:
+    if rule.gate_at is None:
+        return
+    if rule.gate is None:
+        raise ValueError(f"{name} has gate_at, but no gate")
+    high = get_reward(rule.gate).high
+    if rule.gate_at > high:
+        raise ValueError(f"{name} has gate_at {rule.gate_at:g}, but {rule.gate} scores {high:g} at most")
 
 
 @lru_cache(maxsize=8)
@@ -113,9 +186,9 @@ def load_table(text: str) -> RewardTable:
     source = text
     if not text.lstrip().startswith("{"):
         path = Path(text).expanduser()
-        if not path.is_file():
+        if len(text) > MAX_PATH or not path.is_file():
             raise SettingsError(
-                "no such file", where=f"{SETTING}={text}", mend="give JSON or the path of a JSON file"
+                "no such file", where=f"{SETTING}={text:.200}", mend="give JSON or the path of a JSON file"
             )
         source = path.read_text(encoding="utf-8")
     try:
@@ -123,6 +196,7 @@ def load_table(text: str) -> RewardTable:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise SettingsError(f"{first['msg']} at {place or 'the top'}", where=SETTING) from None
+        what = first["msg"].removeprefix("Value error, ") + (f" at {place}" if place else "")
+        raise SettingsError(what, where=SETTING) from None
     except ValueError as error:
         raise SettingsError(f"not JSON: {error}", where=SETTING) from None

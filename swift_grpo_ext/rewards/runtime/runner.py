@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,9 @@ class Runner:
             rule,
             table.task_column,
             reward.low,
-            lambda name: Runner(catalogue.get_reward(name), arguments, table),
+            cache(lambda name: Runner(catalogue.get_reward(name), arguments, table)),
             dict(reward.inputs),
+            reward.gold,
         )
         self.diagnosis = FrameDiagnosis(reward, self.parameters)
         self._replay: Path | None = replay.replay_file(getattr(arguments, "output_dir", None))
