@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -163,14 +164,23 @@ class Watch:
             "kl": self._kl,
         }
         path = checkpoint / STATE.format(rank=self.journal.rank)
-        path.write_text(json.dumps(state), encoding="utf-8")
+        fresh = path.with_suffix(".new")  # so that a kill leaves none or all of it
+        try:
+            fresh.write_text(json.dumps(state), encoding="utf-8")
+            os.replace(fresh, path)
+        except OSError as error:
+            logger.warning(f"swift-grpo-ext [watch] a run resumed here begins its monitors anew: {error}")
 
     def load(self, checkpoint: Path) -> None:
         """Go on where `save` left off; a checkpoint of a run that was not watched is a fresh start."""
         path = checkpoint / STATE.format(rank=self.journal.rank)
         if not path.is_file():
             return
-        state = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
+            return
         self.monitor.load_state(state["monitor"])
         self.phases.longest.update(state["longest"])
         self._kl = state["kl"]
