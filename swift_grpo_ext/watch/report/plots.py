@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 
 COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#ec4899", "#8b5cf6", "#06b6d4", "#84cc16", "#ef4444")
 _INK, _GRID = "#334155", "#e2e8f0"
+# Looked for when a text has characters that matplotlib's own font lacks.
+_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Microsoft YaHei",
+    "SimHei",
+    "PingFang SC",
+    "Arial Unicode MS",
+)
 _SMOOTHING = 0.1  # weight of the newest value in the running mean
 
 
@@ -40,8 +53,23 @@ def running_mean(values: Sequence[float], weight: float = _SMOOTHING) -> list[fl
 def to_png(figure: Any) -> bytes:
     """Render a matplotlib figure."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # an empty box says so as well
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def drawable(text: str) -> str:
+    """The text with "?" for what no font can draw: half of a surrogate pair."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def fonts(first: str) -> list[str]:
+    """That family, and those of this machine that know more characters."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return [first, *(name for name in _FONTS if name in installed)]
 
 
 def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
@@ -58,12 +86,17 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
     else:
         for colour, label, line in zip(COLOURS * len(labels), labels, chart.lines, strict=False):
             _draw_line(axes, line, label, colour)
-    axes.set_title(chart.title, loc="left", fontsize=9.5, color=_INK, parse_math=False)
+    title = drawable(chart.title)
+    axes.set_title(title, loc="left", fontsize=9.5, color=_INK, parse_math=False, family=fonts("sans-serif"))
     if chart.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(-0.03, 1.03)
     if len(labels) > 1:
-        axes.legend(frameon=False, fontsize=7, ncols=1 if len(labels) < 5 else 2)
+        axes.legend(
+            frameon=False,
+            ncols=1 if len(labels) < 5 else 2,
+            prop={"family": fonts("sans-serif"), "size": 7},
+        )
     _plain(axes)
     return to_png(figure)
 
@@ -71,7 +104,7 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
 def _label(line: Line, chart: Chart, runs: Sequence[str]) -> str:
     """With several runs the run's name, else what the line is; a dollar would start a formula."""
     name = runs[line.run] if len(runs) > 1 and not chart.stacked else line.label
-    return name.replace("$", r"\$")
+    return drawable(name).replace("$", r"\$")
 
 
 def _draw_line(axes: Axes, line: Line, label: str, colour: str) -> None:

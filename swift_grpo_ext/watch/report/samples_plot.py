@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from swift_grpo_ext.watch.report.gallery import Row, distinct, shown_groups
 from swift_grpo_ext.watch.report.images import thumbnail
-from swift_grpo_ext.watch.report.plots import to_png
+from swift_grpo_ext.watch.report.plots import drawable, fonts, to_png
 from swift_grpo_ext.watch.report.run import Group, Run
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def _draw_text(axes: Axes, group: Group) -> None:
     lines += ["", *(_row(row) for row in rows[:_ROWS])]
     if len(rows) > _ROWS:
         lines.append(f"and {len(rows) - _ROWS} more")
-    axes.text(0, 1, "\n".join(lines), va="top", fontsize=7.5, family="monospace", parse_math=False)
+    text = drawable("\n".join(lines))
+    axes.text(0, 1, text, va="top", fontsize=7.5, family=fonts("monospace"), parse_math=False)
 
 
 def _row(row: Row) -> str:

@@ -129,6 +129,9 @@ def _told_by_monitors(run: Run) -> Iterable[str]:
 
 
 def _signal_problems(run: Run) -> Iterable[str]:
+    if run.damaged:
+        lines = "line was" if len(run.damaged) == 1 else "lines were"
+        yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
     broken = [name for name in ("loss", "grad_norm", "reward") if _any_not_finite(run.series(name))]
     if broken:
         yield f"Not finite in at least one step: {', '.join(broken)}."
