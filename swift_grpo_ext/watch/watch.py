@@ -13,7 +13,7 @@ from typing import Any
 
 from swift.utils import get_logger
 
-from swift_grpo_ext.errors import DeadRunError
+from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.emergency import Turn, end_now, save_last_step
 from swift_grpo_ext.watch.ending import EndRequest
@@ -76,9 +76,20 @@ class Watch:
         )
 
     def begin(self, max_steps: int) -> None:
-        """The model and the optimizer are ready; the first step comes next."""
+        """The model and the optimizer are ready; the first step comes next.
+
+        Raises:
+            RefusedError: There is nothing to train. The host ends such a run after the first rollout.
+        """
         trainer = self._trainer
-        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._patience)
+        facts = run_facts(trainer, max_steps)
+        if not facts.trainable:
+            raise RefusedError(
+                "no parameter is trained: all are frozen",
+                where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
+                mend="leave one of them trainable, or use --tuner_type lora",
+            )
+        self.monitor = LearningMonitor(facts, self._patience)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         if self.resumed_from:
