@@ -12,7 +12,21 @@ from swift_grpo_ext.watch.report.charts import Chart, Line
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#ec4899", "#8b5cf6", "#06b6d4", "#84cc16", "#ef4444")
+# As --run0 and so on in report.css; there are as many as phases.
+COLOURS = (
+    "#3b82f6",
+    "#f59e0b",
+    "#10b981",
+    "#ec4899",
+    "#8b5cf6",
+    "#06b6d4",
+    "#84cc16",
+    "#ef4444",
+    "#a16207",
+    "#64748b",
+    "#14b8a6",
+    "#a855f7",
+)
 _INK, _GRID = "#334155", "#e2e8f0"
 # Looked for when a text has characters that matplotlib's own font lacks.
 _FONTS = (
@@ -85,7 +99,7 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
         axes.stackplot(chart.lines[0].series.steps, stacks, labels=labels, colors=colours, lw=0)
     else:
         for colour, label, line in zip(COLOURS * len(labels), labels, chart.lines, strict=False):
-            _draw_line(axes, line, label, colour)
+            _draw_line(axes, line, label, colour, exact=chart.exact)
     title = drawable(chart.title)
     axes.set_title(title, loc="left", fontsize=9.5, color=_INK, parse_math=False, family=fonts("sans-serif"))
     if chart.percent:
@@ -107,13 +121,14 @@ def _label(line: Line, chart: Chart, runs: Sequence[str]) -> str:
     return drawable(name).replace("$", r"\$")
 
 
-def _draw_line(axes: Axes, line: Line, label: str, colour: str) -> None:
+def _draw_line(axes: Axes, line: Line, label: str, colour: str, *, exact: bool) -> None:
     steps, values = line.series.steps, line.series.values
     few = len(steps) < 20
     if line.low:
         axes.fill_between(steps, line.low, line.high, color=colour, alpha=0.12, lw=0)
-    axes.plot(steps, values, color=colour, alpha=0.9 if few else 0.25, lw=1, marker="." if few else "")
-    if not few:
+    alone = few or exact
+    axes.plot(steps, values, color=colour, alpha=0.9 if alone else 0.25, lw=1, marker="." if few else "")
+    if not alone:
         axes.plot(steps, running_mean(values), color=colour, lw=1.8)
     axes.plot([], [], color=colour, label=label)
 

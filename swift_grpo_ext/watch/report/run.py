@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +145,19 @@ def read_run(output_dir: str | Path) -> Run:
     arguments = _read_arguments(folder)
     size = _whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
-    groups = tuple(_since_resumed(_groups(rows, size)))
-    return Run(folder, records, groups, arguments, tuple(damaged))
+    groups = _since_resumed(_groups(rows, size))
+    if _trains_again(arguments):
+        groups = _each_rollout_once(groups)
+    return Run(folder, records, tuple(groups), arguments, tuple(damaged))
 
 
-def _training_steps(records: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def _training_steps(records: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Steps of a GRPO run; those that train on an older rollout have no figures of one."""
+    if not any("completions/mean_length" in record for record in records):
+        return
     number = 0
     for record in records:
-        if "completions/mean_length" in record:
+        if "completions/mean_length" in record or "loss" in record:
             number += 1
             step = str(record.get("global_step/max_steps", number)).split("/")[0]
             yield {**record, "step": _whole(step)}
@@ -174,6 +180,26 @@ def _since_resumed(groups: Iterable[Group]) -> list[Group]:
         if kept and group.step < kept[-1].step:
             kept = [each for each in kept if each.step < group.step]
         kept.append(group)
+    return kept
+
+
+def _trains_again(arguments: Mapping[str, Any]) -> bool:
+    """A rollout is good for several steps, and the host logs it with each of them."""
+    steps, accumulation = (
+        _whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
+    )
+    return _whole(arguments.get("num_iterations")) > 1 or steps > max(accumulation, 1)
+
+
+def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
+    """Rollouts at the first step that was trained on them."""
+    kept: list[Group] = []
+    last: list[Group] = []
+    for step, several in groupby(groups, key=lambda group: group.step):
+        these = list(several)
+        if [replace(group, step=step) for group in last] != these:
+            kept += these
+        last = these
     return kept
 
 

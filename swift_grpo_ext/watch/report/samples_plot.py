@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from typing import TYPE_CHECKING
@@ -71,8 +72,9 @@ def _draw_text(axes: Axes, group: Group) -> None:
 
 
 def _row(row: Row) -> str:
-    text = textwrap.shorten(repr(row.text)[1:-1], 20, placeholder=" …") or "(empty)"
-    scored = [value for _, value in row.rewards if value is not None]
-    reward = f"{sum(scored):.2f}" if scored else "none"
+    text = " ".join(repr(row.text[:200])[1:-1].split()) or "(empty)"
+    text = text if len(text) <= 20 else text[:19] + "…"
+    scored = [value for _, value in row.rewards if value is not None and math.isfinite(value)]
+    reward = f"{sum(scored):.4g}" if scored else "none"
     advantage = "none" if row.advantage is None else f"{row.advantage:+.2f}"
     return f"{row.count} x {text:<20} r {reward}  A {advantage}"

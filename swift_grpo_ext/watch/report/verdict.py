@@ -81,7 +81,7 @@ def judge(run: Run) -> Verdict:
     if not run.series("reward"):
         return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)
     if reward is None:
-        headline = f"Too early to tell: fewer than {MIN_STEPS} steps are logged."
+        headline = f"Too early to tell: fewer than {MIN_STEPS} logged steps have a reward."
         return Verdict("warn", headline, reasons)
     words = f"from {reward.first:.3g} to {reward.last:.3g}"
     grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)

@@ -17,10 +17,10 @@ from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
 from swift_grpo_ext.watch.report.charts import Line, thinned
-from swift_grpo_ext.watch.report.gallery import distinct, groups_within, shown_groups
+from swift_grpo_ext.watch.report.gallery import Row, distinct, groups_within, shown_groups
 from swift_grpo_ext.watch.report.plots import running_mean
 from swift_grpo_ext.watch.report.run import Series, read_run
-from swift_grpo_ext.watch.report.samples_plot import plain_prompt
+from swift_grpo_ext.watch.report.samples_plot import _row, plain_prompt
 from swift_grpo_ext.watch.report.verdict import judge, trend
 
 PROMPT = (
@@ -251,6 +251,11 @@ def test_running_mean_starts_at_the_first_value():
     assert running_mean([0.0, 1.0])[1] == pytest.approx(1 / 1.9)
 
 
+def test_a_row_of_the_plot_shows_the_start_of_a_long_word_and_no_nan():
+    row = Row("x" * 90, 2, (("a", 0.5), ("b", math.nan), ("c", None)), 1.0)
+    assert _row(row) == f"2 x {'x' * 19}… r 0.5  A +1.00"
+
+
 def test_plain_prompt_is_the_last_user_turn():
     assert plain_prompt(PROMPT) == "<image> Which digit is this?"
 
@@ -400,6 +405,22 @@ def test_columns_of_other_kinds_than_expected_break_nothing(tmp_path):
     (folder / "args.json").write_text('["no table"]')
     report = write_report(folder)
     assert sum(row["count"] for group in data_of(report)["groups"] for row in group["rows"]) == 4
+
+
+def test_a_rollout_of_several_steps_is_shown_once(tmp_path):
+    """``--num_iterations 2``: the host logs its completions with both steps, and a reward only with the first."""
+    tables = [table(step, [f"{(step + 1) // 2}"] * 8) | {"entropy": [0.1 * step] * 8} for step in range(1, 7)]
+    folder = write_run(tmp_path / "run", [0.1] * 6, completions=tables)
+    records = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
+    for record in records[1:6:2]:
+        record.pop("reward")
+        record.pop("completions/mean_length")
+    (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "args.json").write_text('{"num_generations": 4, "num_iterations": 2}')
+    run = read_run(folder)
+    assert [group.step for group in run.groups] == [1, 1, 3, 3, 5, 5]
+    assert run.series("reward").steps == (1, 3, 5)
+    assert run.series("grad_norm").steps == (1, 2, 3, 4, 5, 6)
 
 
 def test_half_of_a_surrogate_pair_is_no_end_of_the_report(tmp_path):
