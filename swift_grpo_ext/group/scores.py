@@ -20,10 +20,12 @@ class Scores:
         values: NaN for "not scored".
         overflows: How many were infinite, or integers too large for a float. They count as not scored: one
             of them in a group makes every advantage in it NaN, and the host drops such updates silently.
+        not_finite: Places of those, and of NaN that was not given as None.
     """
 
     values: list[float]
     overflows: int
+    not_finite: tuple[int, ...] = ()
 
 
 def checked_scores(output: Any, completions: int, name: str) -> Scores:
@@ -53,7 +55,12 @@ def checked_scores(output: Any, completions: int, name: str) -> Scores:
         )
     numbers = [_number(score, row, name) for row, score in enumerate(scores)]
     values = [number if math.isfinite(number) else math.nan for number in numbers]
-    return Scores(values, overflows=sum(map(math.isinf, numbers)))
+    given = [row for row, score in enumerate(scores) if score is not None]
+    return Scores(
+        values,
+        overflows=sum(map(math.isinf, numbers)),
+        not_finite=tuple(row for row in given if not math.isfinite(numbers[row])),
+    )
 
 
 def _number(score: Any, row: int, name: str) -> float:

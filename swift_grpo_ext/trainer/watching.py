@@ -16,7 +16,7 @@ from swift.trainers import disable_gradient_checkpointing
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.hint import hint_of
 from swift_grpo_ext.watch.probe import Probe
-from swift_grpo_ext.watch.rollout import described, rollout_facts
+from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
 
 CALLBACK = "ext_watch"
@@ -144,14 +144,14 @@ class Watching:
     def _rollout_facts(self: Any, samples: list[Any]) -> Any:
         scores = self._rewards_per_func.tolist()
         advantages = list(self._logs["advantages"])[-len(scores) :]
-        metrics = self._metrics["train"]
-        dull = not any(advantages)
+        figures = {name: values[-1] for name, values in self._metrics["train"].items() if values}
+        dull = advantaged_share(advantages, figures) == 0
         return rollout_facts(
             names=self.reward_func_names,
             scores=scores,
             completions=list(self._logs["completion"])[-len(scores) :],
             advantages=advantages,
-            figures={name: values[-1] for name, values in metrics.items() if values},
+            figures=figures,
             group_size=0 if self.dynamic_num_samples else self.num_generations,
             example=described(samples[0], self.train_dataset) if dull and samples else "",
             hint=hint_of(samples) if dull else "",
@@ -165,6 +165,8 @@ class Watching:
         )
         if self.watch and self.model.training and torch.is_grad_enabled():
             mask = grpo_batch.completion_mask
+            if self.overlong_filter:  # as the host does after this pass
+                mask = mask & ~grpo_batch.truncated_mask.unsqueeze(-1)
             tally = self.watch.tally
             tally.surprise = tally.surprise - (result[0].detach() * mask).sum()
             tally.tokens = tally.tokens + mask.sum()

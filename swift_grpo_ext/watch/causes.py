@@ -11,11 +11,16 @@ from swift_grpo_ext.watch.facts import RewardFacts, RunFacts, StepFacts
 
 Window = Sequence[StepFacts]
 
+_NOISE = 1e-6
+"""Deviations of a reward below this are noise, where the host finds it equal in every group."""
+
 
 def why_still(window: Window, run: RunFacts) -> str:
     """Why no parameter moved in these steps."""
     last = window[-1]
     if all(step.learning_rate == 0 for step in window):
+        if run.learning_rate == 0:
+            return "the learning rate is 0: give another --learning_rate"
         return (
             f"the learning rate was 0 (step {last.step} of {run.max_steps}); with any warmup the first step "
             "runs at 0: more steps, or --warmup_ratio 0"
@@ -45,8 +50,9 @@ def why_still(window: Window, run: RunFacts) -> str:
 
 def why_skipped(window: Window, run: RunFacts) -> str:
     """Why updates were dropped."""
-    del run
     last = window[-1]
+    if run.temperature == 0:
+        return "logits are divided by a temperature of 0: --temperature 1, or 0.1 for nearly greedy sampling"
     infinite = next((reward for reward in last.rollout.rewards if reward.infinite), None)
     if infinite is not None:
         return f"grad_norm is not finite, and reward {infinite.name} returned an infinite value"
@@ -67,6 +73,8 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
         return f"in every group {identical_completions(run)}"
     told = "; ".join(filter(None, map(_constant, last.rewards)))
     reason = "every reward in every group is equal"
+    if 0 < (last.reward_std or 0) < _NOISE:
+        reason += f" but for noise of {last.reward_std:.1g}"
     reason = f"{reason}; {told}" if told else f"{reason}, although rewards differ between groups"
     return _with_example(reason, last.example, last.hint)
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,14 @@ class Turn:
 
     def begin(self) -> None:
         """Nothing is done yet in this run."""
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def done(self) -> None:
         """This rank has saved what can be saved."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.touch()
+        with suppress(OSError):  # the others then wait for as long as saving may take
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
 
     def wait(self, seconds: float = SECONDS) -> None:
         """Until the rank that saves is done, or the time is over."""

@@ -1,5 +1,7 @@
-"""What the learning monitor knows of one optimizer step, and of the run as a whole. Plain data, "
-"JSON in and out."""
+"""What the learning monitor knows of one optimizer step, and of the run as a whole.
+
+Plain data, JSON in and out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class RewardFacts:
         scored: Share of completions that it scored, 0 to 1.
         mean: Over scored completions; None if there are none.
         std: Sample deviation over scored completions; 0 of one.
-        commonest: The value that it gave most often.
+        commonest: The value that it gave most often, to six places.
         commonest_share: Share of the scored completions that got it, 0 to 1.
         infinite: Completions for which it gave an infinity.
     """
@@ -107,6 +109,7 @@ class RunFacts:
         temperature: Of the rollout.
         accumulation: Micro-batches per optimizer step.
         max_steps: Optimizer steps of the whole run.
+        learning_rate: As asked for, the peak of its schedule; None if unknown.
         trainable: Number of trainable parameters.
         precision: Type of the trainable parameters: ``float32``, ``bfloat16`` ...
         masters: The optimizer keeps float32 copies of them.
@@ -121,6 +124,7 @@ class RunFacts:
     temperature: float = 1.0
     accumulation: int = 1
     max_steps: int = 0
+    learning_rate: float | None = None
     trainable: int = 0
     precision: str = "float32"
     masters: bool = False
@@ -142,7 +146,7 @@ def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
         return RewardFacts(name, scored=0.0)
     mean = math.fsum(valid) / len(valid)
     variance = math.fsum((score - mean) ** 2 for score in valid) / max(len(valid) - 1, 1)
-    value, count = Counter(valid).most_common(1)[0]
+    value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
     return RewardFacts(
         name=name,
         scored=len(valid) / len(scores),

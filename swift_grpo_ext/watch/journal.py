@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from swift_grpo_ext.watch.logs import json_lines
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"
@@ -23,13 +26,41 @@ class Journal:
     def __init__(self, output_dir: str | Path, rank: int) -> None:
         self.folder = Path(output_dir) / FOLDER
         self.rank = rank
+        self._could_not = False
+
+    def write(self, action: Callable[[], object]) -> bool:
+        """Do something that writes into the folder, which is made if it is missing.
+
+        A folder that cannot be written to (the disk is full, a file is in its place) is told of once: a run
+        must not end because of those that watch it.
+
+        Returns:
+            Whether it was written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            action()
+        except OSError as error:
+            if not self._could_not:
+                self._could_not = True
+                print(
+                    f"swift-grpo-ext [watch] cannot write to {self.folder}, the run goes on without: {error}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            return False
+        return True
 
     def add(self, kind: str, **facts: Any) -> None:
         """Write one event: ``verdict``, ``numerics``, ``stall``, ``failed``, ``stopped``, ``resumed``."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         event = {"time": time.time(), "kind": kind, "rank": self.rank, **facts}
-        with open(self.folder / EVENTS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
+        line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
+        self.write(lambda: _append(self.folder / EVENTS, line))
+
+
+def _append(path: Path, text: str) -> None:
+    with open(path, "a", encoding="utf-8", errors="replace") as file:
+        file.write(text)
 
 
 def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -42,10 +73,10 @@ def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[
         return []
     wanted = set(kinds)
     events = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in json_lines(path):
         try:
             event = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             continue
         if isinstance(event, dict) and (not wanted or event.get("kind") in wanted):
             events.append(event)

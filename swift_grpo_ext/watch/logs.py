@@ -27,20 +27,29 @@ def newest_version(output_dir: str | Path) -> Path:
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
 
-def read_logging(output_dir: str | Path) -> list[dict[str, Any]]:
-    """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order."""
-    return read_jsonl(newest_version(output_dir) / "logging.jsonl")
+def read_logging(output_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+    """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order.
+
+    Args:
+        output_dir: See `newest_version`.
+        damaged: See `read_jsonl`.
+    """
+    return read_jsonl(newest_version(output_dir) / "logging.jsonl", damaged)
 
 
-def read_completions(output_dir: str | Path) -> list[dict[str, Any]]:
+def read_completions(output_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Sampled completions of the newest run, one record each, in order: step, prompt, rewards, advantages.
 
     The host writes one table of columns per logged step, and the last one again when training ends; this
     turns the tables into rows, each once.
+
+    Args:
+        output_dir: See `newest_version`.
+        damaged: See `read_jsonl`.
     """
     rows: list[dict[str, Any]] = []
     previous: dict[str, Any] = {}
-    for table in read_jsonl(newest_version(output_dir) / "completions.jsonl"):
+    for table in read_jsonl(newest_version(output_dir) / "completions.jsonl", damaged):
         if table != previous:
             rows += _rows(table)
         previous = table
@@ -53,23 +62,47 @@ def _rows(table: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: column[row] for name, column in columns.items()} for row in range(length)]
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
+def read_jsonl(path: Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Records of a JSONL file. A last line that a killed run left half written is dropped.
 
+    Args:
+        path: The file.
+        damaged: Collects the places of lines that are no JSON object, which are then passed over.
+
     Raises:
-        OutputFolderError: The file is missing, or a line before the last is no JSON object.
+        OutputFolderError: The file is missing, or, without `damaged`, a line before the last is no JSON
+            object.
     """
-    if not path.is_file():
-        raise OutputFolderError(f"{path.name} is missing", where=str(path.parent))
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = json_lines(path)
     records = []
     for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             record = None
         if isinstance(record, dict):
             records.append(record)
-        elif number < len(lines):
-            raise OutputFolderError("line is no JSON object", where=f"{path}:{number}")
+        elif number < len(lines) and line.strip():
+            place = f"{path}:{number}"
+            if damaged is None:
+                raise OutputFolderError("line is no JSON object", where=place)
+            damaged.append(place)
     return records
+
+
+def json_lines(path: Path) -> list[str]:
+    """Lines of a JSONL file that may be written to at this moment.
+
+    Only a newline ends a line: the host leaves U+2028 and the like in its strings as they are, at which
+    `str.splitlines` would cut. A character of several bytes may be written in part only.
+
+    Raises:
+        OutputFolderError: The file is missing or cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        raise OutputFolderError(f"{path.name} is missing", where=str(path.parent)) from None
+    except OSError as error:
+        raise OutputFolderError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
+    return text.removesuffix("\n").split("\n")

@@ -9,6 +9,8 @@ from typing import Any
 from swift_grpo_ext.watch.facts import RolloutFacts, empty_share, identical_share, reward_facts
 
 _SHOWN = 60
+_NOISE = 1e-3
+"""Advantages below this are none where the host itself finds the rewards of every group equal."""
 _ROWS_SEARCHED = 20_000
 
 
@@ -41,7 +43,7 @@ def rollout_facts(
         rewards=tuple(map(reward_facts, names, columns)),
         reward=figures.get("reward"),
         reward_std=figures.get("reward_std"),
-        advantaged=sum(value != 0 for value in advantages) / len(advantages) if advantages else None,
+        advantaged=advantaged_share(advantages, figures),
         zero_variance=figures.get("frac_reward_zero_std"),
         identical=identical_share(completions, group_size),
         clipped=figures.get("completions/clipped_ratio"),
@@ -49,6 +51,22 @@ def rollout_facts(
         example=example,
         hint=hint,
     )
+
+
+def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) -> float | None:
+    """Share of completions with an advantage; None without completions.
+
+    A reward that is the same but for noise far below its own resolution gives advantages that are not 0, from
+    which an optimizer that divides by the gradient's size makes steps as large as any other.
+
+    Args:
+        advantages: Of the completions.
+        figures: As in `rollout_facts`.
+    """
+    if not advantages:
+        return None
+    least = _NOISE if figures.get("frac_reward_zero_std") == 1 else 0.0
+    return sum(not abs(value) <= least for value in advantages) / len(advantages)
 
 
 def described(sample: Any, dataset: Any) -> str:

@@ -26,6 +26,7 @@ def run_facts(trainer: Any, max_steps: int) -> RunFacts:
         temperature=float(getattr(args, "temperature", 1.0)),
         accumulation=args.gradient_accumulation_steps,
         max_steps=max_steps,
+        learning_rate=getattr(args, "learning_rate", None),
         trainable=sum(
             _size(parameter) for parameter in trainer.model.parameters() if parameter.requires_grad
         ),

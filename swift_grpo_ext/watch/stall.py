@@ -123,10 +123,8 @@ class Watchdog(threading.Thread):
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
         where = where_main_thread_stands() if with_place else ""
         since = wall_clock_of(now.since)
-        write_beat(
-            self._journal.folder,
-            Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where),
-        )
+        beat = Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where)
+        self._journal.write(lambda: write_beat(self._journal.folder, beat))
 
     def _request(self, number: int) -> Path:
         return self._journal.folder / f"stall_{number}.json"
@@ -139,6 +137,8 @@ class Watchdog(threading.Thread):
                 json.dump(facts, file)
         except FileExistsError:  # another rank was faster
             return
+        except OSError:  # the other ranks do not hear of it, but whoever reads the console does
+            pass
         self._incident += 1
         stacks = self._write_stacks(self._incident)
         if self._ranks > 1:
@@ -161,9 +161,13 @@ class Watchdog(threading.Thread):
 
     def _write_stacks(self, number: int) -> Path:
         path = self._journal.folder / f"stall_{number}_rank_{self._journal.rank}.txt"
-        with open(path, "w", encoding="utf-8") as file:
-            faulthandler.dump_traceback(file=file, all_threads=True)
+        self._journal.write(lambda: _dump_stacks(path))
         return path
+
+
+def _dump_stacks(path: Path) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        faulthandler.dump_traceback(file=file, all_threads=True)
 
 
 def describe_stall(

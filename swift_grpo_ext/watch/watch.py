@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from swift.utils import get_logger
 
-from swift_grpo_ext.errors import DeadRunError
+from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.emergency import Turn, end_now, save_last_step
 from swift_grpo_ext.watch.ending import EndRequest
@@ -75,9 +76,20 @@ class Watch:
         )
 
     def begin(self, max_steps: int) -> None:
-        """The model and the optimizer are ready; the first step comes next."""
+        """The model and the optimizer are ready; the first step comes next.
+
+        Raises:
+            RefusedError: There is nothing to train. The host ends such a run after the first rollout.
+        """
         trainer = self._trainer
-        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._patience)
+        facts = run_facts(trainer, max_steps)
+        if not facts.trainable:
+            raise RefusedError(
+                "no parameter is trained: all are frozen",
+                where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
+                mend="leave one of them trainable, or use --tuner_type lora",
+            )
+        self.monitor = LearningMonitor(facts, self._patience)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         if self.resumed_from:
@@ -163,14 +175,23 @@ class Watch:
             "kl": self._kl,
         }
         path = checkpoint / STATE.format(rank=self.journal.rank)
-        path.write_text(json.dumps(state), encoding="utf-8")
+        fresh = path.with_suffix(".new")  # so that a kill leaves none or all of it
+        try:
+            fresh.write_text(json.dumps(state), encoding="utf-8")
+            os.replace(fresh, path)
+        except OSError as error:
+            logger.warning(f"swift-grpo-ext [watch] a run resumed here begins its monitors anew: {error}")
 
     def load(self, checkpoint: Path) -> None:
         """Go on where `save` left off; a checkpoint of a run that was not watched is a fresh start."""
         path = checkpoint / STATE.format(rank=self.journal.rank)
         if not path.is_file():
             return
-        state = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
+            return
         self.monitor.load_state(state["monitor"])
         self.phases.longest.update(state["longest"])
         self._kl = state["kl"]

@@ -32,6 +32,11 @@ def test_infinite_scores_are_not_scored_and_counted(value):
     scores = checked_scores([value, 1], 2, "r")
     assert math.isnan(scores.values[0])
     assert scores.overflows == 1
+    assert scores.not_finite == (0,)
+
+
+def test_nan_is_told_from_none():
+    assert checked_scores([None, math.nan, 1, -math.inf], 4, "r").not_finite == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,18 @@ class OneInfinite(ORM):
         return [math.inf if row == 0 else good(text) for row, text in enumerate(completions)]
 
 
+class OneNan(ORM):
+    def __call__(self, completions, **kwargs):
+        return [math.nan if row == 2 else good(text) for row, text in enumerate(completions)]
+
+
+class Noise(ORM):
+    """Constant, but for what floating point leaves behind."""
+
+    def __call__(self, completions, **kwargs):
+        return [1e-9 * good(text) for text in completions]
+
+
 class OfTheBatch(ORM):
     def __call__(self, completions, **kwargs):
         return [0.5]
@@ -166,6 +178,8 @@ for kind in (
     Missing,
     OneMissing,
     OneInfinite,
+    OneNan,
+    Noise,
     OfTheBatch,
     Raises,
 ):

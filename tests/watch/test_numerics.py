@@ -1,9 +1,15 @@
 """The first value that is not finite is named, in real runs and alone."""
 
+import json
+from pathlib import Path
+
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from swift_grpo_ext import testing
+from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.numerics import bad_gradient, bad_rows, first_bad_module
 
 
@@ -23,6 +29,31 @@ def test_nan_log_probs_are_named_with_module_and_rows(watched_run):
     assert fault["tensor"] == "log-probs"
     assert fault["module"].endswith("language_model.layers.1.mlp")
     assert fault["rows"] == [7]
+
+
+@pytest.mark.parametrize(("reward", "row"), [("OneNan", 2), ("OneInfinite", 0)])
+def test_a_reward_that_is_not_finite_is_named_with_its_row(watched_run, reward, row):
+    run = watched_run(reward, max_steps=2)
+    (fault,) = [event for event in run.events if event["kind"] == "numerics"]
+    assert fault["text"].startswith(f"reward {reward} not finite at step 1 on rank 0, rows row ")
+    assert fault["rows"] == [row]
+    (kept,) = map(json.loads, Path(fault["dump"]).read_text().splitlines())
+    assert kept["reward"] == reward
+    assert kept["completion"] in [text["completion"] for text in testing.read_completions(run.folder)]
+    assert kept["images"]
+
+
+def test_none_is_no_fault_of_a_reward(watched_run):
+    assert not [event for event in watched_run("OneMissing").events if event["kind"] == "numerics"]
+
+
+def test_a_weight_that_is_nan_is_named_where_sampling_breaks_on_it(watched_run, tmp_path):
+    with pytest.raises(RuntimeError, match="probability tensor"):
+        watched_run("Good", callbacks="test_nan_weight")
+    (fault,) = read_events(testing.newest_version(tmp_path), ["numerics"])
+    assert fault["text"] == (
+        "weights not finite at step 2 on rank 0, first in model.language_model.layers.1.mlp.up_proj.weight"
+    )
 
 
 def test_rows_are_looked_at_only_where_the_mask_is_on():

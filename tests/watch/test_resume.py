@@ -80,3 +80,14 @@ def test_a_run_killed_in_the_middle_of_a_step_goes_on(whole, tiny_qwen, digits, 
         "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
     )
     check_goes_on(whole, tmp_path / "resumed")
+
+
+def test_a_damaged_state_of_the_monitors_ends_no_run(whole, tiny_qwen, digits, tmp_path):
+    checkpoint = testing.newest_version(whole) / "checkpoint-2"
+    (state,) = checkpoint.glob("swift_grpo_ext_watch_rank_*")
+    state.write_text(state.read_text()[:20])  # the machine went down while it was written
+    testing.run_in_process(
+        "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
+    )
+    assert set(steps(tmp_path / "resumed")) == {3, 4, 5}
+    assert read_events(testing.newest_version(tmp_path / "resumed"), ["resumed"]) == []

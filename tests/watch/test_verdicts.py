@@ -7,7 +7,7 @@ from importlib.metadata import requires
 import pytest
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.errors import DeadRunError, RewardError
+from swift_grpo_ext.errors import DeadRunError, RefusedError, RewardError
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
 
@@ -36,6 +36,35 @@ def test_b3_with_weight_decay_parameters_move_and_still_nothing_is_learned(watch
 def test_b3_a_reward_that_scores_nothing_is_named(watched_run):
     run = watched_run("Missing", weight_decay=0)
     assert "no completion was scored (reward Missing gave None for all)" in run.verdict("parameters-still")
+
+
+def test_b3_a_reward_that_differs_by_rounding_only(watched_run):
+    """Adam makes whole steps of it: every parameter moves, in a direction that means nothing."""
+    run = watched_run("Noise", weight_decay=0)
+    assert all(step["watch/moved"] > 0.5 and step["watch/advantaged"] == 0 for step in run.steps)
+    text = run.verdict("no-advantage")
+    assert "every reward in every group is equal but for noise of " in text
+    assert "reward Noise returned 0 for 100 %" in text
+
+
+def test_a_learning_rate_of_0_is_not_blamed_on_a_warmup(watched_run):
+    text = watched_run("Good", learning_rate=0).verdict("parameters-still")
+    assert text == "parameters did not move for 3 steps: the learning rate is 0: give another --learning_rate"
+
+
+def test_completions_that_are_all_cut_off_and_left_out(watched_run):
+    run = watched_run("Good", weight_decay=0, max_completion_length=2, overlong_filter=True)
+    assert "no completion token is left in the loss" in run.verdict("parameters-still")
+
+
+def test_a_run_that_trains_nothing_is_refused(watched_run):
+    with pytest.raises(RefusedError, match="no parameter is trained"):
+        watched_run("Good", freeze_llm=True, freeze_vit=True, freeze_aligner=True)
+
+
+def test_a_temperature_of_0_is_named(watched_run):
+    text = watched_run("Good", weight_decay=0, temperature=0).verdict("parameters-still")
+    assert "logits are divided by a temperature of 0" in text
 
 
 def test_b3_identical_completions(watched_run):

@@ -32,6 +32,9 @@ class Guard:
         composition: Rules of the reward table for a reward of the user's own.
         output_dir: Folder of the replay file.
         infinite: Counts infinite scores by name; they are "not scored".
+
+    Attributes:
+        not_finite: Places of the NaN and infinite scores of the last batch.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Guard:
         self._replay = replay.replay_file(output_dir)
         self._infinite = Counter() if infinite is None else infinite
         self._keeps_ledger = hasattr(function, "keeps_ledger")
+        self.not_finite: tuple[int, ...] = ()
 
     def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
         """Score a batch."""
@@ -71,11 +75,14 @@ class Guard:
 
     def _finished(self, prepared: Prepared, output: Any) -> list[Score]:
         scores = self._checked(output, len(prepared.batch))
+        self.not_finite = tuple(prepared.indices[row] for row in self.not_finite)
         return scores if self.composition is None else self.composition.finish(prepared, scores)
 
     def _checked(self, output: Any, completions: int) -> list[Score]:
         """What the function returned as scores: one for each completion, finite or None."""
+        self.not_finite = ()
         found = checked_scores(output, completions, self.name)
+        self.not_finite = found.not_finite
         if found.overflows:
             self._infinite[self.name] += found.overflows
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
@@ -87,6 +94,7 @@ class Guard:
             ledger(self.name).scored(completions, [each] * completions)
 
     def _failed(self, batch: Batch, error: Exception) -> list[Score]:
+        self.not_finite = ()
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
         if isinstance(error, TimeoutError):
             kind = "timeout"

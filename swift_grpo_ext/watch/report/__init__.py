@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.watch.report.charts import charts
 from swift_grpo_ext.watch.report.images import data_uri, thumbnail
 from swift_grpo_ext.watch.report.plots import draw_plots
@@ -57,7 +57,8 @@ def write_report(
         completions: How many of each run to show, about.
 
     Raises:
-        OutputFolderError: There is no GRPO run in the folder, or no step of it is logged yet.
+        OutputFolderError: There is no GRPO run in the folder, no step of it is logged yet, or the folder to
+            write to does not let itself be written to.
         MissingExtraError: jinja2 or matplotlib is not installed.
     """
     _require("jinja2", "matplotlib")
@@ -77,12 +78,17 @@ def write_report(
         samples = draw_samples(run)
         if samples is not None:
             plots["samples" if len(runs) == 1 else f"samples_{number}"] = samples
-    (folder / "plots").mkdir(parents=True, exist_ok=True)
-    paths = [folder / "plots" / f"{name}.png" for name in plots]
-    for path, png in zip(paths, plots.values(), strict=True):
-        path.write_bytes(png)
     html = folder / "report.html"
-    html.write_text(text, encoding="utf-8")
+    paths = [folder / "plots" / f"{name}.png" for name in plots]
+    try:
+        (folder / "plots").mkdir(parents=True, exist_ok=True)
+        for path, png in zip(paths, plots.values(), strict=True):
+            path.write_bytes(png)
+        html.write_bytes(as_utf8(text))
+    except OSError as error:
+        raise OutputFolderError(
+            f"the report cannot be written: {error.strerror}", where=str(folder), mend="give another --to"
+        ) from None
     return Report(html, tuple(paths), tuple(map(judge, runs)))
 
 
@@ -102,6 +108,11 @@ def page(output_dirs: Sequence[str | Path], *, completions: int, follow_seconds:
         completions=completions,
         follow_seconds=follow_seconds,
     )
+
+
+def as_utf8(page: str) -> bytes:
+    """The bytes of a page; half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?"."""
+    return page.encode("utf-8", errors="replace")
 
 
 def _title(runs: int) -> str:

@@ -40,6 +40,7 @@ class Chart:
         lines: What it shows.
         percent: The figures are shares of 1.
         stacked: The lines lie on top of each other.
+        exact: The figures are set, not sampled: a running mean of them would show what never was.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Chart:
     lines: tuple[Line, ...] = ()
     percent: bool = False
     stacked: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class _Figure:
     title: str
     percent: bool = False
     edges: tuple[str, str] | None = None
+    exact: bool = False
 
 
 _FIGURES = (
@@ -77,7 +80,7 @@ _FIGURES = (
     _Figure("entropy/mean", "entropy (nats a token)"),
     _Figure("watch/entropy", "entropy at the sampled tokens (nats a token)"),
     _Figure("loss", "loss"),
-    _Figure("learning_rate", "learning rate"),
+    _Figure("learning_rate", "learning rate", exact=True),
     _Figure("step_time", "step time (seconds)"),
 )
 
@@ -155,7 +158,7 @@ def _figure(runs: Sequence[Run], figure: _Figure) -> Chart:
                 line = replace(line, low=low.values, high=high.values)
         lines.append(line)
     name = _NAMES.get(figure.name, figure.name)
-    return Chart(name, figure.title, tuple(lines), figure.percent)
+    return Chart(name, figure.title, tuple(lines), figure.percent, exact=figure.exact)
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "") -> Iterator[Line]:

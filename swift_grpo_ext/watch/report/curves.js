@@ -1,4 +1,4 @@
-const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 6, TOP = 8, BOTTOM = 24;
+const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 12, TOP = 8, BOTTOM = 24;
 
 function drawCurves() {
   byId("curves").replaceChildren(...data.charts.map(curve));
@@ -13,7 +13,7 @@ function curve(chart) {
   // From the top down, so that lower layers of a stack stay visible.
   const order = lines.map((_, i) => i);
   if (chart.stacked) order.reverse();
-  for (const i of order) svg.append(...strokes(lines[i], colours[i], scale, chart.stacked));
+  for (const i of order) svg.append(...strokes(lines[i], colours[i], scale, chart));
   const box = h("div.curve", {}, h("h3", {}, chart.title), svg);
   if (lines.length > 1) box.append(legend(chart, colours));
   follow(box, svg, chart, colours, scale);
@@ -72,7 +72,7 @@ function ticks(low, high, about) {
   return found;
 }
 
-function strokes(line, colour, scale, filled) {
+function strokes(line, colour, scale, { stacked: filled, exact }) {
   const nodes = [];
   if (line.low.length) {
     const back = line.steps.map((_, i) => i).reverse();
@@ -80,7 +80,7 @@ function strokes(line, colour, scale, filled) {
     nodes.push(h("path", { d: edge, style: `fill:${colour};opacity:${filled ? 0.85 : 0.14}` }));
   }
   if (filled) return nodes;
-  const few = line.steps.length < 20;
+  const few = exact || line.steps.length < 20;
   const style = `fill:none;stroke:${colour};stroke-linejoin:round;`;
   nodes.push(h("path", { d: path(line.steps, line.values, scale), style: style + (few ? "stroke-width:1.8" : "stroke-width:1;opacity:.32") }));
   if (!few) nodes.push(h("path", { d: path(line.steps, runningMean(line.values), scale), style: style + "stroke-width:2" }));

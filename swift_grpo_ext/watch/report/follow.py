@@ -15,7 +15,7 @@ from typing import Any
 from swift_grpo_ext.errors import OutputFolderError, PortError
 from swift_grpo_ext.watch.journal import EVENTS, FOLDER
 from swift_grpo_ext.watch.logs import newest_version
-from swift_grpo_ext.watch.report import page
+from swift_grpo_ext.watch.report import as_utf8, page
 
 HOST = "127.0.0.1"
 _SOURCES = ("logging.jsonl", "completions.jsonl", f"{FOLDER}/{EVENTS}")
@@ -41,7 +41,7 @@ class LivePage:
         with self._lock:
             tag = self._fingerprint()
             if tag != self._tag:
-                self._body = self._made().encode()
+                self._body = as_utf8(self._made())
                 self._tag = tag
             return self._tag, self._body
 

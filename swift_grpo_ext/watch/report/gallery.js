@@ -108,9 +108,9 @@ function card({ group, rows }) {
   if (data.runs.length > 1) head.append(h("span", {}, h("i.dot", { style: `background:${runColour(group.run)}` }), data.runs[group.run]));
   if (group.solution) head.append(h("span", {}, "gold: " + group.solution.slice(0, 200)));
   const pictures = group.images.map((image, i) => picture(image, located && i === group.on, group, rows));
-  const number = (text, title) => h("th.number", title ? { title } : {}, text);
+  const number = parts => h("th.number", {}, ...parts);
   const table = h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "completion"), number("times"), ...names.map(name => number(name)), number("advantage"))),
+    h("thead", {}, h("tr", {}, h("th", {}, "completion"), number(["times"]), ...names.map(name => number(breakable(name))), number(["advantage"]))),
     h("tbody", {}, ...rows.map((row, i) => tableRow(row, names, i, pictures[group.on]))));
   const prompt = h("details", {}, h("summary", {}, "prompt"));
   prompt.addEventListener("toggle", () => prompt.childElementCount < 2 && prompt.append(h("pre", {}, data.prompts[group.prompt])));
@@ -118,6 +118,11 @@ function card({ group, rows }) {
   const body = h("div.body" + kind, {}, h("div.scroll", {}, table, prompt));
   if (pictures.length) body.prepend(h("div", {}, ...pictures));
   return h("article.card", {}, head, body);
+}
+
+// A long name in the head of a narrow column ends its lines at underscores.
+function breakable(name) {
+  return name.split(/(?<=_)/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 }
 
 function tableRow(row, names, index, image) {
@@ -140,7 +145,14 @@ function focus(image, index) {
 
 function picture(image, located, group, rows) {
   if (image === null) return h("div.missing", {}, "image is gone");
-  const frame = h("div.picture", {}, h("img", { src: data.images[image], alt: "image of the prompt", decoding: "async" }));
+  const shown = h("img", { src: data.images[image], alt: "image of the prompt", decoding: "async" });
+  const frame = h("div.picture", {}, shown);
+  shown.addEventListener("load", () => {
+    const ratio = shown.naturalWidth / shown.naturalHeight;
+    if (ratio < 1) frame.style.maxWidth = `${Math.max(24, Math.round(320 * ratio))}px`; // so high pictures stay on the screen
+    const height = 320 / Math.max(1, ratio);
+    for (const place of frame.querySelectorAll(".region")) place.classList.toggle("high", (parseFloat(place.style.top) / 100) * height < 16);
+  });
   if (!located) return frame;
   rows.forEach((row, i) => frame.append(...row.regions.map(place => region(place, "predicted", i))));
   frame.append(...group.gold.map(place => region(place, "gold", "")));
@@ -148,13 +160,14 @@ function picture(image, located, group, rows) {
 }
 
 function region({ at, label }, kind, row) {
-  const share = value => `${Math.max(-50, Math.min(150, 100 * value))}%`;
+  const [x, y] = [0, 1].map(axis => [at[axis], at[axis + 2] ?? at[axis]].map(value => Math.max(-0.5, Math.min(1.5, value))).sort((a, b) => a - b));
   const node = h(`div.region.${kind}${at.length === 2 ? ".point" : ""}`, { "data-row": row, title: `${kind} ${label} ${at.map(figure).join(", ")}` });
-  node.style.left = share(at[0]);
-  node.style.top = share(at[1]);
+  const share = value => `${100 * value}%`;
+  node.style.left = share(x[0]);
+  node.style.top = share(y[0]);
   if (at.length === 4) {
-    node.style.width = share(at[2] - at[0]);
-    node.style.height = share(at[3] - at[1]);
+    node.style.width = share(x[1] - x[0]);
+    node.style.height = share(y[1] - y[0]);
   }
   if (label && kind === "gold") node.append(h("span", {}, label));
   return node;

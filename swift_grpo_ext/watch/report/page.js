@@ -18,7 +18,7 @@ function byId(id) {
 function figure(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
+  if (size !== 0 && (size < 1e-3 || size >= 1e5)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   return String(Number(value.toPrecision(4)));
 }
 
@@ -27,7 +27,7 @@ function percent(value) {
 }
 
 function runColour(number) {
-  return `var(--run${number % 8})`;
+  return `var(--run${number % 12})`;
 }
 
 function readData(page) {

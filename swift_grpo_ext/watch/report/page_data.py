@@ -54,6 +54,7 @@ def _chart(chart: Chart) -> dict[str, Any]:
         "title": chart.title,
         "percent": chart.percent,
         "stacked": chart.stacked,
+        "exact": chart.exact,
         "lines": [
             {
                 "label": line.label,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,34 @@ from swift_grpo_ext.watch.report.charts import Chart, Line
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#ec4899", "#8b5cf6", "#06b6d4", "#84cc16", "#ef4444")
+# As --run0 and so on in report.css; there are as many as phases.
+COLOURS = (
+    "#3b82f6",
+    "#f59e0b",
+    "#10b981",
+    "#ec4899",
+    "#8b5cf6",
+    "#06b6d4",
+    "#84cc16",
+    "#ef4444",
+    "#a16207",
+    "#64748b",
+    "#14b8a6",
+    "#a855f7",
+)
 _INK, _GRID = "#334155", "#e2e8f0"
+# Looked for when a text has characters that matplotlib's own font lacks.
+_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Microsoft YaHei",
+    "SimHei",
+    "PingFang SC",
+    "Arial Unicode MS",
+)
 _SMOOTHING = 0.1  # weight of the newest value in the running mean
 
 
@@ -40,8 +67,23 @@ def running_mean(values: Sequence[float], weight: float = _SMOOTHING) -> list[fl
 def to_png(figure: Any) -> bytes:
     """Render a matplotlib figure."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # an empty box says so as well
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def drawable(text: str) -> str:
+    """The text with "?" for what no font can draw: half of a surrogate pair."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def fonts(first: str) -> list[str]:
+    """That family, and those of this machine that know more characters."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return [first, *(name for name in _FONTS if name in installed)]
 
 
 def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
@@ -57,13 +99,18 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
         axes.stackplot(chart.lines[0].series.steps, stacks, labels=labels, colors=colours, lw=0)
     else:
         for colour, label, line in zip(COLOURS * len(labels), labels, chart.lines, strict=False):
-            _draw_line(axes, line, label, colour)
-    axes.set_title(chart.title, loc="left", fontsize=9.5, color=_INK, parse_math=False)
+            _draw_line(axes, line, label, colour, exact=chart.exact)
+    title = drawable(chart.title)
+    axes.set_title(title, loc="left", fontsize=9.5, color=_INK, parse_math=False, family=fonts("sans-serif"))
     if chart.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(-0.03, 1.03)
     if len(labels) > 1:
-        axes.legend(frameon=False, fontsize=7, ncols=1 if len(labels) < 5 else 2)
+        axes.legend(
+            frameon=False,
+            ncols=1 if len(labels) < 5 else 2,
+            prop={"family": fonts("sans-serif"), "size": 7},
+        )
     _plain(axes)
     return to_png(figure)
 
@@ -71,16 +118,17 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
 def _label(line: Line, chart: Chart, runs: Sequence[str]) -> str:
     """With several runs the run's name, else what the line is; a dollar would start a formula."""
     name = runs[line.run] if len(runs) > 1 and not chart.stacked else line.label
-    return name.replace("$", r"\$")
+    return drawable(name).replace("$", r"\$")
 
 
-def _draw_line(axes: Axes, line: Line, label: str, colour: str) -> None:
+def _draw_line(axes: Axes, line: Line, label: str, colour: str, *, exact: bool) -> None:
     steps, values = line.series.steps, line.series.values
     few = len(steps) < 20
     if line.low:
         axes.fill_between(steps, line.low, line.high, color=colour, alpha=0.12, lw=0)
-    axes.plot(steps, values, color=colour, alpha=0.9 if few else 0.25, lw=1, marker="." if few else "")
-    if not few:
+    alone = few or exact
+    axes.plot(steps, values, color=colour, alpha=0.9 if alone else 0.25, lw=1, marker="." if few else "")
+    if not alone:
         axes.plot(steps, running_mean(values), color=colour, lw=1.8)
     axes.plot([], [], color=colour, label=label)
 

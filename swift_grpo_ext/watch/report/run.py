@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,15 @@ class Run:
         folder: The run's version folder.
         records: Logged training steps in order; ``record["step"]`` is the optimizer step.
         groups: Logged groups in order; empty if the run did not log completions.
-        arguments: The host's arguments (args.json); empty if the file is missing.
+        arguments: The host's arguments (args.json); empty if the file is missing or damaged.
+        damaged: Places of lines that could not be read.
     """
 
     folder: Path
     records: tuple[dict[str, Any], ...]
     groups: tuple[Group, ...]
     arguments: dict[str, Any] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
@@ -130,25 +133,74 @@ def read_run(output_dir: str | Path) -> Run:
     """Read the newest GRPO run in a folder of the host.
 
     Raises:
-        OutputFolderError: No run, no logged training step, or a damaged file.
+        OutputFolderError: No run, or no logged training step.
     """
     folder = newest_version(output_dir)
-    records = tuple(_training_steps(read_logging(folder)))
+    damaged: list[str] = []
+    records = tuple(_once(_training_steps(read_logging(folder, damaged))))
     if not records:
         raise OutputFolderError(
             "no GRPO step has been logged", where=str(folder), mend="wait for the first step of the run"
         )
     arguments = _read_arguments(folder)
-    size = int(arguments.get("num_generations") or 8)
-    rows = read_completions(folder) if (folder / "completions.jsonl").is_file() else []
-    return Run(folder, records, tuple(_groups(rows, size)), arguments)
+    size = _whole(arguments.get("num_generations")) or 8
+    rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
+    groups = _since_resumed(_groups(rows, size))
+    if _trains_again(arguments):
+        groups = _each_rollout_once(groups)
+    return Run(folder, records, tuple(groups), arguments, tuple(damaged))
 
 
-def _training_steps(records: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def _training_steps(records: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Steps of a GRPO run; those that train on an older rollout have no figures of one."""
+    if not any("completions/mean_length" in record for record in records):
+        return
+    number = 0
     for record in records:
-        if "completions/mean_length" in record:
-            step = str(record.get("global_step/max_steps", "0")).split("/")[0]
-            yield {**record, "step": int(step)}
+        if "completions/mean_length" in record or "loss" in record:
+            number += 1
+            step = str(record.get("global_step/max_steps", number)).split("/")[0]
+            yield {**record, "step": _whole(step)}
+
+
+def _once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each step once: a run that was resumed in the same folder does its last steps again."""
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        while kept and kept[-1]["step"] >= record["step"]:
+            kept.pop()
+        kept.append(record)
+    return kept
+
+
+def _since_resumed(groups: Iterable[Group]) -> list[Group]:
+    """The same of groups, of which a step has several."""
+    kept: list[Group] = []
+    for group in groups:
+        if kept and group.step < kept[-1].step:
+            kept = [each for each in kept if each.step < group.step]
+        kept.append(group)
+    return kept
+
+
+def _trains_again(arguments: Mapping[str, Any]) -> bool:
+    """A rollout is good for several steps, and the host logs it with each of them."""
+    steps, accumulation = (
+        _whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
+    )
+    return _whole(arguments.get("num_iterations")) > 1 or steps > max(accumulation, 1)
+
+
+def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
+    """Rollouts at the first step that was trained on them."""
+    kept: list[Group] = []
+    last: list[Group] = []
+    for step, several in groupby(groups, key=lambda group: group.step):
+        these = list(several)
+        if [replace(group, step=step) for group in last] != these:
+            kept += these
+        last = these
+    return kept
 
 
 def _is_reward(name: str) -> bool:
@@ -156,8 +208,11 @@ def _is_reward(name: str) -> bool:
 
 
 def _read_arguments(folder: Path) -> dict[str, Any]:
-    path = folder / "args.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        found = json.loads((folder / "args.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
@@ -170,13 +225,13 @@ def _groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
             end += 1
         regions = _mapping(first.get("regions"))
         yield Group(
-            step=int(first.get("step") or 0),
-            prompt=str(first.get("prompt", "")),
+            step=_whole(first.get("step")),
+            prompt=_text(first.get("prompt")),
             solution=_text(first.get("solution")),
-            images=tuple(image for image in first.get("images") or () if isinstance(image, str)),
+            images=tuple(image for image in _list(first.get("images")) if isinstance(image, str)),
             samples=tuple(_sample(row) for row in rows[start:end]),
             gold=_regions(regions.get("gold")),
-            image_index=int(regions.get("image") or 0),
+            image_index=_whole(regions.get("image")),
         )
         start = end
 
@@ -195,7 +250,7 @@ def _sample(row: dict[str, Any]) -> Sample:
     return Sample(
         text=_text(row.get("completion")),
         rewards=rewards,
-        advantage=None if advantage is None else float(advantage),
+        advantage=float(advantage) if isinstance(advantage, (int, float)) else None,
         regions=_regions(_mapping(row.get("regions")).get("predicted")),
     )
 
@@ -204,8 +259,19 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
 def _regions(value: Any) -> tuple[Region, ...]:
-    found = value[:_MOST_REGIONS] if isinstance(value, list) else []
+    found = _list(value)[:_MOST_REGIONS]
     places = [(one["at"], one.get("label")) for one in map(_mapping, found) if _is_place(one.get("at"))]
     return tuple(Region(tuple(map(float, at)), _text(label)) for at, label in places)
 

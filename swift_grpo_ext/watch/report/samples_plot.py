@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from typing import TYPE_CHECKING
 
 from swift_grpo_ext.watch.report.gallery import Row, distinct, shown_groups
 from swift_grpo_ext.watch.report.images import thumbnail
-from swift_grpo_ext.watch.report.plots import to_png
+from swift_grpo_ext.watch.report.plots import drawable, fonts, to_png
 from swift_grpo_ext.watch.report.run import Group, Run
 
 if TYPE_CHECKING:
@@ -66,12 +67,14 @@ def _draw_text(axes: Axes, group: Group) -> None:
     lines += ["", *(_row(row) for row in rows[:_ROWS])]
     if len(rows) > _ROWS:
         lines.append(f"and {len(rows) - _ROWS} more")
-    axes.text(0, 1, "\n".join(lines), va="top", fontsize=7.5, family="monospace", parse_math=False)
+    text = drawable("\n".join(lines))
+    axes.text(0, 1, text, va="top", fontsize=7.5, family=fonts("monospace"), parse_math=False)
 
 
 def _row(row: Row) -> str:
-    text = textwrap.shorten(repr(row.text)[1:-1], 20, placeholder=" …") or "(empty)"
-    scored = [value for _, value in row.rewards if value is not None]
-    reward = f"{sum(scored):.2f}" if scored else "none"
+    text = " ".join(repr(row.text[:200])[1:-1].split()) or "(empty)"
+    text = text if len(text) <= 20 else text[:19] + "…"
+    scored = [value for _, value in row.rewards if value is not None and math.isfinite(value)]
+    reward = f"{sum(scored):.4g}" if scored else "none"
     advantage = "none" if row.advantage is None else f"{row.advantage:+.2f}"
     return f"{row.count} x {text:<20} r {reward}  A {advantage}"

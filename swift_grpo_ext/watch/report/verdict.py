@@ -81,7 +81,7 @@ def judge(run: Run) -> Verdict:
     if not run.series("reward"):
         return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)
     if reward is None:
-        headline = f"Too early to tell: fewer than {MIN_STEPS} steps are logged."
+        headline = f"Too early to tell: fewer than {MIN_STEPS} logged steps have a reward."
         return Verdict("warn", headline, reasons)
     words = f"from {reward.first:.3g} to {reward.last:.3g}"
     grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)
@@ -129,6 +129,9 @@ def _told_by_monitors(run: Run) -> Iterable[str]:
 
 
 def _signal_problems(run: Run) -> Iterable[str]:
+    if run.damaged:
+        lines = "line was" if len(run.damaged) == 1 else "lines were"
+        yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
     broken = [name for name in ("loss", "grad_norm", "reward") if _any_not_finite(run.series(name))]
     if broken:
         yield f"Not finite in at least one step: {', '.join(broken)}."

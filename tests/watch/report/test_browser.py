@@ -7,6 +7,7 @@ from threading import Thread
 import pytest
 from PIL import Image
 
+from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.follow import LivePage, serve
 from tests.watch.report.chromium import Browser, find_browser
@@ -93,6 +94,45 @@ def test_boxes_and_points_lie_where_they_belong(browser, boxes, screenshots):
     page.screenshot(screenshots / "boxes.png", whole=False)
     page.run("document.querySelector('#drawn').click()")
     assert page.run("getComputedStyle(document.querySelector('.region')).display") == "none"
+
+
+def test_boxes_outside_of_the_picture_are_not_drawn_into_it(browser, tmp_path):
+    Image.new("RGB", (200, 100), "#335577").save(tmp_path / "picture.png")
+    places = [[-2, -3, -1, -1], [0.5, 0.6, 0.25, 0.2], [0.9, 0.5, 7, 0.7]]  # far off, corners swapped, partly
+    regions = {"image": 0, "gold": [], "predicted": [{"at": at} for at in places]}
+    columns = table(1, ["a"] * 4, [str(tmp_path / "picture.png")]) | {"regions": [regions] * 4}
+    page = browser.open(
+        write_report(write_run(tmp_path / "run", rising(12), completions=[columns])).html.as_uri()
+    )
+    page.wait("document.querySelector('.card img').complete")
+    drawn = page.run(
+        """(() => {
+      const image = document.querySelector('.card img').getBoundingClientRect();
+      return [...document.querySelectorAll('.region')].slice(0, 3).map(node => node.getBoundingClientRect()).map(box => [
+        (box.left - image.left) / image.width, (box.top - image.top) / image.height,
+        (box.right - image.left) / image.width, (box.bottom - image.top) / image.height]);
+    })()"""
+    )
+    assert drawn[0][2] < 0
+    assert drawn[0][3] < 0
+    assert drawn[1] == pytest.approx([0.25, 0.2, 0.5, 0.6], abs=0.01)
+    assert drawn[2][:2] == pytest.approx([0.9, 0.5], abs=0.01)
+
+
+def test_a_narrow_window_and_what_is_long(browser, tmp_path, screenshots):
+    """Long names, long words, a high picture: nothing makes the page wider, and text stays readable."""
+    Image.new("RGB", (100, 900), "#335577").save(tmp_path / "high.png")
+    word = "model.language_model.layers.0." * 12
+    columns = table(1, ["short text", word, "z", ""], [str(tmp_path / "high.png")])
+    columns |= {f"reward_with_a_long_name_{i}": [0.5] * 4 for i in range(4)}
+    run = write_run(tmp_path / word[:200], rising(12), completions=[columns])
+    Journal(run, rank=0).add("stall", step=1, text=word)
+    page = browser.open(write_report(run).html.as_uri(), width=390)
+    page.wait("document.querySelector('.card img').complete")
+    assert page.run("document.documentElement.scrollWidth") == 390
+    assert page.run("document.querySelector('.card img').getBoundingClientRect().height") <= 330
+    assert page.run("document.querySelector('.card td.text').getBoundingClientRect().width") >= 170
+    page.screenshot(screenshots / "report_narrow.png")
 
 
 def test_filters_by_step_reward_and_text(browser, boxes):

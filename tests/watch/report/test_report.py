@@ -17,10 +17,10 @@ from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
 from swift_grpo_ext.watch.report.charts import Line, thinned
-from swift_grpo_ext.watch.report.gallery import distinct, groups_within, shown_groups
+from swift_grpo_ext.watch.report.gallery import Row, distinct, groups_within, shown_groups
 from swift_grpo_ext.watch.report.plots import running_mean
 from swift_grpo_ext.watch.report.run import Series, read_run
-from swift_grpo_ext.watch.report.samples_plot import plain_prompt
+from swift_grpo_ext.watch.report.samples_plot import _row, plain_prompt
 from swift_grpo_ext.watch.report.verdict import judge, trend
 
 PROMPT = (
@@ -251,6 +251,11 @@ def test_running_mean_starts_at_the_first_value():
     assert running_mean([0.0, 1.0])[1] == pytest.approx(1 / 1.9)
 
 
+def test_a_row_of_the_plot_shows_the_start_of_a_long_word_and_no_nan():
+    row = Row("x" * 90, 2, (("a", 0.5), ("b", math.nan), ("c", None)), 1.0)
+    assert _row(row) == f"2 x {'x' * 19}… r 0.5  A +1.00"
+
+
 def test_plain_prompt_is_the_last_user_turn():
     assert plain_prompt(PROMPT) == "<image> Which digit is this?"
 
@@ -334,3 +339,103 @@ def test_regions_that_are_none_are_passed_over(tmp_path):
     assert [region.at for region in run.groups[0].gold] == [(0, 0, 0.5, 1)]
     assert run.groups[0].samples[0].regions == ()
     assert "regions" not in run.groups[0].samples[0].rewards
+
+
+def test_text_that_ends_lines_elsewhere_ends_none_here(tmp_path):
+    """The host writes U+2028, U+2029 and U+0085 as they are; for `str.splitlines` they are ends of lines."""
+    text = "one\u2028two\u2029three\x85four"
+    folder = write_run(tmp_path / "run", [0.1] * 5)
+    line = json.dumps(table(1, [text] * 4), ensure_ascii=False) + "\n"
+    (folder / "completions.jsonl").write_text(line + json.dumps(table(2, ["7"] * 4)) + "\n", "utf-8")
+    Journal(folder, rank=0).add("stall", step=1, text=text)
+    run = read_run(folder)
+    assert [group.samples[0].text for group in run.groups] == [text, "7"]
+    assert f"Monitor [stall] at step 1: {text}" in judge(run).reasons
+
+
+def test_a_file_that_is_written_to_at_this_moment_is_read(tmp_path):
+    folder = write_run(tmp_path / "run", [0.1] * 5)
+    whole = json.dumps(table(1, ["数字"] * 4), ensure_ascii=False).encode()
+    (folder / "completions.jsonl").write_bytes(whole + b"\n" + whole[: whole.index("数".encode()) + 1])
+    (folder / "args.json").write_text('{"num_generations": 4, "mod')
+    run = read_run(folder)
+    assert len(run.groups) == 1
+    assert run.arguments == {}
+    assert run.damaged == ()
+
+
+def test_a_damaged_line_is_left_out_and_told(tmp_path):
+    folder = write_run(tmp_path / "run", [0.1] * 12)
+    lines = (folder / "logging.jsonl").read_text().splitlines(keepends=True)
+    lines[3] = lines[3][:40] + lines[4]  # killed while it wrote, then resumed into the same file
+    (folder / "logging.jsonl").write_text("".join(lines))
+    run = read_run(folder)
+    assert [record["step"] for record in run.records] == [1, 2, 3, *range(5, 13)]
+    assert f"1 damaged line was left out, the first: {folder}/logging.jsonl:4." in judge(run).reasons
+
+
+def test_steps_that_a_resumed_run_did_again_are_shown_once(tmp_path):
+    """``--add_version false``: the resumed run writes into the files of the one before."""
+    folder = write_run(
+        tmp_path / "run", [0.1] * 6, completions=[table(step, ["old"] * 8) for step in (1, 4, 5)]
+    )
+    again = write_run(
+        tmp_path / "again", [0.9] * 6, completions=[table(step, ["new"] * 8) for step in (4, 6)]
+    )
+    kept = (again / "logging.jsonl").read_text().splitlines(keepends=True)[3:]
+    with open(folder / "logging.jsonl", "a") as file:
+        file.writelines(kept)
+    with open(folder / "completions.jsonl", "a") as file:
+        file.write((again / "completions.jsonl").read_text())
+    run = read_run(folder)
+    assert list(run.series("reward")) == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.9), (5, 0.9), (6, 0.9)]
+    shown = [(group.step, group.samples[0].text) for group in run.groups]
+    assert shown == [(1, "old")] * 2 + [(4, "new")] * 2 + [(6, "new")] * 2
+
+
+def test_columns_of_other_kinds_than_expected_break_nothing(tmp_path):
+    odd = table(1, ["7"] * 4) | {
+        "advantages": ["high", None, math.nan, True],
+        "step": ["one", None, 2, "3"],
+        "images": ["a.png", None, 5, ["b.png"]],
+        "regions": [{"image": "first"}, {"image": None}, 3, []],
+        "prompt": [["list"], None, 4, "text"],
+    }
+    folder = write_run(tmp_path / "run", [0.1] * 5, completions=[odd])
+    (folder / "args.json").write_text('["no table"]')
+    report = write_report(folder)
+    assert sum(row["count"] for group in data_of(report)["groups"] for row in group["rows"]) == 4
+
+
+def test_a_rollout_of_several_steps_is_shown_once(tmp_path):
+    """``--num_iterations 2``: the host logs its completions with both steps, and a reward only with the first."""
+    tables = [table(step, [f"{(step + 1) // 2}"] * 8) | {"entropy": [0.1 * step] * 8} for step in range(1, 7)]
+    folder = write_run(tmp_path / "run", [0.1] * 6, completions=tables)
+    records = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
+    for record in records[1:6:2]:
+        record.pop("reward")
+        record.pop("completions/mean_length")
+    (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "args.json").write_text('{"num_generations": 4, "num_iterations": 2}')
+    run = read_run(folder)
+    assert [group.step for group in run.groups] == [1, 1, 3, 3, 5, 5]
+    assert run.series("reward").steps == (1, 3, 5)
+    assert run.series("grad_norm").steps == (1, 2, 3, 4, 5, 6)
+
+
+def test_half_of_a_surrogate_pair_is_no_end_of_the_report(tmp_path):
+    """JSON can hold one, UTF-8 cannot: in text, in a prompt, as the name of a reward."""
+    half = "a\ud800b"
+    tables = [table(1, [half] * 4, prompt=PROMPT + half) | {half: [1.0] * 4, "solution": [half] * 4}]
+    run = write_run(tmp_path / "run", [0.1] * 12, completions=tables, **{f"rewards/{half}/mean": 0.5})
+    report = write_report(run, title=half)
+    assert "a?b" in report.html.read_text(encoding="utf-8")
+    (group,) = data_of(report)["groups"]
+    assert group["rows"][0]["text"] == "a?b"
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
+    run = write_run(tmp_path / "run", [0.1] * 5)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputFolderError, match=r"cannot be written.*--to"):
+        write_report(run, tmp_path / "file")
