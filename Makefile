@@ -23,6 +23,8 @@ help:  ## this list
 install: $(READY)  ## make .venv with the tested set and this package (editable)
 
 $(READY): pyproject.toml constraints/tested.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "the tested set needs Python 3.11.5 or newer, \
+	this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
 	@echo "installing the tested set into $(VENV) (about 4 minutes, 7 GB) ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"

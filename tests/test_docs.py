@@ -4,14 +4,17 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.settings import PREFIX, Settings
+from swift_grpo_ext.versions import installed_version
 from tools.docs_pages import patches_page, settings_page, with_folders
 
 ROOT = Path(__file__).parents[1]
@@ -119,6 +122,23 @@ def test_links_of_the_repository_lead_to_the_pages_of_the_site(site):
     for page in ("../settings.html", "../examples/index.html", "../symptoms.html"):
         assert f'href="{page}"' in home
     assert 'href="../patches.html"' in (site / "parts/compat.html").read_text()
+
+
+def test_the_python_that_is_asked_for_takes_the_tested_set():
+    (least,) = re.findall(r"sys\.version_info < \(([\d, ]+)\)", (ROOT / "Makefile").read_text())
+    least = least.replace(", ", ".")
+    for page in (
+        "README.md",
+        "README.zh-CN.md",
+        "docs/quickstart.md",
+        "docs/zh/quickstart.md",
+        "CONTRIBUTING.md",
+    ):
+        assert f"Python {least} " in (ROOT / page).read_text(encoding="utf-8"), page
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints/tested.txt").read_text(), flags=re.MULTILINE)
+    needs = {name: metadata(name).get("Requires-Python") for name in pins if installed_version(name)}
+    assert len(needs) > 50
+    assert {name: need for name, need in needs.items() if need and least not in SpecifierSet(need)} == {}
 
 
 def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):

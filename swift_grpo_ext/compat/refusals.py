@@ -119,6 +119,11 @@ def _loses_the_trace(run: Run) -> bool:
     )
 
 
+def _cuts_labelled_groups(run: Run) -> bool:
+    batch, group = run.per_device_train_batch_size, run.num_generations
+    return run.loss_type == "real" and bool(batch and group) and batch % group != 0
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "A4",
@@ -159,6 +164,16 @@ RULES: tuple[Rule, ...] = (
         "ZeRO-0 and bf16",
         'pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
         f"{DEEPSPEED}/pull/7839",
+    ),
+    Rule(
+        "F16",
+        _cuts_labelled_groups,
+        "REAL compares the completions of a group, and micro-batches of {per_device_train_batch_size} hold "
+        "parts of groups of {num_generations}",
+        "loss_type real, per_device_train_batch_size {per_device_train_batch_size}",
+        "--per_device_train_batch_size with a multiple of {num_generations}, or SWIFT_GRPO_EXT_GROUP_BATCH=1 "
+        "without SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS",
+        "https://arxiv.org/abs/2602.05630",
     ),
 )
 

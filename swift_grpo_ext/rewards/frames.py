@@ -10,7 +10,7 @@ for each image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable
@@ -78,28 +78,3 @@ def image_aspect(columns: Columns, image_index: int = 0) -> float:
         else:
             return width / height
     raise Unscorable(reason)
-
-
-def frames_that_hold(coordinates: Iterable[Sequence[float]], columns: Columns) -> tuple[Frame, ...]:
-    """The frames in which these points or boxes would lie inside the image. A hint for a message, no more.
-
-    Coordinates of at most 1 fit every frame by their range; as pixels they would be one corner of the image,
-    so then only ``norm1`` is named.
-    """
-    points = [
-        (values[axis], values[axis + 1]) for values in coordinates for axis in range(0, len(values) - 1, 2)
-    ]
-    if not points:
-        return ()
-    right, bottom = max(x for x, _ in points), max(y for _, y in points)
-    if max(right, bottom) <= 1:
-        return ("norm1",)
-    fitting: list[Frame] = []
-    for frame in FRAMES:
-        try:
-            width, height = extent(frame, columns)
-        except Unscorable:
-            continue
-        if right <= width and bottom <= height:
-            fitting.append(frame)
-    return tuple(fitting)

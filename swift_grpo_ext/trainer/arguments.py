@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
@@ -27,20 +29,25 @@ class GRPOConfig(HostGRPOConfig):
     generation_batch_size: int | None
 
     def __post_init__(self) -> None:
+        group_batch = current_settings().group_batch
+        self._refuse({"per_device_train_batch_size": None} if group_batch else {})  # yet to be chosen
+        if self.ddp_timeout == HOST_DDP_TIMEOUT:
+            self.ddp_timeout = current_settings().ddp_timeout
+            get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
+        if group_batch:
+            self._make_micro_batches_of_groups()
+            self._refuse({})
+        super().__post_init__()
+
+    def _refuse(self, other: dict[str, Any]) -> None:
         refuse(
             Run(
-                arguments=dict(vars(self)),
+                arguments={**vars(self), **other},
                 deepspeed=self.deepspeed if isinstance(self.deepspeed, dict) else {},
                 world_size=world_size(),
                 healed=healed(),
             )
         )
-        if self.ddp_timeout == HOST_DDP_TIMEOUT:
-            self.ddp_timeout = current_settings().ddp_timeout
-            get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
-        if current_settings().group_batch:
-            self._make_micro_batches_of_groups()
-        super().__post_init__()
 
     def _make_micro_batches_of_groups(self) -> None:
         """Change the sizes of micro-batches before DeepSpeed and the data loader read them."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from swift.rlhf_trainers.utils import get_even_process_data
 from swift.utils import get_logger
 from torch import Tensor
 
@@ -29,7 +30,8 @@ class Resampling:
             samples: Of this rank.
             rewards_per_func: ``(n, rewards)`` of all ranks.
         """
-        wanted, size = self.args.generation_batch_size, len(samples)
+        wanted = self.args.generation_batch_size
+        uneven = [self.dynamic_num_samples]  # of each batch: a server may return more than it was asked for
         found: list[Any] = []
         rewards: list[Tensor] = []
         batch = samples, rewards_per_func
@@ -37,14 +39,16 @@ class Resampling:
             if new:
                 fresh = self._rollout_samples(next(self.dynamic_resample_iterator))
                 batch = fresh, self._compute_rewards_per_func(fresh)
+                uneven.append(self.dynamic_num_samples)
             differ = self.compute_std(*batch) > 0
             found += compress(gather_object(batch[0]), differ.tolist())
             rewards.append(batch[1][differ])
             if len(found) >= wanted:
-                start = self.accelerator.process_index * size
-                return found[:wanted][start : start + size], torch.cat(rewards)[:wanted]
+                self.dynamic_num_samples = any(uneven)
+                return get_even_process_data(self, found[:wanted]), torch.cat(rewards)[:wanted]
         logger.warning(
             f"swift-grpo-ext: {len(found)} of {wanted} completions are in groups whose rewards differ, after "
             f"{self.max_resample_times} new batches (max_resample_times): the step takes the first batch"
         )
+        self.dynamic_num_samples = uneven[0]
         return samples, rewards_per_func

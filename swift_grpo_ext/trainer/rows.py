@@ -69,13 +69,18 @@ class CheckedRows:
         return super().resample_encode_failed_inputs(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def _add_prompt_id_to_inputs(self: Any, samples: list[Any]) -> list[Any]:
-        """Give each sample the id of its prompt, images included; the host looks at messages alone."""
+        """Give each sample the id of its prompt, images included; the host looks at messages alone.
+
+        Ids go on from batch to batch: with dynamic sampling, groups of several are compared side by side.
+        """
         if not samples:
             return samples
         keys = [_key_of_sample(sample) for sample in samples]
         ids: dict[str, str] = {}
+        first = getattr(self, "_prompts_numbered", 0)
         for key in gather_object(keys):
-            ids.setdefault(key, f"prompt_{len(ids)}")
+            ids.setdefault(key, f"prompt_{first + len(ids)}")
+        self._prompts_numbered = first + len(ids)
         for sample, key in zip(samples, keys, strict=True):
             sample.prompt_id = ids[key]
             sample.request_id = f"chatcmpl-{uuid.uuid4().hex}"

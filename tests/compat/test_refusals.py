@@ -49,6 +49,13 @@ REFUSED = {
         '-> pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
         f"({DEEPSPEED}/pull/7839)",
     ),
+    "F16": (
+        Run({"loss_type": "real", "per_device_train_batch_size": 6, "num_generations": 4}),
+        "micro-batches of 6 hold parts of groups of 4",
+        "[loss_type real, per_device_train_batch_size 6]",
+        "-> --per_device_train_batch_size with a multiple of 4, or SWIFT_GRPO_EXT_GROUP_BATCH=1",
+        "(https://arxiv.org/abs/2602.05630)",
+    ),
 }
 RUNS = {
     "nothing set": Run({}),
@@ -74,6 +81,10 @@ RUNS = {
     "zero3, layer by layer": Run({"ds3_gather_for_generation": False}, ZERO3, versions=OLD),
     "zero3, healed": Run({}, ZERO3, healed=frozenset({"A3-zero3-trace"}), versions=OLD),
     "zero0 bf16, new": Run({"bf16": True}, {"zero_optimization": {"stage": 0}}, versions=OLD),
+    "real, whole groups": Run({"loss_type": "real", "per_device_train_batch_size": 8, "num_generations": 4}),
+    "another loss, parts of groups": Run(
+        {"loss_type": "dapo", "per_device_train_batch_size": 2, "num_generations": 4}
+    ),
     "zero0 fp32": Run({}, {"zero_optimization": {"stage": 0}}, versions={"deepspeed": "0.18.5"}),
 }
 

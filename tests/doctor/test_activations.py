@@ -10,7 +10,7 @@ from swift_grpo_ext.doctor.plan import activations
 from swift_grpo_ext.doctor.plan.setting import Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.testing import qwen2_5_vl_config
-from swift_grpo_ext.testing.peak import LiveBytes
+from tests.doctor.live_bytes import LiveBytes
 
 TARGETS = r".*language_model.*(q|k|v|o|gate|up|down)_proj"
 SIZES = {"hidden_size": 3584, "intermediate_size": 18944, "num_heads": 28, "num_kv_heads": 4}

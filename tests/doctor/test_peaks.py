@@ -9,7 +9,7 @@ from swift_grpo_ext.doctor.plan import memory
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.testing import qwen2_5_vl_config
-from swift_grpo_ext.testing.peak import LiveBytes
+from tests.doctor.live_bytes import LiveBytes
 
 TARGETS = r".*language_model.*(q|k|v|o|gate|up|down)_proj"
 TINY = {"hidden_size": 128, "intermediate_size": 512, "num_heads": 4, "num_kv_heads": 2, "vocab_size": 4096}

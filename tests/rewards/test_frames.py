@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unscorable
-from swift_grpo_ext.rewards.frames import FRAMES, convert, extent, frames_that_hold, image_aspect
+from swift_grpo_ext.rewards.frames import FRAMES, convert, extent, image_aspect
 from swift_grpo_ext.rewards.grounding import iou
 
 ROW = {
@@ -63,11 +63,3 @@ def test_iou_does_not_depend_on_the_frame():
         answer = list(convert((64, 48, 320, 240), "pixel_original", frame, ROW))
         row = {"solution": gold, "gold_frame": "pixel_original", "frame": frame, **ROW}
         assert iou(str(answer), row) == pytest.approx(256 / 288)
-
-
-def test_frames_that_hold_the_numbers():
-    assert frames_that_hold([(0.1, 0.2, 0.3, 1.0)], ROW) == ("norm1",)
-    assert frames_that_hold([(700, 10, 990, 300)], ROW) == ("pixel_resized", "norm1000")
-    assert frames_that_hold([(10, 10, 300, 400)], ROW) == ("pixel_resized", "pixel_original", "norm1000")
-    assert frames_that_hold([(5000, 1)], ROW) == ()
-    assert frames_that_hold([], ROW) == ()

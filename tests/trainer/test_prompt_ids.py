@@ -34,6 +34,16 @@ def test_prompt_ids_tell_images_apart(folder):
     assert len({sample.request_id for sample in found}) == 3
 
 
+def test_prompts_of_different_batches_have_different_ids(folder):
+    """Else dynamic sampling of a multi-turn server's groups mixes the first prompts of all its batches."""
+    trainer = SimpleNamespace()
+    batches = [
+        rows.CheckedRows._add_prompt_id_to_inputs(trainer, samples(row(folder, name)))
+        for name in ("good.png", "one.png")
+    ]
+    assert batches[0][0].prompt_id != batches[1][0].prompt_id
+
+
 def test_before_prompt_ids_did_not(folder):
     from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 

@@ -10,7 +10,9 @@ from torch import nn
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.startup import asked_for_dropout, turn_lora_dropout_off
+from tests.trainer.built import built
 
 
 def lora(dropout):
@@ -101,3 +103,26 @@ def test_ranks_wait_half_an_hour_unless_told(run, setting, flag, seconds):
     env = {} if setting is None else {"SWIFT_GRPO_EXT_DDP_TIMEOUT": setting}
     args = json.loads((run(env, ddp_timeout=flag) / "args.json").read_text())
     assert args["training_args"].count(f"ddp_timeout={seconds},") == 1
+
+
+@pytest.mark.parametrize(("switches", "refused"), [({}, True), ({"GROUP_BATCH": "1"}, False)])
+def test_real_needs_whole_groups(tiny_qwen, digits, tmp_path, monkeypatch, switches, refused):
+    """Also after our own cut."""
+    for name, value in switches.items():
+        monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
+    current_settings.cache_clear()
+    overrides = {"loss_type": "real", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+    if not refused:
+        args = built(tiny_qwen, digits.train, tmp_path, **overrides).args
+        assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (4, 1)
+        return
+    with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4"):
+        built(tiny_qwen, digits.train, tmp_path, **overrides)
+
+
+def test_real_is_refused_where_a_limit_cuts_groups(tiny_qwen, digits, tmp_path, monkeypatch):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_GROUP_BATCH", "1")
+    monkeypatch.setenv("SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS", "16")
+    current_settings.cache_clear()
+    with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4"):
+        built(tiny_qwen, digits.train, tmp_path, loss_type="real")
