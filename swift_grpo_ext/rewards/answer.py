@@ -17,6 +17,8 @@ import unicodedata
 THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
 FENCE = "```"
+_AROUND = " \t\r\n*_`$\"'“”‘’「」『』【】"
+_COMMANDS = ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{", "\\textit{")
 MAX_ANSWER_CHARS = 32_768
 """A longer answer counts as none: no task of the catalogue needs it, and costs stay bounded."""
 
@@ -85,7 +87,9 @@ def short_answer(completion: str, fold: bool = True) -> str | None:
 
 
 def normalise_short(text: str, fold: bool = True) -> str:
-    """What `short_answer` does to the answer; gold values go through it too.
+    """What `short_answer` does to the answer: no box, LaTeX command, quotes or emphasis around it.
+
+    Gold values go through it too.
 
     Args:
         text: An answer.
@@ -94,6 +98,10 @@ def normalise_short(text: str, fold: bool = True) -> str:
     boxed = last_boxed(text)
     bare = (text if boxed is None else boxed).strip()
     plain = unicodedata.normalize("NFKC", bare) if fold else bare
-    if plain.startswith("\\text{") and plain.endswith("}"):
-        plain = plain[len("\\text{") : -1]
-    return plain.strip(" \t\r\n*_`$\"'")
+    plain = plain.strip(_AROUND)
+    if plain.startswith("\\(") and plain.endswith("\\)"):
+        plain = plain[2:-2].strip(_AROUND)
+    for command in _COMMANDS:
+        if plain.startswith(command) and plain.endswith("}"):
+            plain = plain[len(command) : -1].strip(_AROUND)
+    return plain

@@ -15,7 +15,7 @@ GOLD = ("solution", "answer")
 
 _LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
 _ALONE = re.compile(_LETTER + r"\Z")
-_LEADING = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])[).:、])[.:]?\s{0,8}(?=\S)")
+_LEADING = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)")
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
 _SEVERAL = re.compile(
     rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
 _RUN = re.compile(r"[A-Z]{2,26}\Z")
 _STATED = re.compile(
     r"(?i:\b(?:answer|option|choice)|答案|选项|选择?)\W{0,8}(?i:\bis\b|是|为|应为)?\W{0,8}(?i:\boption\b\s{1,4})?"
-    r"([A-Z])(?![A-Za-z0-9])"
+    r"([A-Z]{1,26})(?![A-Za-z0-9])"
 )
 
 _WORDS = {
@@ -87,9 +87,12 @@ def parse_choice(text: str, options: dict[str, str]) -> frozenset[str]:
         listed = all(_LEADING.match(line) for line in lines)
         letters = {_led(line, options) for line in (lines if listed else [text])}
         return _all_known(letters, known)
-    stated = [match.start(1) for match in _STATED.finditer(text)]
-    last = text[stated[-1] :].rstrip(" .。!") if stated else ""
-    return _all_known(_letters(last), known) if _SEVERAL.match(last) else known & set(last[:1])
+    stated = list(_STATED.finditer(text))
+    if not stated:
+        return frozenset()
+    last = text[stated[-1].start(1) :].rstrip(" .。!")
+    run = stated[-1][1]
+    return _all_known(_letters(last) if _SEVERAL.match(last) else set(run), known)
 
 
 def _letters(text: str) -> set[str]:
@@ -107,6 +110,8 @@ def _led(line: str, options: dict[str, str]) -> str:
     letter, rest = (leading[1] or leading[2]).upper(), line[leading.end() :]
     others = {(mark[1] or mark[2]).upper() for mark in _MARK.finditer(rest)} - {letter}
     texts = {text for other, text in options.items() if other != letter}
+    if alone := _ALONE.match(rest):
+        others |= {alone[1].upper()} - {letter} if options.get(letter) != _plain(rest) else set()
     if others & set(options or string.ascii_uppercase) or _plain(rest) in texts:
         return ""
     return letter
@@ -180,7 +185,7 @@ def parse_yes_no(text: str) -> bool | None:
     polarity, rest = _leading_polarity(rest)
     if polarity is None:
         return None
-    following = rest.lstrip(" ,/|;&、").removeprefix("or ").removeprefix("and ").lstrip()
+    following = rest.lstrip(" ,/|;&、([").removeprefix("or ").removeprefix("and ").lstrip()
     after, _ = _leading_polarity(following)
     return None if after is not None and after != polarity else polarity
 

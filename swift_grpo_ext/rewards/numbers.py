@@ -44,7 +44,8 @@ _DIGITS = (
 _POWER = r"[eE]([-+]?\d{1,3})|\s?(?:×|x|\*|\\times)\s?10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
 _NUMBER = re.compile(
     rf"(?<![A-Za-z0-9_.])([-+]?)\s?\\?[$€£¥₹]?({_DIGITS})(?:\s?/\s?(\d{{1,18}})(?![\d/]))?(?:{_POWER})?"
-    r"\s?(\\?[%‰])?\s?([^\W\d_]{1,12}|°)?(?:\s?([^\W\d_]{1,12}))?(?:(?<=[^\W\d_])(?:\^\{?([23])\}?|([23])(?!\d)))?"
+    r"\s?(\\?[%‰]|(?:percent|per cent|pct)(?![A-Za-z]))?"
+    r"\s?([^\W\d_]{1,12}|°)?(?:\s?([^\W\d_]{1,12}))?(?:(?<=[^\W\d_])(?:\^\{?([23])\}?|([23])(?!\d)))?"
 )
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
 _POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
@@ -77,7 +78,8 @@ def quantities(text: str) -> list[Quantity]:
     """All numbers of a text, in order, with their scale, unit and percent sign applied.
 
     ``1,234.5``, ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``-2.5e-3``,
-    ``1.2 × 10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``5 km``, ``20 m²``, ``3万``.
+    ``1.2 × 10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``12 percent``, ``5 km``, ``20 m²``,
+    ``3万``.
     """
     plain = _RAISED.sub(lambda raised: f"^{raised[0]}", _VULGAR.sub(r" \g<0>", text))
     plain = unicodedata.normalize("NFKC", _BETWEEN_DIGITS.sub("", plain)).translate(_SIGNS)

@@ -18,6 +18,13 @@ MAX_SECONDS = 1e7
 Span: TypeAlias = tuple[float, float]
 
 _TIME = re.compile(r"(?<![A-Za-z0-9_.])(?:(\d{1,3}):)?(?:(\d{1,4}):)?(\d{1,9}(?:\.\d{1,9})?)")
+_H = r"(\d{1,3}(?:\.\d{1,9})?)\s?(?:hours?|hrs?|h|小时)(?![A-Za-z])"
+_M = r"(\d{1,4}(?:\.\d{1,9})?)\s?(?:minutes?|mins?|m|分钟|分)(?![A-Za-z])"
+_S = r"([0-5]?\d(?:\.\d{1,9})?)\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
+_WITH_UNITS = re.compile(
+    rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?)"
+)
+_SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 _BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
 
 
@@ -25,17 +32,25 @@ def parse_spans(text: str) -> list[Span]:
     """The spans of a text: its times in order, two by two; empty if one has no partner.
 
     Args:
-        text: Seconds (``12.5 to 30s``, ``[[1, 2], [3, 4]]``) or clock times (``00:12 - 01:05.5``).
+        text: Seconds (``12.5 to 30s``, ``[[1, 2], [3, 4]]``), clock times (``00:12 - 01:05.5``), or times
+            with units (``1m30s to 2 min 10 s``, ``1分30秒``).
 
     Returns:
         (start, end) in seconds; an inverted or empty span is left out.
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
+    plain = _WITH_UNITS.sub(_without_units, _SUBTITLE.sub(r"\1.\2", plain))
     times = [_seconds(*match.groups()) for match in _TIME.finditer(plain)]
     if len(times) % 2:
         return []
     pairs = zip(times[::2], times[1::2], strict=True)
     return [(start, end) for start, end in pairs if start < end <= MAX_SECONDS]
+
+
+def _without_units(time: re.Match[str]) -> str:
+    hours, minutes, seconds, only_minutes, and_seconds = (float(part or 0) for part in time.groups())
+    total = 3600 * hours + 60 * (minutes + only_minutes) + seconds + and_seconds
+    return f" {total:.9f} "
 
 
 def _seconds(first: str | None, second: str | None, last: str) -> float:
@@ -86,7 +101,7 @@ def temporal_iou(completion: str, columns: Columns) -> float:
 
     Gold:
         ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
-        seconds or as text with seconds or clock times.
+        seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.
 
     None:
         No gold, or a gold without any span from an earlier to a later time.

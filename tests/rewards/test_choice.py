@@ -38,6 +38,7 @@ def chosen(answer, gold="B", options=None, **parameters):
         "答案：B",
         "选B",
     ]
+    + ["“B”", "「B」", "【B】", r"\boxed{\textbf{B}}", r"\(B\)", r"$\mathrm{B}$", "B - a dog", "B – a dog"]
     + ["B. a dog", "(b) a dog", "B: a dog", "Ｂ", "The correct answer is option B."],
 )
 def test_usual_forms_of_a_letter(answer):
@@ -53,7 +54,20 @@ def test_option_text_counts_when_the_row_lists_options(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "A", "C", "E", "dog and cat", "I do not know", "Because", "B or not", "🐕"]
+    "answer",
+    [
+        "",
+        "A",
+        "C",
+        "E",
+        "dog and cat",
+        "I do not know",
+        "The answer is BANANA",
+        "B. A",
+        "B - A",
+        "B or not",
+        "🐕",
+    ],
 )
 def test_wrong_answers(answer):
     assert chosen(answer, options=ANIMALS) == 0.0
@@ -90,7 +104,17 @@ def test_option_text_that_looks_like_letters():
 
 @pytest.mark.parametrize(
     ("answer", "score"),
-    [("A, C", 1), ("AC", 1), ("C and A", 1), ("A", 2 / 3), ("A,B,C,D", 2 / 3), ("B", 0), ("", 0)],
+    [
+        ("A, C", 1),
+        ("AC", 1),
+        ("答案是AC", 1),
+        ("The answer is AC.", 1),
+        ("C and A", 1),
+        ("A", 2 / 3),
+        ("A,B,C,D", 2 / 3),
+        ("B", 0),
+        ("", 0),
+    ],
 )
 @pytest.mark.parametrize("gold", ["AC", "A, C", ["A", "C"], [0, 2]])
 def test_multi_select(answer, score, gold):
@@ -134,6 +158,8 @@ def test_broken_rows_are_unscored_with_a_reason(row, reason):
         "はい",
         "نعم",
         "correct",
+        "“Yes”",
+        "「是」",
     ],
 )
 def test_yes(answer):
@@ -147,7 +173,8 @@ def test_no(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", ["yes or no", "yes/no", "Yes, no", "no and yes", "yesterday", "nothing", "maybe", ""]
+    "answer",
+    ["yes or no", "yes (no)", "yes/no", "Yes, no", "no and yes", "yesterday", "nothing", "maybe", ""],
 )
 @pytest.mark.parametrize("gold", ["yes", "no"])
 def test_hedged_yes_no(answer, gold):

@@ -39,7 +39,7 @@ def run(
         as_json: Print one JSON object in the place of the table.
 
     Returns:
-        Whether all is well: no reward at fault, and with `gold` every row at the maximum.
+        Whether all is well: no reward at fault, and with `gold` every row at the maximum and at least one.
 
     Raises:
         SwiftGrpoExtError: A file, a row, a name or a parameter that does not fit.
@@ -61,7 +61,7 @@ def run(
         printed.print_scores(found, console)
         (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
         print(*files, sep="\n")
-    return not any(scored.failed or (gold and scored.below_maximum) for scored in found)
+    return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)
 
 
 def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:

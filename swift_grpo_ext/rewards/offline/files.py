@@ -20,7 +20,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.rewards.contract import Columns
-from swift_grpo_ext.rewards.conversation import last_question
+from swift_grpo_ext.rewards.conversation import completion_text, last_question
 
 TEXT_KEYS = ("completion", "response")
 
@@ -69,7 +69,7 @@ def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list
             for number, row in enumerate(rows, start=1)
         ]
     lines = list(_lines(completions))
-    if isinstance(lines[0], dict) and isinstance(lines[0].get("completion"), list):
+    if _is_table(lines[0]):
         return list(_matched(rows, lines, completions))
     if len(lines) != len(rows):
         raise DatasetRowError(
@@ -86,7 +86,12 @@ def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list
 def _lines(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise DatasetRowError("no such file", where=str(path), mend="give the path of a JSONL file")
-    text = path.read_text(encoding="utf-8-sig", errors="replace").rstrip()
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig").rstrip()
+    except UnicodeDecodeError as error:
+        place = raw.count(b"\n", 0, error.start) + 1
+        raise DatasetRowError("not UTF-8", where=f"{path}:{place}", mend="write the file as UTF-8") from None
     if not text:
         raise DatasetRowError("nothing in it", where=str(path), mend="one JSON value per line")
     for number, line in enumerate(text.split("\n"), start=1):
@@ -97,10 +102,17 @@ def _lines(path: Path) -> Iterator[Any]:
             raise DatasetRowError("line is no JSON", where=f"{path}:{number}", mend=mend) from None
 
 
+def _is_table(line: Any) -> bool:
+    """A line of a run's ``completions.jsonl``: a list of completions, not one as a list of messages."""
+    listed = line.get("completion") if isinstance(line, Mapping) else None
+    return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
+
+
 def _text(line: Any, where: str, mend: str = "") -> str:
     text = line
     if isinstance(line, Mapping):
         text = next((line[key] for key in TEXT_KEYS if line.get(key) is not None), None)
+        text = completion_text(text) if isinstance(text, list) else text
     if not isinstance(text, str):
         forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
         raise DatasetRowError("no completion", where=where, mend=f"{forms} {mend}".rstrip())
@@ -129,11 +141,21 @@ def _matched(rows: Sequence[dict[str, Any]], tables: Sequence[Any], path: Path) 
         if table == previous:
             continue
         previous = table
+        if not _is_table(table) or any(len(table["completion"]) > len(column) for column in _lists(table)):
+            raise DatasetRowError(
+                "line is no table of completions with a value of every column for each",
+                where=f"{path}:{place}",
+                mend="completions.jsonl as the run wrote it",
+            )
         for index, completion in enumerate(table["completion"]):
             logged = {name: values[index] for name, values in table.items() if isinstance(values, list)}
             where = f"{path}:{place}, completion {index}"
             number = _row_of(logged, rows, numbers[_names(logged)], where)
             yield Sample(number, rows[number - 1], _text(completion, where))
+
+
+def _lists(table: Mapping[str, Any]) -> list[list[Any]]:
+    return [values for values in table.values() if isinstance(values, list)]
 
 
 def _row_of(

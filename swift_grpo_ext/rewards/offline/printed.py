@@ -57,7 +57,9 @@ def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
     for scored in found:
         below = scored.below_maximum
         _print_named(scored, below, f"below the maximum of {scored.reward.high:g}", console)
-        if not below:
+        if not scored.samples:
+            console.print(f"{scored.reward.name}: the reward table gives it none of the rows")
+        elif not below:
             console.print(
                 f"{scored.reward.name}: all {len(scored.samples)} gold answers get the maximum "
                 f"of {scored.reward.high:g}"

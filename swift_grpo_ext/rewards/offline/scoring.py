@@ -60,6 +60,11 @@ class Scored:
         return [pair for pair in self._pairs() if pair[1].score is None or pair[1].score < least]
 
     @property
+    def all_at_maximum(self) -> bool:
+        """There are samples, and all got the maximum."""
+        return bool(self.samples) and not self.below_maximum
+
+    @property
     def deviation(self) -> float:
         """Standard deviation of the scores."""
         return statistics.pstdev(self.scores)

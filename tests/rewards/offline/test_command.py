@@ -125,6 +125,13 @@ def test_an_output_that_cannot_be_written_is_an_error(data):
         command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"), plot=False)
 
 
+def test_gold_of_no_row_is_not_well(run, tmp_path, capsys):
+    data = lines(tmp_path / "data.jsonl", [{"task": "box", "solution": 3}])
+    table = json.dumps({"rewards": {"ext_count": {"tasks": ["count"]}}})
+    assert not run(data, "ext_count", gold=True, table=table)[0]
+    assert "ext_count: the reward table gives it none of the rows" in capsys.readouterr().out
+
+
 def test_without_matplotlib_the_extra_is_named(data, run, monkeypatch):
     monkeypatch.setattr(printed, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "swift-grpo-ext\[report\]"'):

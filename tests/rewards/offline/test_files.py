@@ -94,6 +94,36 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
         run(data)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"completion": ["5", "6"], "prompt": ["q"]},
+        {"prompt": ["q"]},
+        "text",
+    ],
+)
+def test_a_line_of_a_run_that_is_no_table_is_refused(table, data, tmp_path):
+    whole = {"completion": ["5"], "prompt": [f"x {ROWS_OF_THREE[0]['messages'][0]['content'][7:]}"]}
+    whole |= {"images": [["a.png"]]}
+    path = lines(tmp_path / "completions.jsonl", [whole, table])
+    with pytest.raises(DatasetRowError, match=r"line is no table of completions.*completions.jsonl:2"):
+        samples_of(ROWS_OF_THREE, path)
+
+
+def test_completions_may_be_messages(data, tmp_path):
+    answers = lines(
+        tmp_path / "answers.jsonl", [{"completion": [{"role": "assistant", "content": HALF}]}] * 3
+    )
+    assert [sample.completion for sample in samples_of(ROWS_OF_THREE, answers)] == [HALF] * 3
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'{"solution": 5}\n' + '{"solution": "文本"}\n'.encode("gbk"))
+    with pytest.raises(DatasetRowError, match=r"not UTF-8 .*data.jsonl:2"):
+        command.run(path, ["ext_ocr"], gold=True, plot=False)
+
+
 def test_failed_completions_of_a_reward_of_ones_own_are_told_apart(run, tmp_path):
     data = lines(tmp_path / "failures.jsonl", [{"reward": "Mine", "completion": "x"}])
     with pytest.raises(RewardError, match="'Mine' is a reward of your own"):
