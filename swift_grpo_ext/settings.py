@@ -84,6 +84,9 @@ class Settings(BaseSettings):
         ge=0,
         description="With beta 0, steps between two estimates of how far the policy has moved; 0: never.",
     )
+    report: bool = Field(
+        default=True, description="Write report.html and plots into the output folder when a run ends."
+    )
     shared_prefix: bool = Field(
         default=True,
         description="Forward a prompt once for all completions of it that are in a micro-batch.",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.rewards.located import located, reward_with_frame
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.picture_folder import PictureFolder
 
 
 class LoggedImages:
@@ -19,12 +21,17 @@ class LoggedImages:
     and the tables of wandb and swanlab have no pictures any more.
     """
 
+    _pictures: PictureFolder | None = None
+
     def _log_rollout(self: Any, samples: list[Any]) -> None:
         super()._log_rollout(samples)  # type: ignore[misc]
         if not self.log_completions:  # of the configuration, so the same on every rank
             return
         places = self._places_of()
-        local = [(image_paths(sample.images), places(sample)) for sample in samples]
+        if self._pictures is None:
+            self._pictures = PictureFolder(Path(self.args.output_dir) / "watch/images")
+        paths = self._pictures.path_of
+        local = [(list(map(paths, sample.images)), places(sample)) for sample in samples]
         gathered = self._gather_and_flatten(local, flatten_level=0)
         for number, name in enumerate(("images", "regions")):
             column = self._logs.setdefault(name, deque(maxlen=self.args.generation_batch_size))
@@ -74,13 +81,3 @@ def _to_swanlab(pictures: Sequence[str | None], completions: Sequence[str]) -> N
     images = [swanlab.Image(path, caption=text[:200]) for path, text in captions.items()]
     if images:
         swanlab.log({"completions/images": images})
-
-
-def image_paths(images: Sequence[Any]) -> list[str | None]:
-    """Path or address of each image of a row, as the dataset gives it; None for one that is only in memory.
-
-    Args:
-        images: The host's form of a row's images: ``{"path": ..., "bytes": ...}``, or a path.
-    """
-    paths = [image.get("path") if isinstance(image, dict) else image for image in images]
-    return [path if isinstance(path, str) and not path.startswith("data:") else None for path in paths]

@@ -93,7 +93,13 @@ class Watching:
             raise
         finally:
             self.watch.close()
-        self.watch.end()
+        try:
+            self.watch.end()
+        finally:
+            if self.args.process_index == 0 and current_settings().report:
+                from swift_grpo_ext.watch.report.at_end import report_at_end  # loads what draws
+
+                report_at_end(self.args.output_dir)
         return result
 
     def training_step(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:

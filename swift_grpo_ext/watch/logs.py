@@ -102,7 +102,11 @@ def json_lines(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
-        raise OutputFolderError(f"{path.name} is missing", where=str(path.parent)) from None
+        raise OutputFolderError(
+            f"{path.name} is missing",
+            where=str(path.parent),
+            mend="wait for the first step, or name the folder of another run",
+        ) from None
     except OSError as error:
         raise OutputFolderError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
     return text.removesuffix("\n").split("\n")

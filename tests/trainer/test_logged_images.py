@@ -1,11 +1,13 @@
 """completions.jsonl names the images of each completion."""
 
+import base64
 import json
+from pathlib import Path
 
 from PIL import Image
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.logged_images import image_paths
+from swift_grpo_ext.trainer.picture_folder import PictureFolder
 
 
 def test_a_run_logs_the_images_of_each_completion(tiny_qwen, digits, tmp_path):
@@ -20,10 +22,43 @@ def test_a_run_logs_the_images_of_each_completion(tiny_qwen, digits, tmp_path):
     assert all(gold[row["images"][0]] == row["solution"] for row in rows)
 
 
-def test_paths_of_every_form_of_image():
+def test_paths_of_every_form_of_image(tmp_path):
     forms = [{"path": "a.png", "bytes": None}, {"path": None, "bytes": b"x"}, "b.png", Image.new("L", (1, 1))]
-    assert image_paths([*forms, "data:image/png;base64,AAAA"]) == ["a.png", None, "b.png", None, None]
-    assert image_paths([]) == []
+    pictures = PictureFolder(tmp_path / "kept")
+    own, memory, path, pil, coded, half = map(
+        pictures.path_of, [*forms, "data:image/png;base64,AAAA", "data:image/png;base64,A"]
+    )
+    assert (own, path) == ("a.png", "b.png")
+    assert Path(memory).read_bytes() == b"x"
+    assert Path(coded).read_bytes() == b"\0\0\0"
+    with Image.open(pil) as image:
+        assert image.size == (1, 1)
+    assert half is None
+    assert pictures.path_of({"path": "a.png", "bytes": b"x"}) == memory, (
+        "no such file: datasets give base names"
+    )
+    assert len(list((tmp_path / "kept").iterdir())) == 3
+
+
+def test_pictures_that_fit_no_more_or_cannot_be_written_are_left_out(tmp_path):
+    small = PictureFolder(tmp_path / "kept", most_bytes=5)
+    kept = [small.path_of({"bytes": content, "path": None}) for content in (b"1234", b"56", b"1234")]
+    assert kept == [kept[0], None, kept[0]]
+    (tmp_path / "file").write_text("")
+    assert PictureFolder(tmp_path / "file").path_of({"bytes": b"x", "path": None}) is None
+
+
+def test_a_run_on_images_in_memory_logs_where_they_are_kept(tiny_qwen, digits, tmp_path):
+    rows = list(testing.read_jsonl(digits.train))[:2]
+    contents = [Path(row["images"][0]).read_bytes() for row in rows]
+    for row, content in zip(rows, contents, strict=True):
+        row["images"] = [f"data:image/png;base64,{base64.b64encode(content).decode()}"]
+    dataset = tmp_path / "memory.jsonl"
+    dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = testing.grpo_arguments(tiny_qwen, dataset, tmp_path / "run", reward_funcs="ext_choice")
+    testing.run_in_process("rlhf", arguments)
+    logged = {row["images"][0] for row in testing.read_completions(tmp_path / "run")}
+    assert sorted(Path(path).read_bytes() for path in logged) == sorted(contents)
 
 
 def test_a_run_with_boxes_logs_where_they_are(tiny_qwen, digits, tmp_path):

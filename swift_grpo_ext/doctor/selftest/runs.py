@@ -135,7 +135,8 @@ def _run(
     arguments = testing.grpo_arguments(
         bench.model, bench.dataset, folder, external_plugins=[plugin_file(), plugin], **chosen
     )
-    env = {"SELFTEST_REFERENCE": "1" if "reference" in case.measures else "", **case.variables}
+    reference = "1" if "reference" in case.measures else ""
+    env = {"SELFTEST_REFERENCE": reference, "SWIFT_GRPO_EXT_REPORT": "false", **case.variables}
     measured: dict[str, float] = {}
     if ranks > 1:
         testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
