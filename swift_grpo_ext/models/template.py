@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -227,3 +227,11 @@ class VisionTemplate(Template):
         if self.mode == "vllm":
             self.facts.require("vllm")
         return super().prepare_engine_kwargs()
+
+
+def images_in(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Image sources that stand in the messages themselves, ``{"type": "image", "image": ...}``, in order."""
+    found: list[Any] = StdTemplateInputs.remove_messages_media([dict(message) for message in messages])[
+        "images"
+    ]
+    return found
