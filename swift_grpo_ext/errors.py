@@ -5,6 +5,11 @@ One message is one line: what is wrong, where, and what mends it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class SwiftGrpoExtError(Exception):
     """Base of the package's errors.
@@ -22,6 +27,10 @@ class SwiftGrpoExtError(Exception):
         place = f" [{where}]" if where else ""
         cure = f" -> {mend}" if mend else ""
         super().__init__(f"swift-grpo-ext: {what}{place}{cure}")
+
+    def fresh(self) -> Self:
+        """The same error without a traceback, to be raised again: one that is raised twice keeps both."""
+        return type(self)(self.what, where=self.where, mend=self.mend)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword arguments across process boundaries (pools, ranks, workers)."""

@@ -129,7 +129,8 @@ class ImagePipeline:
 def _decode(source: Any, key: str, where: str) -> Image.Image:
     if isinstance(source, Image.Image):
         with images.decoding(where):
-            decoded = images.to_rgb(source, where)
+            rgb = images.to_rgb(source, where)
+        decoded = rgb.copy() if rgb is source else rgb  # the caller may draw on it
     else:
         decoded, frames = images.decode(images.read_source(source, load_file), where)
         if frames > 1:

@@ -65,10 +65,9 @@ class OnceStore:
                 self._held.move_to_end(key)
                 self.counts.reused += 1
                 return self._held[key][0]
-            error, until = self._failed.pop(key, (None, 0.0))
-            if error is not None and time.monotonic() < until:
-                self._failed[key] = (error, until)
-                raise error
+            self._forget_old_failures()
+            if key in self._failed:
+                raise self._failed[key][0].fresh()
             running = self._making.get(key)
             if running is None:
                 mine = self._making[key] = Future()
@@ -91,7 +90,7 @@ class OnceStore:
             with self._lock:
                 del self._making[key]
                 if isinstance(error, DatasetRowError):
-                    self._failed[key] = (error, time.monotonic() + _KEEP_FAILURE)
+                    self._keep_failure(key, error)
             mine.set_exception(error)
             raise
         with self._lock:
@@ -100,6 +99,17 @@ class OnceStore:
             self._hold(key, result, size_of(result))
         mine.set_result(result)
         return result
+
+    def _keep_failure(self, key: Hashable, error: DatasetRowError) -> None:
+        """Remember a failure, without its traceback: that would hold the bytes of the broken file."""
+        self._failed[key] = (error.fresh(), time.monotonic() + _KEEP_FAILURE)
+
+    def _forget_old_failures(self) -> None:
+        while self._failed:
+            oldest = next(iter(self._failed))
+            if time.monotonic() < self._failed[oldest][1]:
+                return
+            del self._failed[oldest]
 
     def _hold(self, key: Hashable, result: Any, size: int) -> None:
         if size > self.limit:

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
+from urllib.parse import unquote
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from swift_grpo_ext.errors import DatasetRowError
 
@@ -35,23 +36,26 @@ UNREADABLE = (
 _SHOWN = 120
 _LONGEST_PATH = 2000  # characters; the host takes longer text for base64
 _SHORTEST_BASE64 = 64  # characters; no image file is smaller
+_GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
 def read_source(source: Any, fetch: Callable[[str], BytesIO]) -> bytes:
     """Bytes of an image file.
 
     Args:
-        source: Path, URL, base64 text, ``data:`` URI, bytes, or a dict with ``bytes`` or ``path``.
+        source: Path, URL (``file:`` too), base64 text, ``data:`` URI, bytes, or a dict with ``bytes`` or
+            ``path``.
         fetch: Downloads a URL into a buffer, with the host's retries and time limit.
 
     Raises:
         DatasetRowError: There is no such file, no network, no base64, or nothing in it.
     """
-    if isinstance(source, dict):
-        source = source.get("bytes") or source.get("path")
     where = describe(source)
+    source = _plain(source)
     if not isinstance(source, (str, bytes)) or not source:
-        raise DatasetRowError("image is empty", where=where, mend="give a path, a URL, base64 or bytes")
+        known = isinstance(source, (str, bytes, type(None)))
+        what = "image is empty" if known else "this is no form of an image"
+        raise DatasetRowError(what, where=where, mend="give a path, a URL, base64, bytes or a Pillow image")
     try:
         data = source if isinstance(source, bytes) else _read_text(source.strip(), fetch)
     except FileNotFoundError:
@@ -120,43 +124,55 @@ def content_key(data: bytes) -> str:
 
 
 def pixel_key(image: Image.Image) -> str:
-    """Name of decoded pixels."""
-    head = f"{image.mode}{image.size}".encode()
+    """Name of decoded pixels: with their palette, and with the colour that stands for transparency."""
+    palette = image.palette.getdata() if image.palette else ""
+    head = f"{image.mode}{image.size}{palette}{image.info.get('transparency', '')}".encode()
     return content_key(head + image.tobytes())
 
 
 def source_key(source: Any) -> str:
     """Name of a source without reading it: for files, path, size and time of the last change."""
+    source = _plain(source)
     if isinstance(source, Image.Image):
         return pixel_key(source)
-    if isinstance(source, dict):
-        source = source.get("bytes") or source.get("path") or ""
     if isinstance(source, bytes):
         return content_key(source)
-    text = str(source).strip()
+    text = str(source or "").strip()
     return _file_key(text) or content_key(text.encode())
 
 
 def describe(source: Any) -> str:
     """How an error message calls a source: the path or URL, or what it is."""
     if isinstance(source, dict):
-        source = source.get("path") or source.get("bytes")
+        known = source.get("path") or source.get("bytes")
+        source = f"a dict of {', '.join(map(str, source))}" if known is None else known
     if isinstance(source, Image.Image):
         return f"{source.mode} image of {source.width}x{source.height} pixels"
     if isinstance(source, bytes):
         return f"{len(source)} bytes in the row"
+    if not isinstance(source, (str, os.PathLike, type(None))):
+        return f"{type(source).__name__} in the row"
     text = str(source)
     looks_encoded = text.startswith("data:") or (len(text) > 256 and not text.startswith("http"))
     return f"{len(text)} characters of base64 in the row" if looks_encoded else text[:_SHOWN]
 
 
+def _plain(source: Any) -> Any:
+    """A dict's bytes or path, a path object's text, a byte array's bytes; everything else as it is."""
+    if isinstance(source, dict):
+        source = source.get("bytes") or source.get("path")
+    if isinstance(source, os.PathLike):
+        return os.fspath(source)
+    return bytes(source) if isinstance(source, (bytearray, memoryview)) else source
+
+
 def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
+    """Grey of 16 bits as 8; pixels that use only 8 or 12 of them would else be black, all or nearly."""
     low, high = image.getextrema()
     if low < 0 or high > 65535:
         raise DatasetRowError(f"pixel values {low} to {high} are no 16-bit grey", where=where)
-    if image.mode == "I" and high <= 255:
-        return image.convert("L").convert("RGB")
-    return image.convert("I").point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
+    most = next(limit for limit in _GREY_LIMITS if high <= limit)
+    return image.convert("I").point(lambda value: value * (255 / most)).convert("L").convert("RGB")
 
 
 @lru_cache(maxsize=65536)
@@ -174,17 +190,26 @@ def _file_key(text: str) -> str:
 
 
 def find_file(text: str) -> str:
-    """Absolute path of an image file, looked up as the host does: as it is, then under ``ROOT_IMAGE_DIR``.
+    """Absolute path of an image or video: looked up as it is, then under ``ROOT_IMAGE_DIR``, as by the host.
 
     Raises:
         FileNotFoundError: There is no such file.
     """
+    text = local_path(text)
     if len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:")):
         for root in ("", os.environ.get("ROOT_IMAGE_DIR", "")):
             path = os.path.abspath(os.path.join(root, os.path.expanduser(text)))
             if os.path.isfile(path):
                 return path
     raise FileNotFoundError(text[:_SHOWN])
+
+
+def local_path(text: str) -> str:
+    """The path in a ``file://`` URL, which Qwen's examples use and the host does not know; or the text."""
+    if not text.startswith("file://"):
+        return text
+    path = text.removeprefix("file://").removeprefix("localhost")
+    return path if os.path.isfile(path) else unquote(path)
 
 
 def _read_text(text: str, fetch: Callable[[str], BytesIO]) -> bytes:
@@ -205,4 +230,6 @@ def _read_text(text: str, fetch: Callable[[str], BytesIO]) -> bytes:
 
 
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, UnidentifiedImageError):  # its own text is the address of a buffer
+        return "no image, or of a kind that Pillow does not read"
     return " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]

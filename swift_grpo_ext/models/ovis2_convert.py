@@ -6,6 +6,7 @@ One shard at a time is in memory; code of the checkpoint is not run, pickled wei
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.chat_template import chat_template
-from swift_grpo_ext.models.ovis2_keys import configuration, convert
+from swift_grpo_ext.models.ovis2_keys import configuration, convert, no_config
 
 TOKENS = ("<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 INDEX = "model.safetensors.index.json"
@@ -27,7 +28,8 @@ CHAT_TEMPLATE = chat_template(image="<image>\\n")
 def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     """Write the checkpoint in `source` to `target` in transformers' layout.
 
-    config.json is written last, so a conversion that was cut off does not pass for a checkpoint.
+    config.json is written last, so a conversion that was cut off does not pass for a checkpoint. One that
+    failed takes back what it wrote.
 
     Args:
         source: Folder of an original checkpoint: safetensors, tokenizer, config.json.
@@ -44,19 +46,39 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     original = _read_json(source / "config.json")
     if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
         raise CheckpointError("this checkpoint is in transformers' layout already", where=str(source))
-    if target.is_dir() and any(target.iterdir()):
-        raise CheckpointError("the folder to write is not empty", where=str(target))
+    _refuse_used(target)
     config = configuration(original)
     shards = _shards(source)
     expected = _expected(config)
     made_folder(target, "TARGET")
-    _write_weights(shards, target, expected)
-    _write_processor(source, target, config)
-    if (source / "generation_config.json").is_file():
-        text = (source / "generation_config.json").read_text(encoding="utf-8")
-        (target / "generation_config.json").write_text(text, encoding="utf-8")
-    config.save_pretrained(target)
+    try:
+        _write_weights(shards, target, expected)
+        _write_processor(source, target, config)
+        if (source / "generation_config.json").is_file():
+            text = (source / "generation_config.json").read_text(encoding="utf-8")
+            (target / "generation_config.json").write_text(text, encoding="utf-8")
+        config.save_pretrained(target)
+    except BaseException as error:
+        for written in target.glob("*"):  # the folder was empty
+            written.unlink()
+        if isinstance(error, OSError):
+            problem = f"cannot be written: {error.strerror or error}"
+            raise CheckpointError(problem, where=str(target), mend="another folder, or more room") from None
+        raise
     return target
+
+
+def _refuse_used(target: Path) -> None:
+    if target.exists() and not target.is_dir():
+        raise CheckpointError("this is a file; give a folder to write", where=str(target))
+    if not target.exists() or not any(target.iterdir()):
+        return
+    cut_off = not (target / "config.json").exists() and any(target.glob("model-*-of-*.safetensors"))
+    raise CheckpointError(
+        "the folder to write is not empty" + (": a conversion was cut off there" if cut_off else ""),
+        where=str(target),
+        mend="remove it, or give another",
+    )
 
 
 def _write_weights(shards: list[Path], target: Path, expected: dict[str, tuple[int, ...]]) -> None:
@@ -91,7 +113,7 @@ def _converted(shard: Path) -> Iterator[tuple[str, Any]]:
         with safe_open(shard, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (no mapping)
                 yield from convert(name, file.get_tensor(name)).items()
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"shard cannot be read: {error}", where=str(shard)) from None
 
 
@@ -111,8 +133,12 @@ def _expected(config: Any) -> dict[str, tuple[int, ...]]:
     import torch
     from transformers import Ovis2ForConditionalGeneration
 
-    with torch.device("meta"):
-        model = Ovis2ForConditionalGeneration(config)
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sizes that are none
+            model = Ovis2ForConditionalGeneration(config)
+    except Exception as error:  # of many kinds, as in `configuration`
+        raise no_config(error) from None
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         shapes.pop("lm_head.weight", None)
@@ -122,7 +148,10 @@ def _expected(config: Any) -> dict[str, tuple[int, ...]]:
 def _shards(source: Path) -> list[Path]:
     index = source / INDEX
     if index.is_file():
-        names = sorted(set(_read_json(index).get("weight_map", {}).values()))
+        found = _read_json(index).get("weight_map")
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+            raise CheckpointError(f"{INDEX} has no weight_map of file names", where=str(source))
+        names = sorted(set(found.values()))
     else:
         names = ["model.safetensors"]
     shards = [source / Path(name).name for name in names]
@@ -145,7 +174,7 @@ def _write_processor(source: Path, target: Path, config: Any) -> None:
         raise CheckpointError("the tokenizer is missing: no tokenizer.json, no vocab.json", where=str(source))
     try:
         tokenizer = Qwen2TokenizerFast.from_pretrained(str(source))
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # what the tokenizers package raises for a file of another form is open
         problem = " ".join(str(error).split())[:160]
         raise CheckpointError(f"the tokenizer cannot be loaded: {problem}", where=str(source)) from None
     tokenizer.add_special_tokens({"additional_special_tokens": list(TOKENS)})
@@ -172,8 +201,12 @@ def _write_processor(source: Path, target: Path, config: Any) -> None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(f"{path.name} is missing", where=str(path.parent)) from None
+    except OSError as error:
+        raise CheckpointError(
+            f"{path.name} cannot be read: {error.strerror}", where=str(path.parent)
+        ) from None
     except ValueError as error:
         raise CheckpointError(f"{path.name} is no JSON: {error}", where=str(path.parent)) from None
     if not isinstance(found, dict):

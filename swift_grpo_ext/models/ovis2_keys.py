@@ -12,6 +12,7 @@ import torch
 
 from swift_grpo_ext.errors import CheckpointError
 
+_MEND = "give a folder of an AIDC-AI/Ovis2 checkpoint"
 _TOWER = "visual_tokenizer.backbone."
 _BLOCK = r"visual_tokenizer\.backbone\.trunk\.blocks\.(\d+)\."
 _LAYER = r"model.vision_tower.transformer.encoder.layers.\1."
@@ -80,7 +81,7 @@ def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         if tensor.ndim != 3 or tensor.shape[0] != 1:
             raise CheckpointError(f"{original} has shape {tuple(tensor.shape)}, not (1, patches, hidden)")
         tensor = tensor[0]
-    if tensor.shape[:1].numel() % len(names):
+    if not tensor.ndim or tensor.shape[0] % len(names):
         raise CheckpointError(f"{original} of shape {tuple(tensor.shape)} is not {len(names)} equal parts")
     return {name: part.contiguous() for name, part in zip(names, tensor.chunk(len(names)), strict=True)}
 
@@ -100,21 +101,30 @@ def configuration(original: dict[str, Any]) -> Any:
         vision = {name: tower[name] for name in (*sizes, "image_size", "patch_size")}
         vision |= {name: tokenizer[name] for name in ("vocab_size", "hidden_stride", "tokenize_function")}
         hidden, rows = text["hidden_size"], text["vocab_size"]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"config.json lacks {error}", mend="give a folder of an AIDC-AI/Ovis2 checkpoint"
-        ) from None
+    except KeyError as error:
+        raise CheckpointError(f"config.json lacks {error}", mend=_MEND) from None
+    except (TypeError, ValueError) as error:
+        raise no_config(error) from None
     optional = ("num_channels", "rms_norm_eps", "qkv_bias", "attention_dropout")
     vision |= {name: tower[name] for name in optional if name in tower}
     vision["mlp_bias"] = tower.get("mlp_bias", tower.get("use_bias", False))
     tied = bool(text.get("tie_word_embeddings", False)) and not original.get("disable_tie_weight", False)
     text["model_type"] = text.get("model_type", "qwen2")
-    return Ovis2Config(
-        text_config={**text, "tie_word_embeddings": tied},
-        vision_config=vision,
-        hidden_size=hidden,
-        vocab_size=rows,
-        tie_word_embeddings=tied,
-        architectures=["Ovis2ForConditionalGeneration"],
-        torch_dtype=original.get("torch_dtype", "bfloat16"),
-    )
+    try:
+        return Ovis2Config(
+            text_config={**text, "tie_word_embeddings": tied},
+            vision_config=vision,
+            hidden_size=hidden,
+            vocab_size=rows,
+            tie_word_embeddings=tied,
+            architectures=["Ovis2ForConditionalGeneration"],
+            torch_dtype=original.get("torch_dtype", "bfloat16"),
+        )
+    except Exception as error:  # transformers has many kinds of errors for sizes and names that fit no model
+        raise no_config(error) from None
+
+
+def no_config(error: Exception) -> CheckpointError:
+    """The error for a config.json of which no model can be made."""
+    problem = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+    return CheckpointError(f"config.json makes no model: {problem}", mend=_MEND)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from swift_grpo_ext.models.image_store import OnceStore
 from swift_grpo_ext.settings import current_settings
 
 _TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
+_OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own system prompt among tools
 
 
 class VisionTemplate(Template):
@@ -107,9 +108,13 @@ class VisionTemplate(Template):
             raise DatasetRowError(f"{self.facts.family} takes no audio", where=text.label(inputs.messages))
         tags_are_text = getattr(inputs, _TAGS_ARE_TEXT, False)
         answers_hold_tags = not tags_are_text and text.check_tags(inputs.system, inputs.messages, given)
+        if isinstance(inputs.system, str):  # its author may mean control tokens, but no image without pixels
+            inputs.system = text.keep_as_text(inputs.system, self._placeholder_text)
         for message in inputs.messages:
-            plain_tags = tags_are_text or (message["role"] == "assistant" and not answers_hold_tags)
+            plain_tags = tags_are_text or (message["role"] in text.ANSWERS and not answers_hold_tags)
             message["content"] = self._kept_as_text(message, text.TAGS if plain_tags else ())
+        if named := inputs.objects.get("ref"):
+            inputs.objects["ref"] = [text.keep_as_text(name, self._special_text) for name in named]
         if inputs.is_multimodal:
             self._add_default_tags(inputs)
             self.arrange_media(inputs)
@@ -117,6 +122,19 @@ class VisionTemplate(Template):
 
     def arrange_media(self, inputs: StdTemplateInputs) -> None:
         """Change how media stand in the text, once there is one tag for each of them. Default: nothing."""
+
+    def _get_system(self, inputs: StdTemplateInputs) -> str | None:
+        """Keep descriptions of tools text: the host writes them into the system prompt, before any image."""
+        own = self.template_meta.default_system if inputs.system is None else inputs.system
+        if not inputs.tools or not own:
+            made = super()._get_system(inputs)
+            return text.keep_as_text(made, self._tool_text) if made and inputs.tools else made
+        inputs.system = _OWN_SYSTEM
+        try:
+            made = super()._get_system(inputs)
+        finally:
+            inputs.system = own
+        return made and text.keep_as_text(made, self._tool_text).replace(_OWN_SYSTEM, own)
 
     @staticmethod
     def _replace_image_tags(inputs: StdTemplateInputs) -> None:
@@ -135,6 +153,7 @@ class VisionTemplate(Template):
     def _set_protected_text(self) -> None:
         added = self.tokenizer.added_tokens_decoder
         self._placeholder_text = [str(added[i]) for i in self.facts.forbidden_token_ids if i in added]
+        self._tool_text = (*text.TAGS, *self._placeholder_text)
         special = [str(token) for token in added.values() if token.special and len(str(token)) > 1]
         plain = current_settings().special_tokens_in_text == "plain"
         self._special_text = special if plain else self._placeholder_text
@@ -208,3 +227,11 @@ class VisionTemplate(Template):
         if self.mode == "vllm":
             self.facts.require("vllm")
         return super().prepare_engine_kwargs()
+
+
+def images_in(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Image sources that stand in the messages themselves, ``{"type": "image", "image": ...}``, in order."""
+    found: list[Any] = StdTemplateInputs.remove_messages_media([dict(message) for message in messages])[
+        "images"
+    ]
+    return found

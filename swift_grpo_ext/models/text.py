@@ -16,6 +16,7 @@ from swift_grpo_ext.errors import DatasetRowError
 
 MARKER = "\ufdd0"  # a Unicode noncharacter: not for the exchange of text, so no dataset has it
 MEDIA = ("image", "video", "audio")
+ANSWERS = ("assistant", "tool_call")  # roles of what the model writes
 TAGS = tuple(f"<{medium}>" for medium in MEDIA)
 Message = Mapping[str, Any]
 _OLD_FORM = re.compile(r"<img>([^<]+)</img>")
@@ -53,7 +54,7 @@ def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[s
     Raises:
         DatasetRowError: More tags than media, or fewer but some.
     """
-    asked = [message for message in messages if message["role"] != "assistant"]
+    asked = [message for message in messages if message["role"] not in ANSWERS]
     answers_hold_tags = False
     for medium in MEDIA:
         tag, number = f"<{medium}>", given.get(medium, 0)

@@ -99,7 +99,7 @@ def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> li
     from swift.template.vision_utils import load_file
 
     remote = video.startswith(("http://", "https://"))
-    source: Any = load_file(video) if remote else find_file(video.removeprefix("file://"))
+    source: Any = load_file(video) if remote else find_file(video)
     try:
         with av.open(source) as container:
             chosen = _chosen_frames(container, choose)

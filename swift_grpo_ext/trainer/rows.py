@@ -14,7 +14,8 @@ from swift.utils import get_logger, remove_response
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models.prompts import key_of_row, prompt_key
-from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.models.template import VisionTemplate, images_in
+from swift_grpo_ext.models.text import label
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.row_search import other_rows, row_number
 
@@ -22,6 +23,9 @@ logger = get_logger()
 _ROUNDS = 10
 _THREADS = 8
 _SHOWN = 5
+_LONGEST = 160  # characters of an error of the host's
+# What the host's templates raise for a row of another form, such as a box of an image that is not there.
+_HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 
 
 class Problem(NamedTuple):
@@ -89,7 +93,8 @@ class CheckedRows:
     def _compute_rewards_per_func(self: Any, samples: list[Any]) -> torch.Tensor:
         if isinstance(self.template, VisionTemplate):
             for sample in samples:
-                sample.extra.update(self.template.image_columns(sample.images, sample.extra))
+                images = sample.images or images_in(sample.messages)
+                sample.extra.update(self.template.image_columns(images, sample.extra))
             self._log_images()
         return super()._compute_rewards_per_func(samples)  # type: ignore[misc]
 
@@ -124,6 +129,9 @@ class CheckedRows:
         except MaxLengthError as error:
             deleted = self.template.truncation_strategy == "raise"  # what the host makes of "delete"
             return Problem(str(error), too_long=True) if deleted else None
+        except _HOST_REFUSES as error:
+            problem = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+            return Problem(f"it cannot be encoded: {problem} [{label(messages)}]")
         return None
 
     @staticmethod

@@ -91,6 +91,13 @@ def test_a_missing_image_is_found_in_every_form(folder, found_in, name):
     assert "red.png is not there" in found_in(name)["row-image"].what
 
 
+def test_a_file_url_is_a_path(folder, found_in):
+    written(folder / "rows.jsonl", [{**row, "images": [(folder / "red.png").as_uri()]} for row in ROWS])
+    assert found_in("rows.jsonl") == {}
+    (folder / "red.png").unlink()
+    assert "red.png is not there" in found_in("rows.jsonl")["row-image"].what
+
+
 def test_every_dataset_is_looked_at(folder, found_in):
     written(folder / "a.jsonl", ROWS)
     written(folder / "b.jsonl", [{**ROWS[0], "images": ["gone.png"]}])

@@ -1,8 +1,10 @@
 """Computed once, shared between threads, bounded."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.models import image_store
 from swift_grpo_ext.models.image_store import OnceStore
 
 
@@ -70,3 +73,39 @@ def test_copies_in_the_process_share_and_those_in_others_start_empty():
     assert copy.deepcopy(store) is store
     other = pickle.loads(pickle.dumps(store))
     assert (other.limit, other.counts.made) == (10, 0)
+
+
+def test_a_kept_failure_holds_nothing_of_the_broken_file_and_does_not_grow():
+    class Content:
+        pass
+
+    def fail(content):
+        raise DatasetRowError("cannot be decoded", where="a.png", mend="mend it")
+
+    def ask(content):
+        with pytest.raises(DatasetRowError, match=r"cannot be decoded \[a.png\] -> mend it") as told:
+            store.get("row", lambda: fail(content), lambda _: 1)
+        return len(told.traceback)
+
+    store, content = OnceStore(10), Content()
+    alive = weakref.ref(content)
+    ask(content)
+    del content
+    gc.collect()
+    assert alive() is None
+    assert ask(None) == ask(None), "the traceback of an error that is told again does not grow"
+
+
+def test_failures_are_forgotten_after_their_time(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(image_store.time, "monotonic", lambda: clock[0])
+    store = OnceStore(10)
+
+    def fail():
+        raise DatasetRowError("missing")
+
+    for key in range(5):
+        with pytest.raises(DatasetRowError):
+            store.get(key, fail, lambda _: 1)
+        clock[0] += 50
+    assert set(store._failed) == {3, 4}, "of the last minute alone"

@@ -40,6 +40,13 @@ def test_16_bit_is_scaled_where_pillow_clips_to_white():
     assert (decoded(encoded(grey16(), "TIFF"))[..., 0] == np.arange(256).reshape(16, 16)).all()
 
 
+@pytest.mark.parametrize(("bits", "most"), [(8, 255), (12, 4095)])
+def test_16_bit_that_uses_fewer_bits_is_not_black(bits, most):
+    values = np.linspace(0, most, 256).astype(np.uint16).reshape(16, 16)
+    found = decoded(encoded(Image.fromarray(values)))[..., 0]
+    assert abs(found - np.arange(256).reshape(16, 16)).max() <= 1, f"{bits} bits"
+
+
 def test_transparency_is_composed_over_white_where_pillow_uncovers_black():
     image = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     image.putpixel((3, 3), (0, 0, 0, 255))
@@ -115,6 +122,35 @@ def test_what_is_no_image_is_refused():
             images.decode(data, "here")
 
 
+def test_what_is_no_image_is_said_in_words():
+    with pytest.raises(DatasetRowError, match=r"no image, or of a kind that Pillow does not read \[a.svg\]$"):
+        images.decode(b"<svg/>", "a.svg")
+
+
+def test_pictures_that_differ_by_their_palette_are_two():
+    def keep(image, *_):
+        return image
+
+    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    red, blue = (Image.new("P", (4, 4)) for _ in range(2))
+    red.putpalette([255, 0, 0])
+    blue.putpalette([0, 0, 255])
+    assert [pipeline.load(image).getpixel((0, 0)) for image in (red, blue)] == [(255, 0, 0), (0, 0, 255)]
+    blue.info["transparency"] = 0
+    assert pipeline.load(blue).getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_drawing_on_an_image_afterwards_does_not_change_what_was_loaded():
+    def keep(image, *_):
+        return image
+
+    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    image, same = GRADIENT.copy(), GRADIENT.copy()
+    pipeline.load(image)
+    image.paste((0, 0, 0), (0, 0, 24, 16))
+    assert np.asarray(pipeline.load(same)).std() > 20
+
+
 def test_a_pillow_image_that_cannot_be_read_is_refused():
     def keep(image, *_):
         return image
@@ -138,6 +174,9 @@ def test_every_form_of_a_source(tmp_path, monkeypatch):
     path.write_bytes(data)
     text = base64.b64encode(data).decode()
     forms = [str(path), data, text, f"data:image/png;base64,{text}", {"bytes": data, "path": None}]
+    spaced = tmp_path / "a b ü 图.png"
+    spaced.write_bytes(data)
+    forms += [path, bytearray(data), {"path": spaced}, f"file://{path}", f"file://{spaced}", spaced.as_uri()]
     for source in [*forms, {"bytes": None, "path": str(path)}]:
         assert images.read_source(source, no_network) == data
     monkeypatch.setenv("ROOT_IMAGE_DIR", str(tmp_path))
@@ -159,6 +198,10 @@ def test_every_form_of_a_source(tmp_path, monkeypatch):
         ("data:image/png;base64,", "0 bytes"),
         ("data:image/png;base64,!!!", "cannot be loaded"),
         ("nul\0byte.png", "not found"),
+        ("file:///no/such%20file.png", r"not found \[file:///no/such%20file.png\]"),
+        ({"url": "a.png"}, r"empty \[a dict of url\]"),
+        (np.zeros((2, 2, 3)), r"no form of an image \[ndarray in the row\]"),
+        (5, r"no form of an image \[int in the row\] -> give a path"),
     ],
 )
 def test_what_cannot_be_read_is_named(source, problem):

@@ -169,6 +169,16 @@ def without(folder, name):
             save_file(weights, shard, metadata={"format": "pt"})
 
 
+def reconfigured(folder, part, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    config[part].update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def reindexed(folder, weight_map):
+    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+
+
 def renamed_config(folder, key):
     config = json.loads((folder / "config.json").read_text())
     config.pop(key)
@@ -185,9 +195,20 @@ def renamed_config(folder, key):
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / "config.json").write_text("{"), "config.json is no JSON"),
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "the tokenizer cannot be loaded"),
+        (lambda f: reindexed(f, ["a"]), "no weight_map of file names"),
+        (lambda f: reindexed(f, {"vte.weight": 5}), "no weight_map of file names"),
+        (lambda f: reindexed(f, {"vte.weight": "../../../etc/passwd"}), "weights are missing: passwd"),
+        (lambda f: reconfigured(f, "llm_config", hidden_size="64"), "config.json makes no model"),
+        (lambda f: reconfigured(f, "llm_config", num_attention_heads=0), "config.json makes no model"),
+        (lambda f: reconfigured(f, "llm_config", model_type="none"), "config.json makes no model"),
         (
             lambda f: save_file({"odd": torch.zeros(1)}, f / "model-00001-of-00002.safetensors"),
             "unknown weight odd",
+        ),
+        (
+            lambda f: save_file({"vte.weight": torch.tensor(1.0)}, f / "model-00001-of-00002.safetensors"),
+            r"vte.weight of shape \(\) is not 1 equal parts",
         ),
         (
             lambda f: save_file({"vte.weight": torch.zeros(3, 3)}, f / "model-00001-of-00002.safetensors"),
@@ -201,14 +222,30 @@ def test_what_is_wrong_is_said_and_no_config_is_left(original, tmp_path, damage,
     damage(folder)
     with pytest.raises(CheckpointError, match=message):
         convert_checkpoint(folder, tmp_path / "converted")
-    assert not (tmp_path / "converted" / "config.json").exists()
+    assert not list((tmp_path / "converted").glob("*")), "so that the next try finds an empty folder"
 
 
 def test_a_converted_or_a_full_folder_is_refused(native, original, tmp_path):
     with pytest.raises(CheckpointError, match="layout already"):
         convert_checkpoint(native, tmp_path / "converted")
-    with pytest.raises(CheckpointError, match="not empty"):
+    with pytest.raises(CheckpointError, match=r"not empty \[.*\] -> remove it, or give another"):
         convert_checkpoint(original, native)
+
+
+def test_a_killed_conversion_a_file_and_a_folder_that_cannot_be_written_are_told(original, tmp_path):
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    (killed / "model-00001-of-00002.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match="not empty: a conversion was cut off there"):
+        convert_checkpoint(original, killed)
+    assert (killed / "model-00001-of-00002.safetensors").exists(), "what is there is the user's"
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="this is a file"):
+        convert_checkpoint(original, tmp_path / "file")
+    with pytest.raises(CheckpointError, match="cannot be written: Not a directory"):
+        convert_checkpoint(original, tmp_path / "file" / "folder")
+    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
+        convert_checkpoint(original / "config.json", tmp_path / "converted")
 
 
 def test_shapes_that_cannot_be_cut_are_refused():

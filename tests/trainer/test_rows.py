@@ -160,6 +160,27 @@ def test_every_kind_of_broken_row_refuses_the_run(numbers, model, family, folder
     assert not list((tmp_path / "out").rglob("completions.jsonl")), "before anything was generated"
 
 
+def grounding(folder, number, **objects):
+    turns = [("user", f"<image>{number}: find <ref-object>"), ("assistant", "<bbox>")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    objects = {"ref": ["cat"], "bbox": [[1, 2, 30, 40]], "image_id": [0], **objects}
+    return {"messages": messages, "images": [str(folder / "good.png")], "objects": objects}
+
+
+def test_a_box_of_an_image_that_is_not_there_ends_no_run(model, folder, policy, said, tmp_path):
+    policy("skip")
+    table = [
+        grounding(folder, 0),
+        grounding(folder, 1, image_id=[3]),
+        *(grounding(folder, n) for n in (2, 3)),
+    ]
+    steps = train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_steps=1)
+    assert steps[-1]["bad_rows"] == 1
+    (line,) = [line for line in said if "row 1: " in line]
+    assert "it cannot be encoded: IndexError" in line
+    assert "[the row that asks '<image>1: find" in line
+
+
 def test_a_dataset_without_one_good_row_ends_with_its_faults(tiny_ovis, folder, policy, tmp_path):
     policy("skip")
     table = [row(folder, f"missing{number}.png") for number in range(4)]
@@ -227,6 +248,30 @@ def test_rewards_get_sizes_and_grids(model, family, folder, tmp_path):
         assert grids[0] == [[]] * 2
     else:
         assert grids == {0: None, 1: None, 2: None}
+
+
+def test_rewards_get_sizes_of_images_inside_the_messages(model, folder, tmp_path):
+    from swift.rewards import ORM, orms
+
+    seen = []
+
+    class Look(ORM):
+        def __call__(self, completions, **kwargs):
+            seen.extend(kwargs["image_sizes"])
+            return [0.0] * len(completions)
+
+    orms["look"] = Look
+    parts = [{"type": "image", "image": str(folder / "good.png")}, {"type": "text", "text": "Which?"}]
+    table = [{"messages": [{"role": "user", "content": parts}]}]
+    train(
+        model,
+        write(tmp_path / "rows.jsonl", table),
+        tmp_path / "out",
+        reward_funcs="look",
+        max_steps=1,
+        per_device_train_batch_size=2,
+    )
+    assert [[image["original"] for image in sizes] for sizes in seen] == [[[56, 56]]] * 2
 
 
 def test_an_image_is_prepared_once_for_its_group(tiny_qwen, digits, tmp_path, monkeypatch):

@@ -86,9 +86,12 @@ def _placed(run: Run, entry: Any, folder: Path, *, opens: bool) -> tuple[Any, tu
 
 
 def _found(run: Run, name: str) -> Path | None:
-    """The host's rule: relative to the working folder, else to ROOT_IMAGE_DIR."""
+    """The host's rule: relative to the working folder, else to ROOT_IMAGE_DIR; ours for ``file://``."""
+    from swift_grpo_ext.models.images import local_path
+
     if len(name) > 2000:
         return None
+    name = local_path(name)
     root = run.environ.get("ROOT_IMAGE_DIR")
     path = run.find(name) or (run.find(str(Path(root).expanduser() / name)) if root else None)
     return path.resolve() if path and path.is_file() else None
