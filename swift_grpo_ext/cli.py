@@ -109,7 +109,13 @@ def plan(
         raise typer.Exit(2)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "token_normalize_func": lambda name: name.replace("_", "-"),  # of our own options, --gpu_memory too
+    }
+)
 def check(
     context: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -70,6 +70,7 @@ class ModelShape:
         vocab: Rows of the output layer.
         linears: (in, out) of every linear layer inside the language model's layers.
         vision: The vision tower, or None.
+        modules: Names of all linear layers and embeddings, as the host's model has them.
     """
 
     language: int
@@ -88,6 +89,7 @@ class ModelShape:
     vocab: int
     linears: tuple[tuple[int, int], ...]
     vision: VisionShape | None
+    modules: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -141,6 +143,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         vocab=text.vocab_size,
         linears=tuple(_linears(model, part_of, head)),
         vision=_vision(hf_config),
+        modules=tuple(name for name, module in model.named_modules() if _is_adapted(module)),
     )
 
 
@@ -178,6 +181,13 @@ def _sorter(config: Any) -> Any:
         return "tower" if any(word in name for word in towers) else "language"
 
     return part
+
+
+def _is_adapted(module: Any) -> bool:
+    """Whether LoRA can be put on the module itself."""
+    import torch
+
+    return isinstance(module, (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv2d, torch.nn.Conv3d))
 
 
 def _linears(model: Any, part_of: Any, head: Any) -> Any:
