@@ -68,7 +68,7 @@ def plan(
     model: Annotated[str, typer.Option(help="Folder with a config.json, or the id of a bundled size.")],
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
     nodes: Annotated[int, typer.Option(min=1)] = 1,
-    gpu_memory: Annotated[float, typer.Option(min=1, help="GiB of one GPU.")] = 80,
+    gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(help="lora or full.")] = "lora",
     lora_rank: Annotated[int, typer.Option(min=1)] = 8,

@@ -13,6 +13,17 @@ from swift_grpo_ext.models.facts import facts_for
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
 _VISION_WORDS = ("visual", "vision")
 _ALIGNER_WORDS = ("merger", "projector", "aligner", "visual_embeddings_table")
+# What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
+_REFUSALS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    ImportError,
+)
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
@@ -119,7 +130,19 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     Raises:
         SwiftGrpoExtError: transformers does not know the model, or the config lacks a size.
     """
-    model, hf_config = _meta_model(dict(config))
+    from huggingface_hub.errors import StrictDataclassError
+
+    try:
+        return _measured(*_meta_model(dict(config)))
+    except (*_REFUSALS, StrictDataclassError) as error:
+        kind, message = config.get("model_type", ""), " ".join(str(error).split())
+        raise SwiftGrpoExtError(
+            f"no model of type {kind!r} can be built from this config.json: {message:.200}",
+            mend="models with remote code cannot be planned; a family of transformers can",
+        ) from None
+
+
+def _measured(model: Any, hf_config: Any) -> ModelShape:
     text = hf_config.get_text_config()
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
     part_of = _sorter(hf_config)
@@ -152,13 +175,7 @@ def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = config.pop("model_type", "")
-    try:
-        hf_config = AutoConfig.for_model(kind, **config)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SwiftGrpoExtError(
-            f"transformers cannot build a model of type {kind!r} from this config.json: {error}",
-            mend="models with remote code cannot be planned; a family of transformers can",
-        ) from None
+    hf_config = AutoConfig.for_model(kind, **config)
     has_vision = getattr(hf_config, "vision_config", None) is not None
     auto = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
     with torch.device("meta"):
