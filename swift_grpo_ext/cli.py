@@ -75,7 +75,7 @@ def plan(
     model: Annotated[str, typer.Option(help="Folder with a config.json, or the id of a bundled size.")],
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many GPUs.")] = 1,
-    gpu_memory: Annotated[float, typer.Option(min=1, help="GiB of one GPU.")] = 80,
+    gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(help="lora or full.")] = "lora",
     lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 8,
@@ -119,7 +119,11 @@ def plan(
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "token_normalize_func": lambda name: name.replace("_", "-"),  # of our own options, --gpu_memory too
+    },
     options_metavar="[OPTIONS] SCRIPT, or the arguments of swift rlhf",
     epilog="Example: swift-grpo-ext check --gpu-memory 80 train.sh",
 )

@@ -34,5 +34,11 @@ def refusal(config: Mapping[str, Any]) -> str:
     try:
         DeepSpeedConfig(filled)
     except (DeepSpeedConfigError, ValueError, AssertionError, TypeError, KeyError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {_one_line(str(error))}"
     return ""
+
+
+def _one_line(message: str) -> str:
+    """A message of pydantic without its addresses of documentation."""
+    lines = (line.strip() for line in message.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith("For further information"))

@@ -81,6 +81,23 @@ def test_zero2_offload_is_left_alone_outside_the_broken_releases(version):
     assert lint(Setup(zero(2, offload_optimizer=CPU), version, accumulation=4)) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "block", "value"),
+    [
+        ("gradient_clipping", {"gradient_clipping": 0.5}, 1.0),
+        ("optimizer.params.lr", {"optimizer": {"type": "AdamW", "params": {"lr": 3e-5}}}, 1e-5),
+        ("bf16.enabled", {"bf16": {"enabled": False}}, True),
+    ],
+)
+def test_values_that_contradict_the_command_line_are_told(key, block, value):
+    def rules(config):
+        return {finding.rule for finding in lint(Setup({**config, **zero(2)}, expected={key: value}))}
+
+    assert "ds-batch-mismatch" in rules(block)
+    assert "ds-batch-mismatch" not in rules({})
+    assert "ds-batch-mismatch" not in rules({"gradient_clipping": "auto", "bf16": {"enabled": "auto"}})
+
+
 def test_every_finding_says_where_and_how_to_mend():
     for broken, _ in CASES.values():
         for finding in lint(broken):

@@ -147,7 +147,16 @@ def test_releases_that_do_not_fit_are_named(rule):
 
 
 def test_the_command_line_takes_the_host_arguments():
-    words = ["--rlhf_type", "grpo", "--model", "Qwen2.5-VL-3B", "--num_generations", "1", "--top_k", "-1"]
+    words = [
+        "--rlhf_type",
+        "grpo",
+        "--model",
+        "Qwen/Qwen2.5-VL-3B-Instruct",
+        "--num_generations",
+        "1",
+        "--top_k",
+        "-1",
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "swift_grpo_ext.cli", "check", *words, "--json"],
         capture_output=True,
@@ -160,7 +169,7 @@ def test_the_command_line_takes_the_host_arguments():
 
 
 def test_the_words_may_begin_with_the_command_itself(capsys):
-    words = ["--rlhf_type", "grpo", "--model", "Qwen2.5-VL-3B", "--temperature", "0"]
+    words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--temperature", "0"]
     first = command.check(words, as_json=True), capsys.readouterr().out
     assert first == (command.check(["swift", "rlhf", *words], as_json=True), capsys.readouterr().out)
 
@@ -222,9 +231,48 @@ def test_spellings(words, rule, mend):
     ]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"zero_optimization": True},
+        {"zero_optimization": None},
+        {"zero_optimization": {}},
+        {"zero_optimization": {"stage": "3"}},
+        {"zero_optimization": {"stage": 3, "offload_optimizer": "cpu"}},
+        {"zero_optimization": {"stage": 2, "offload_optimizer": True}},
+    ],
+    ids=json.dumps,
+)
+def test_a_deepspeed_file_that_is_none_is_said_in_one_line(config, tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(config))
+    words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--deepspeed", str(path)]
+    for more in ([], ["--zero_hpz_partition_size", "8"]):
+        found = command.findings_of(command.run_of([*words, *more], environ={}, gpu_memory=80))
+        refused = [one.what for one in found if one.rule == "deepspeed-refuses"]
+        assert refused or more
+        assert not any("\n" in what for what in refused)
+
+
+def test_a_constant_that_may_be_a_form_of_answer_is_no_error(tmp_path, monkeypatch):
+    """A reward that finds no answer gives 0; one that praises garbage is wrong whatever it reads."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"query": "How many?", "solution": "3"}\n')
+    Path("mine.py").write_text(
+        "from swift.rewards import ORM, orms\n"
+        "class Own(ORM):\n"
+        "    def __call__(self, completions, solution, **kwargs):\n"
+        "        return [float(f'<<{gold}>>' in text) for text, gold in zip(completions, solution)]\n"
+        "orms['own'] = Own\n"
+    )
+    words = ["--rlhf_type", "grpo", "--dataset", "rows.jsonl", "--reward_funcs", "own"]
+    found = command.findings_of(command.run_of([*words, "--external_plugins", "mine.py"], environ={}))
+    assert [one.severity for one in found if one.rule == "no-variance"] == [Severity.WARNING]
+
+
 def test_other_kinds_of_training_are_not_judged_by_these_rules():
     found = command.findings_of(
-        command.run_of(["--rlhf_type", "dpo", "--model", "Qwen2.5-VL-3B"], environ={})
+        command.run_of(["--rlhf_type", "dpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct"], environ={})
     )
     assert [one.rule for one in found if one.severity is not Severity.NOTE] == ["no-dataset"]
     assert "other-training" in {one.rule for one in found}

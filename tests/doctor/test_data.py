@@ -26,7 +26,7 @@ def found_in():
 
     def find(dataset, *more, rewards="accuracy", plugins=(), environ=None, rows=8):
         names = dataset if isinstance(dataset, list) else [dataset]
-        words = ["--rlhf_type", "grpo", "--model", "Qwen2.5-VL-3B", "--torch_dtype", "bfloat16"]
+        words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--torch_dtype", "bfloat16"]
         words += [
             "--dataset",
             *map(str, names),

@@ -18,7 +18,15 @@ def argv(monkeypatch):
 
 
 def test_a_run_that_will_fail_is_stopped_with_the_list(argv, capsys):
-    argv("/x/swift/cli/rlhf.py", "--rlhf_type", "grpo", "--model", "Qwen2.5-VL-3B", "--temperature", "0")
+    argv(
+        "/x/swift/cli/rlhf.py",
+        "--rlhf_type",
+        "grpo",
+        "--model",
+        "Qwen/Qwen2.5-VL-3B-Instruct",
+        "--temperature",
+        "0",
+    )
     with pytest.raises(RefusedError, match="preflight found errors"):
         inside.preflight()
     assert "all completions of a group will be the same" in capsys.readouterr().err

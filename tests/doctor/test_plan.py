@@ -216,6 +216,77 @@ def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_pat
     assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
 
 
+def words_of(text):
+    return " ".join(text.replace("\\", " ").split())
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_one_training_rank_gets_the_deepspeed_that_was_planned(gpus, full, tmp_path):
+    """Also of one rank the memory was counted with DeepSpeed, and full training needs its fp32 masters."""
+    shape, work = shape_of(require_config("Qwen2.5-VL-3B")), Work(full=full)
+    machine = Machine(gpus_per_node=gpus)
+    for plan in plans(shape, work, machine, ("colocate",) if gpus == 1 else ("server",)):
+        script.write(tmp_path, "Qwen/Qwen2.5-VL-3B-Instruct", shape, work, plan, machine)
+        text = words_of((tmp_path / "train.sh").read_text())
+        assert plan.setting.preset or not full
+        assert (f"--deepspeed {plan.setting.preset} " in text) == bool(plan.setting.preset)
+
+
+def test_a_server_has_one_of_the_nodes_to_itself(big):
+    machine = Machine(nodes=2)
+    served = Setting(
+        stage=3, offload_optimizer_states=True, offload_params=True, rollout="server", server_gpus=8
+    )
+    alone = replace(served, server_gpus=0)
+    work = Work(full=True)
+    assert (served.train_nodes(machine), served.ranks_per_node(machine)) == (1, 8)
+    one_node = Machine(nodes=1)
+    assert (
+        memory.budget(big, work, served, machine).cpu_total
+        == memory.budget(big, work, alone, one_node).cpu_total
+    )
+    found = plans(big, Work(), machine, ("server",))
+    assert not any(plan.setting.hpz for plan in found)
+    assert plans(shape_of(require_config("Qwen2.5-VL-3B")), Work(), Machine(nodes=2, gpus_per_node=1))[0].fits
+
+
+def test_prompts_without_images_get_no_limit_of_pixels(seven, tmp_path):
+    best = plans(seven, Work(images=0), NODE)[0]
+    script.write(tmp_path, "Qwen/Qwen2.5-VL-7B-Instruct", seven, Work(images=0), best, NODE)
+    assert "MAX_PIXELS" not in (tmp_path / "train.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "nobody_knows"},
+        {},
+        {"model_type": "t5"},
+        {"model_type": "clip"},
+        {"model_type": "qwen2", "num_attention_heads": 0},
+        {"model_type": "qwen2", "hidden_size": "big"},
+        {"model_type": "idefics3"},
+    ],
+    ids=json.dumps,
+)
+def test_a_config_that_is_none_is_said_in_one_line(config):
+    with pytest.raises(SwiftGrpoExtError, match="no model of type") as raised:
+        shape_of(config)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_cannot_be_planned_or_written_is_said_in_one_line(tmp_path):
+    from swift_grpo_ext.doctor.plan import command
+
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    with pytest.raises(SwiftGrpoExtError, match="cannot be written"):
+        command.run("Qwen2.5-VL-3B", Work(), NODE, output=taken)
+    with pytest.raises(SwiftGrpoExtError, match="GPUs of its own"):
+        command.run("Qwen2.5-VL-3B", Work(), Machine(gpus_per_node=1), rollouts=("server",))
+
+
 def test_the_reported_72b_run_is_explained_on_the_command_line(capsys):
     from rich.console import Console
 

@@ -121,17 +121,19 @@ def _zero0(setup: Setup) -> Iterator[Problem]:
     "ds-batch-mismatch",
     Severity.ERROR,
     symptoms="Please correct the following DeepSpeed config values that mismatch TrainingArguments values",
-    cause="transformers compares fixed batch values of the file with those of the command line.",
+    cause="transformers compares the file's fixed values with those of the command line, and stops when the "
+    "model is loaded.",
 )
-def _batch_mismatch(setup: Setup) -> Iterator[Problem]:
+def _mismatch(setup: Setup) -> Iterator[Problem]:
     expected = {
         "train_micro_batch_size_per_gpu": setup.micro_batch,
         "gradient_accumulation_steps": setup.accumulation,
         "train_batch_size": setup.micro_batch * setup.accumulation * setup.ranks,
+        **setup.expected,
     }
     for key, value in expected.items():
-        fixed = setup.config.get(key, "auto")
-        if fixed not in ("auto", value):
+        fixed = setup.value(key)
+        if fixed not in (None, "auto", value):
             yield Problem(f"{key} is {fixed} here and {value} on the command line", key, 'write "auto"')
 
 

@@ -32,6 +32,7 @@ class Setup:
         offload_model: ``--offload_model``.
         offload_optimizer: ``--offload_optimizer``.
         fills_hpz: Our preset hook is active and fills ``zero_hpz_partition_size: "auto"``.
+        expected: Further values of the command line that the file may not contradict, by dotted key.
         healed: Defect ids and patch ids of the patches that are active.
     """
 
@@ -48,6 +49,7 @@ class Setup:
     offload_model: bool = False
     offload_optimizer: bool = False
     fills_hpz: bool = False
+    expected: Mapping[str, Any] = field(default_factory=dict)
     healed: frozenset[str] = field(default_factory=frozenset)
 
     @property
@@ -61,6 +63,13 @@ class Setup:
         """ZeRO stage; 0 without one, or with one that is no number."""
         stage = self.zero.get("stage", 0)
         return stage if isinstance(stage, int) else 0
+
+    def value(self, key: str) -> Any:
+        """The value at a dotted key; None where there is none."""
+        node: Any = self.config
+        for name in key.split("."):
+            node = node.get(name) if isinstance(node, Mapping) else None
+        return node
 
     def offloads(self, what: str) -> bool:
         """Whether ``offload_optimizer`` or ``offload_param`` goes to the CPU or to disk."""

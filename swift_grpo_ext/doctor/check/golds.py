@@ -16,6 +16,9 @@ FORMS = (
     "<think>-</think><answer>{}</answer>",
     "\\boxed{{{}}}",
     "<think>-</think>\n<answer>\\boxed{{{}}}</answer>",
+    "Answer: {}",
+    '{{"answer": "{}"}}',
+    '```json\n{{"answer": "{}"}}\n```',
 )
 GARBAGE = ("", "I do not know.")
 LONG = "no " * 4000  # for rewards of length and repetition

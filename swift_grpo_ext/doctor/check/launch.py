@@ -57,7 +57,7 @@ def read_script(
         environ: Variables that it inherits.
         read: Text of a file that it sources; None where it is not here.
     """
-    windows = "\\\r\n" in text
+    windows = "\r\n" in text
     cuts: list[Cut] = []
     state = State(dict(environ or {}), read)
     for words in simple_commands(joined(tokens(text.replace("\r\n", "\n")), cuts)):

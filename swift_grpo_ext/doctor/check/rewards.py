@@ -25,12 +25,13 @@ _ROWS = 4
 # Rewards of the host that compare with a gold answer, in a form that they say themselves.
 _READ_GOLD = ("accuracy", "cosine")
 _MEND_GOLD = "check the column that holds the gold answer"
+_MEND_FORM = "check the column that holds the gold answer, and the form of answer that it reads"
 
 
 def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
     """What is wrong with the rewards, on the first rows of the data."""
-    names = [name for name in run.arguments.reward_funcs or [] if "$" not in name and "," not in name]
-    started, constant = time.monotonic(), []
+    names = [name for name in run.arguments.reward_funcs or [] if not set("$, ") & set(name)]
+    started, constant = time.monotonic(), list[Finding]()
     job = probing.ProbeJob(_plugins(run), "rewards" in run.parts)
     for name in dict.fromkeys(names):
         if name in catalogue.NAMES:
@@ -40,17 +41,24 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
             yield Finding("reward-not-run", Severity.NOTE, "no time was left to run it", name)
         else:
             found = list(_of_others(run, job, name, samples))
-            constant += [name] if any(one.rule == "reward-constant" for one in found) else []
+            constant += [one for one in found if one.rule == "reward-constant"]
             yield from found
-    if names and constant == list(dict.fromkeys(names)) and not run.arguments.reward_model:
-        yield Finding(
-            "no-variance",
-            Severity.ERROR,
-            "no reward tells one completion from another, so every advantage is 0",
-            f"--reward_funcs {' '.join(names)}",
-            "print what the reward receives; look at its answer format and its columns",
-            ("B3",),
-        )
+    if names and [one.where for one in constant] == list(dict.fromkeys(names)):
+        yield from () if run.arguments.reward_model else _no_variance(names, constant)
+
+
+def _no_variance(names: list[str], constant: list[Finding]) -> Iterator[Finding]:
+    """Nothing tells completions apart; less sure where a reward may read answers of another form."""
+    unread = any(one.mend == _MEND_FORM for one in constant)
+    what = "no reward tells one completion from another, so every advantage is 0"
+    yield Finding(
+        "no-variance",
+        Severity.WARNING if unread else Severity.ERROR,
+        f"{what}, unless they read a form of answer that was not tried" if unread else what,
+        f"--reward_funcs {' '.join(names)}",
+        "print what the reward receives; look at its answer format and its columns",
+        ("B3",),
+    )
 
 
 def _plugins(run: Run) -> tuple[str, ...]:
@@ -193,7 +201,9 @@ def _judged(name: str, probes: list[golds.Probe], scores: list[Any]) -> Iterator
     if max(numbers) - min(numbers) < 1e-9:
         what = f"it gives {numbers[0]:g} to every one of {len(numbers)} right, wrong and empty answers"
         severity = Severity.ERROR if name in _READ_GOLD else Severity.WARNING
-        yield Finding("reward-constant", severity, what, name, _MEND_GOLD, ("B3",))
+        # A reward that finds no answer gives 0 or a penalty; what praises garbage does not look at all.
+        mend = _MEND_GOLD if name in _READ_GOLD or numbers[0] > 0 else _MEND_FORM
+        yield Finding("reward-constant", severity, what, name, mend, ("B3",))
     elif margin.best <= 0 and name in _READ_GOLD:
         yield Finding(
             "gold-does-not-win", Severity.ERROR, "it never prefers the gold answer", name, _MEND_GOLD

@@ -21,6 +21,7 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.facts import VisionFacts, facts_for
 
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+_HPZ = "zero_hpz_partition_size"
 _FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
 
 
@@ -162,11 +163,23 @@ class Run:
         config = value if isinstance(value, dict) else _read_deepspeed(str(value), self)
         size = self.arguments.zero_hpz_partition_size
         if isinstance(config, dict) and size is not None:
-            config["zero_optimization"] = {
-                **(config.get("zero_optimization") or {}),
-                "zero_hpz_partition_size": size,
-            }
+            config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}
         return config
+
+    @property
+    def zero(self) -> dict[str, Any]:
+        """The ZeRO block of the DeepSpeed configuration; empty without one, or with one that is no table."""
+        return _table(self.deepspeed.get("zero_optimization")) if isinstance(self.deepspeed, dict) else {}
+
+    @property
+    def stage(self) -> int:
+        """ZeRO stage; 0 without one, or with one that is no whole number."""
+        stage = self.zero.get("stage", 0)
+        return stage if type(stage) is int else 0
+
+    def offloads(self, block: str) -> bool:
+        """Whether ``offload_optimizer`` or ``offload_param`` is kept outside the GPU."""
+        return _table(self.zero.get(block)).get("device", "none") != "none"
 
     @property
     def limits_pixels(self) -> bool:
@@ -216,6 +229,10 @@ def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:
     except (ValueError, OSError) as error:
         return f"no JSON: {error}"
     return config if isinstance(config, dict) else "no JSON object"
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _number(text: str | None, default: int = 1) -> int:

@@ -13,7 +13,7 @@ from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
 from swift_grpo_ext.doctor.plan.search import Plan, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
-from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.facts import Unsupported, facts_for
 
@@ -61,6 +61,12 @@ def run(
         console.print(f"rollouts by transformers: {answer.reason}", highlight=False, soft_wrap=True)
         rollouts = ("transformers",)
     found = plans(shape, work, machine, rollouts or ("colocate", "server"))
+    if not found:
+        raise SwiftGrpoExtError(
+            "a rollout server needs GPUs of its own",
+            where="--rollout server",
+            mend="--gpus 2 or more, or colocate",
+        )
     console.print(_table(found[:SHOWN]))
     if not found[0].fits:
         console.print("[red]No setting fits.[/red] The nearest fails because of:")

@@ -185,11 +185,11 @@ def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> list[Ter
 
 def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
     """Pinned copies cost half as much again, as in DeepSpeed's estimators."""
-    trained = _trained(shape, work)
+    trained, nodes = _trained(shape, work), setting.train_nodes(machine)
     if setting.offload_optimizer_states:
-        yield Term("optimizer states and gradients", 1.5 * 16 * trained / machine.nodes)
+        yield Term("optimizer states and gradients", 1.5 * 16 * trained / nodes)
     if setting.offload_params:
-        yield Term("weights", 1.5 * 2 * shape.total / machine.nodes)
+        yield Term("weights", 1.5 * 2 * shape.total / nodes)
     share = setting.ranks_per_node(machine)
     if setting.offload_model:
         yield Term("--offload_model", share * weight_bytes(shape, setting, machine))

@@ -11,6 +11,7 @@ from swift_grpo_ext.doctor.plan import activations
 from swift_grpo_ext.doctor.plan.search import Plan
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.errors import SwiftGrpoExtError
 
 
 def write(
@@ -20,6 +21,9 @@ def write(
 
     Returns:
         The files written.
+
+    Raises:
+        SwiftGrpoExtError: The folder cannot be written to.
     """
     setting = plan.setting
     files = {"train.sh": train_script(model, shape, work, setting, machine)}
@@ -29,24 +33,25 @@ def write(
         config = presets.load(setting.preset)
         presets.fill_hpz(config, machine.gpus_per_node)
         files[f"{setting.preset}.json"] = json.dumps(config, indent=4) + "\n"
-    written = []
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-        written.append(folder / name)
-    return written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"the plan cannot be written: {error.strerror}"
+        raise SwiftGrpoExtError(what, where=f"--output {folder}", mend="give a folder") from None
+    return [folder / name for name in files]
 
 
 def train_script(model: str, shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> str:
     """``swift rlhf`` with every argument that the plan decided; data and rewards are left to fill in."""
-    # With several nodes the server has one of them to itself.
-    nodes = machine.nodes - (setting.rollout == "server" and machine.nodes > 1)
-    ranks = setting.train_gpus(machine) // nodes
-    variables = {"NPROC_PER_NODE": str(ranks), "MAX_PIXELS": str(work.max_pixels)}
+    nodes, ranks = setting.train_nodes(machine), setting.ranks_per_node(machine)
+    variables = {"NPROC_PER_NODE": str(ranks), **_pixels(work)}
     if setting.rollout == "server" and machine.nodes == 1:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(ranks)))
     if nodes > 1:
         variables |= {"NNODES": str(nodes), "NODE_RANK": "${NODE_RANK:?}", "MASTER_ADDR": "${MASTER_ADDR:?}"}
-    arguments = _arguments(model, shape, work, setting, nodes * ranks)
+    arguments = _arguments(model, shape, work, setting)
     return _script("Written by swift-grpo-ext plan.", variables, "swift rlhf", arguments)
 
 
@@ -60,7 +65,7 @@ def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, 
         "vllm_gpu_memory_utilization": setting.utilization,
         "vllm_max_model_len": max_model_len(shape, work),
     }
-    variables = {"MAX_PIXELS": str(work.max_pixels)}
+    variables = _pixels(work)
     if machine.nodes == 1:  # beside the trainer's
         first = setting.train_gpus(machine)
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(first, first + setting.server_gpus)))
@@ -69,12 +74,17 @@ def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, 
     )
 
 
+def _pixels(work: Work) -> dict[str, str]:
+    """The limit of an image, where there are images."""
+    return {"MAX_PIXELS": str(work.max_pixels)} if work.images else {}
+
+
 def max_model_len(shape: ModelShape, work: Work) -> int:
     """Tokens of a prompt and its longest completion, rounded up."""
     return -(-activations.sequence_tokens(shape, work) // 256) * 256
 
 
-def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting, ranks: int) -> dict[str, object]:
+def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting) -> dict[str, object]:
     chosen: dict[str, object] = {
         "rlhf_type": "grpo",
         "external_plugins": '"$(swift-grpo-ext path)"',
@@ -95,7 +105,7 @@ def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting, rank
     }
     if not work.full:
         chosen |= {"lora_rank": work.lora_rank, "lora_dropout": work.lora_dropout}
-    if setting.preset and ranks > 1:
+    if setting.preset:
         chosen["deepspeed"] = setting.preset
     return chosen | _rollout_arguments(shape, work, setting)
 

@@ -73,13 +73,17 @@ def _settings(
 ) -> Iterator[Setting]:
     for sharding in _shardings(work, machine):
         for start in _rollouts(shape, sharding, machine, rollouts):
+            if start.hpz and start.train_nodes(machine) < 2:
+                continue  # inside one node a second copy only costs memory
             for micro in MICRO_BATCHES:
                 yield from _completed(shape, work, replace(start, micro_batch=micro), machine)
 
 
 def _shardings(work: Work, machine: Machine) -> Iterator[Setting]:
-    if machine.gpus == 1:
+    if machine.gpus == 1 and not work.full:
         yield Setting(stage=0)
+    elif machine.gpus == 1:
+        yield Setting(stage=2)  # plain bf16 has no fp32 masters, and rounds small updates away (DEFECTS B2)
     else:
         yield Setting(stage=2 if work.full else 1)
         yield Setting(stage=3)
@@ -113,11 +117,7 @@ def _served(size: int, machine: Machine) -> Iterator[int]:
 
 def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Setting]:
     """Fill in what follows: accumulation, utilization, groups of the weight sync, and offload if it helps."""
-    if setting.rollout == "server" and machine.nodes > 1:
-        training = replace(machine, nodes=machine.nodes - 1)
-        accumulation = _accumulation(work, training.gpus, setting.micro_batch)
-    else:
-        accumulation = _accumulation(work, setting.train_gpus(machine), setting.micro_batch)
+    accumulation = _accumulation(work, setting.train_gpus(machine), setting.micro_batch)
     setting = replace(setting, accumulation=accumulation)
     if setting.rollout == "server":
         setting = replace(setting, utilization=0.9)

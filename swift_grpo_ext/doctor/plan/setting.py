@@ -136,9 +136,13 @@ class Setting:
         """Training ranks."""
         return machine.gpus - self.server_gpus
 
+    def train_nodes(self, machine: Machine) -> int:
+        """Nodes that train: of several, a rollout server has its GPUs to itself."""
+        return max(1, machine.nodes - self.server_gpus // machine.gpus_per_node)
+
     def ranks_per_node(self, machine: Machine) -> int:
-        """Training ranks of one node."""
-        return self.train_gpus(machine) // machine.nodes
+        """Training ranks of one node that trains."""
+        return self.train_gpus(machine) // self.train_nodes(machine)
 
     def generation_batch(self, machine: Machine) -> int:
         """Completions generated together, over all ranks."""

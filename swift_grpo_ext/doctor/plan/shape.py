@@ -13,6 +13,17 @@ from swift_grpo_ext.models.facts import facts_for
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
 _VISION_WORDS = ("visual", "vision")
 _ALIGNER_WORDS = ("merger", "projector", "aligner", "visual_embeddings_table")
+# What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
+_REFUSALS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    ImportError,
+)
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
@@ -70,6 +81,7 @@ class ModelShape:
         vocab: Rows of the output layer.
         linears: (in, out) of every linear layer inside the language model's layers.
         vision: The vision tower, or None.
+        modules: Names of all linear layers and embeddings, as the host's model has them.
     """
 
     language: int
@@ -88,6 +100,7 @@ class ModelShape:
     vocab: int
     linears: tuple[tuple[int, int], ...]
     vision: VisionShape | None
+    modules: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -117,7 +130,19 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     Raises:
         SwiftGrpoExtError: transformers does not know the model, or the config lacks a size.
     """
-    model, hf_config = _meta_model(dict(config))
+    from huggingface_hub.errors import StrictDataclassError
+
+    try:
+        return _measured(*_meta_model(dict(config)))
+    except (*_REFUSALS, StrictDataclassError) as error:
+        kind, message = config.get("model_type", ""), " ".join(str(error).split())
+        raise SwiftGrpoExtError(
+            f"no model of type {kind!r} can be built from this config.json: {message:.200}",
+            mend="models with remote code cannot be planned; a family of transformers can",
+        ) from None
+
+
+def _measured(model: Any, hf_config: Any) -> ModelShape:
     text = hf_config.get_text_config()
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
     part_of = _sorter(hf_config)
@@ -141,6 +166,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         vocab=text.vocab_size,
         linears=tuple(_linears(model, part_of, head)),
         vision=_vision(hf_config),
+        modules=tuple(name for name, module in model.named_modules() if _is_adapted(module)),
     )
 
 
@@ -149,13 +175,7 @@ def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = config.pop("model_type", "")
-    try:
-        hf_config = AutoConfig.for_model(kind, **config)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SwiftGrpoExtError(
-            f"transformers cannot build a model of type {kind!r} from this config.json: {error}",
-            mend="models with remote code cannot be planned; a family of transformers can",
-        ) from None
+    hf_config = AutoConfig.for_model(kind, **config)
     has_vision = getattr(hf_config, "vision_config", None) is not None
     auto = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
     with torch.device("meta"):
@@ -178,6 +198,13 @@ def _sorter(config: Any) -> Any:
         return "tower" if any(word in name for word in towers) else "language"
 
     return part
+
+
+def _is_adapted(module: Any) -> bool:
+    """Whether LoRA can be put on the module itself."""
+    import torch
+
+    return isinstance(module, (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv2d, torch.nn.Conv3d))
 
 
 def _linears(model: Any, part_of: Any, head: Any) -> Any:

@@ -87,7 +87,7 @@ def _passes(work: Work) -> int:
 def _gather(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
     if setting.stage < 3:
         return 0
-    between_nodes = machine.nodes > 1 and not setting.hpz
+    between_nodes = setting.train_nodes(machine) > 1 and not setting.hpz
     link = machine.network if between_nodes else machine.nvlink
     seconds = 2 * shape.total / link
     if setting.offload_params:
@@ -107,6 +107,6 @@ def _step(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> 
         full=work.full, rank=work.lora_rank, freeze_vit=work.freeze_vit, freeze_aligner=work.freeze_aligner
     )
     if setting.offload_optimizer_states:
-        return trained / machine.nodes / CPU_ADAM
+        return trained / setting.train_nodes(machine) / CPU_ADAM
     ranks = setting.train_gpus(machine)
     return 16 * trained / ranks / machine.hbm + (2 * trained / machine.nvlink if 0 < setting.stage < 3 else 0)

@@ -12,6 +12,7 @@ from swift_grpo_ext.doctor.check.rules import (
     script,
     sharding,
     stack,
+    trained,
     values,
 )
 from swift_grpo_ext.doctor.check.rules.table import table
@@ -29,5 +30,6 @@ __all__ = [
     "sharding",
     "stack",
     "table",
+    "trained",
     "values",
 ]

@@ -19,6 +19,8 @@ from swift_grpo_ext.models.facts import Unsupported
     symptoms=(
         "vllm_mode is required when use_vllm is true",
         "vllm_mode is not supported when use_vllm is false",
+        "vllm_reasoning_parser is not supported for GRPO Training, please unset it.",
+        "the start hangs at `Start connecting to vLLM server` although vllm_mode is colocate",
     ),
     cause="Since 4.0 the mode is not guessed from other arguments.",
 )
@@ -31,6 +33,11 @@ def _mode(run: Run) -> Iterator[Problem]:
     address = args.vllm_server_host or args.vllm_server_base_url
     if args.use_vllm and args.vllm_mode == "server" and not address:
         yield Problem("the server has no address", "--vllm_mode server", "--vllm_server_host 127.0.0.1")
+    if address and args.vllm_mode != "server":
+        what = "with a server's address the start waits for that server, whatever the mode"
+        yield Problem(what, "--vllm_server_host", "leave the address out, or --vllm_mode server")
+    if args.vllm_reasoning_parser is not None:
+        yield Problem("the host refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
 
 
 @table.rule(
@@ -225,17 +232,12 @@ def work_of(run: Run) -> Work:
 def setting_of(run: Run) -> Setting:
     """The run's setting as the planner sees it."""
     args = run.arguments
-    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
-
-    def offloaded(block: str) -> bool:
-        return (zero.get(block) or {}).get("device", "none") != "none"
-
     colocated = args.use_vllm and args.vllm_mode == "colocate"
     return Setting(
-        stage=zero.get("stage", 0),
-        offload_optimizer_states=offloaded("offload_optimizer"),
-        offload_params=offloaded("offload_param"),
-        hpz=zero.get("zero_hpz_partition_size", 1) not in (0, 1),
+        stage=run.stage,
+        offload_optimizer_states=run.offloads("offload_optimizer"),
+        offload_params=run.offloads("offload_param"),
+        hpz=run.zero.get("zero_hpz_partition_size", 1) not in (0, 1),
         rollout="colocate" if colocated else "server" if args.use_vllm else "transformers",
         tensor_parallel=max(1, args.vllm_tensor_parallel_size),
         utilization=args.vllm_gpu_memory_utilization,

@@ -22,6 +22,7 @@ CHECKS = (
     "_init_max_completion_length",
     "_set_default",
     "_init_lazy_tokenize",
+    "_handle_hf_removed_args",
     "_check_padding_free",
     "_check_sequence_parallel",
     "_check_teacher",

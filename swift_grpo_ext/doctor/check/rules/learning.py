@@ -152,6 +152,19 @@ def _no_reward(run: Run) -> Iterator[Problem]:
 
 
 @table.rule(
+    "rewards-weigh-nothing",
+    Severity.ERROR,
+    symptoms="reward is 0 in every step although each reward function scores",
+    cause="The reward is the weighted sum of all reward functions; with weights of 0 nothing is left of it.",
+    reports="B3",
+)
+def _weigh_nothing(run: Run) -> Iterator[Problem]:
+    weights = run.arguments.reward_weights
+    if weights and not any(weights):
+        yield Problem("every reward has weight 0", "--reward_weights", "give at least one a weight above 0")
+
+
+@table.rule(
     "unknown-reward",
     Severity.ERROR,
     symptoms="ValueError: reward_function ... is not implemented in swift.rewards",
@@ -168,8 +181,9 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
     for name in run.arguments.reward_funcs or []:
         if "$" in name or "`" in name:
             continue
-        if "," in name:
-            yield Problem(f"{name} is taken for one name", "--reward_funcs", name.replace(",", " "))
+        if "," in name or " " in name.strip():
+            mend = f"{' '.join(name.replace(',', ' ').split())}, each a word of its own"
+            yield Problem(f"{name} is taken for one name", "--reward_funcs", mend)
         elif name in catalogue.NAMES and "rewards" not in run.parts:
             yield Problem(
                 f"{name} needs our plugin", "--reward_funcs", '--external_plugins "$(swift-grpo-ext path)"'

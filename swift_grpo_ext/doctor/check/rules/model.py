@@ -86,9 +86,8 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
     reports=("C9", f"{SWIFT}/issues/6300"),
 )
 def _mixed_rows(run: Run) -> Iterator[Problem]:
-    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
     name = str(run.arguments.template or run.arguments.model_type or "")
-    if zero.get("stage") == 3 and name.startswith(NO_DUMMY_IMAGE):
+    if run.stage == 3 and name.startswith(NO_DUMMY_IMAGE):
         yield Problem(
             f"{name} hangs on rows without images under ZeRO-3",
             "--deepspeed",

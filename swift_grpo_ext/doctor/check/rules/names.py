@@ -41,13 +41,50 @@ def _models() -> Iterable[str]:
     return {*MODEL_MAPPING, *(facts.host_model_type for facts in FAMILIES.values())}
 
 
+def _optimizers() -> Iterable[str]:
+    from swift.optimizers import optimizers_map
+
+    return optimizers_map
+
+
+def _reward_plugins() -> Iterable[str]:
+    from swift.rewards import rm_plugins
+
+    return rm_plugins
+
+
+def _strategies() -> Iterable[str]:
+    from transformers.trainer_utils import IntervalStrategy
+
+    return [member.value for member in IntervalStrategy]
+
+
+def _trackers() -> Iterable[str]:
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    return {*INTEGRATION_TO_CALLBACK, "all", "none"}
+
+
+def _attentions() -> Iterable[str]:
+    from transformers import AttentionInterface
+
+    return {*AttentionInterface._global_mapping, "eager", "flash_attn"}
+
+
 _TABLES: Mapping[str, Callable[[], Iterable[str]]] = {
     "lr_scheduler_type": _schedulers,
     "callbacks": _callbacks,
     "multi_turn_scheduler": _turns,
     "template": _templates,
     "model_type": _models,
+    "optimizer": _optimizers,
+    "reward_model_plugin": _reward_plugins,
+    "eval_strategy": _strategies,
+    "report_to": _trackers,
+    "attn_impl": _attentions,
 }
+# Tables that no plugin of ms-swift adds to.
+_FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 
 
 @table.rule(
@@ -56,18 +93,23 @@ _TABLES: Mapping[str, Callable[[], Iterable[str]]] = {
     symptoms=(
         "ValueError: ... is not a valid SchedulerType, please select one of",
         "AssertionError: assert args.multi_turn_scheduler in multi_turns",
-        "KeyError for the name of a template, a model_type or a callback",
+        "KeyError for the name of a template, a model_type, a callback or an optimizer",
+        "ValueError: rm_plugin ... is not implemented in swift.rewards",
+        "ValueError: ... is not a valid IntervalStrategy, please select one of",
+        "is not supported, only azure_ml, comet_ml, mlflow",
+        'ValueError: Specified `attn_implementation="..."` is not supported.',
     ),
     cause="The parser takes any word; the host looks it up in its table only when it needs it.",
 )
 def _unknown(run: Run) -> Iterator[Problem]:
-    if run.has_plugins_of_the_user:
-        return  # they may register any name
     for argument, names in _TABLES.items():
+        if run.has_plugins_of_the_user and argument not in _FIXED:
+            continue  # they may register any name
         value = run.arguments.values.get(argument)
         for name in value if isinstance(value, list) else [value] if value else []:
             known = sorted(names())
-            if name not in known and not run.unsure(argument):
+            # A name with a slash is that of an attention kernel on a hub.
+            if name not in known and "/" not in str(name) and not run.unsure(argument):
                 nearest = difflib.get_close_matches(name, known, n=1)
                 mend = f"did you mean {nearest[0]}?" if nearest else "leave it out, the host finds it"
                 yield Problem(f"the host knows no {argument} called {name}", f"--{argument}", mend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.launch import PLUGIN
@@ -27,9 +28,14 @@ _NAMES = """
     WANDB_MODE WANDB_PROJECT WORLD_SIZE
     """
 # Names close to these that mean something else.
-_OTHERS = frozenset(
-    ["NODES", "NUM_NODES", "NODE_NUM", "MODE_RANK", "MAX_PIXEL_VALUE", "HOME", "HOSTNAME", "RANKS"]
-)
+_OTHER_NAMES = """
+    NODES NUM_NODES NODE_NUM MODE_RANK MAX_PIXEL_VALUE HOME HOSTNAME RANKS
+    MUSA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ASCEND_VISIBLE_DEVICES
+    HCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME MCCL_SOCKET_IFNAME NCCL_IBEXT_DISABLE NCCL_TIMEOUT
+    PYTORCH_NPU_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF PYTORCH_MUSA_ALLOC_CONF
+    MKL_NUM_THREADS TBB_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS
+    """
+_OTHERS = frozenset(_OTHER_NAMES.split())
 KNOWN = frozenset(_NAMES.split())
 
 
@@ -66,7 +72,10 @@ def _line(run: Run) -> Iterator[Problem]:
             what, mend = reasons[cut.reason]
             yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", mend)
     if run.launch and run.launch.windows:
-        yield Problem("lines end as on Windows, so no backslash is the last character", "", "dos2unix")
+        what = (
+            "lines end as on Windows: no backslash is the last character, last values get a carriage return"
+        )
+        yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")
 
 
 @table.rule(
@@ -118,6 +127,11 @@ def _missing(run: Run) -> Iterator[Problem]:
     ]
     if not _may_be_made_before(run):
         files += [(f"--{name}", file) for name in _FOLDERS for file in _folders(run, name)]
+    files += [
+        ("--custom_dataset_info", name)
+        for name in args.custom_dataset_info or []
+        if not name.lstrip().startswith(("{", "["))
+    ]
     files += [("--dataset", _path(name)) for name in args.dataset or [] if _looks_local(name)]
     files += [("--val_dataset", _path(name)) for name in args.val_dataset or [] if _looks_local(name)]
     for flag, name in files:
@@ -158,22 +172,32 @@ def _timeout(run: Run) -> Iterator[Problem]:
     cause="A model folder that does not exist is refused, or looked up on a hub.",
 )
 def _no_model_files(run: Run) -> Iterator[Problem]:
-    for name in () if _may_be_made_before(run) else ("model", "ref_model"):
+    for name in () if _may_be_made_before(run) else _MODELS:
         for folder in _folders(run, name):
             if run.find(folder) is None and "$" not in folder and "`" not in folder:
-                yield Problem(
-                    f"{folder} is not on this machine", f"--{name}", "check the path, or download it"
-                )
+                alone = "/" not in folder
+                mend = "a hub's id has an owner: Qwen/..., or check the path" if alone else _DOWNLOAD
+                yield Problem(f"{folder} is not on this machine", f"--{name}", mend)
 
 
+_MODELS = ("model", "ref_model", "reward_model", "teacher_model")
+_DOWNLOAD = "check the path, or download it"
 _FOLDERS = ("adapters", "ref_adapters", "resume_from_checkpoint")
 
 
 def _folders(run: Run, name: str) -> list[str]:
-    """What an argument names that can be no id of a hub."""
+    """What an argument names that can be no id of a hub, which is ``owner/name``."""
     value = run.arguments.values.get(name)
     names = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-    return [one for one in names if one.startswith(("/", "./", "../", "~")) or one.count("/") > 1]
+    return [one for one in names if name == "resume_from_checkpoint" or not _may_be_an_id(one)]
+
+
+def _may_be_an_id(name: str) -> bool:
+    """Whether a hub may know the name; checkpoints of a run are called by their steps."""
+    local = name.startswith(("/", "./", "../", "~")) or re.fullmatch(
+        r"checkpoint-\d+", name.rsplit("/", 1)[-1]
+    )
+    return name.split(":")[0].count("/") == 1 and not local
 
 
 def _may_be_made_before(run: Run) -> bool:
@@ -182,7 +206,9 @@ def _may_be_made_before(run: Run) -> bool:
 
 
 def _elsewhere(name: str) -> str:
-    return f"separate names by blanks: {name.replace(',', ' ')}" if "," in name else "check the path"
+    if "," in name:
+        return f"separate names by blanks: {name.replace(',', ' ')}"
+    return f"leave out the quotes around several names: {name}" if " " in name.strip() else "check the path"
 
 
 def _path(name: str) -> str:

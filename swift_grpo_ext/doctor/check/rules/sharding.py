@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.doctor.check.rules.table import table
@@ -39,9 +41,17 @@ def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
     if isinstance(run.deepspeed, dict) and not own and run.versions.get("deepspeed"):
         from swift_grpo_ext.deepspeed.validate import refusal
 
-        message = refusal(run.deepspeed)
+        message = _no_block(run.deepspeed) or refusal(run.deepspeed)
         if message:
             yield Problem(message, f"--deepspeed {name:.80}", "mend the file, or --deepspeed ext_zero2")
+
+
+def _no_block(config: dict[str, Any]) -> str:
+    """What is wrong with a ZeRO block that ms-swift stumbles over before DeepSpeed sees it."""
+    block = config.get("zero_optimization", {"stage": 0})
+    if not isinstance(block, dict) or type(block.get("stage")) is not int:
+        return f"zero_optimization is {json.dumps(block):.60}, it needs a stage from 0 to 3"
+    return ""
 
 
 def deepspeed_findings(run: Run) -> list[Finding]:
@@ -66,9 +76,39 @@ def deepspeed_findings(run: Run) -> list[Finding]:
         offload_model=args.offload_model,
         offload_optimizer=args.offload_optimizer,
         fills_hpz="presets" in run.parts,
+        expected=_expected(run),
         healed=frozenset(healed),
     )
     return lint(setup)
+
+
+def _expected(run: Run) -> dict[str, Any]:
+    """What transformers holds a DeepSpeed file against, as far as the command line says it."""
+    args = run.arguments
+    values = {
+        "gradient_clipping": args.max_grad_norm,
+        "optimizer.params.lr": args.learning_rate,
+        "optimizer.params.betas": [args.adam_beta1, args.adam_beta2],
+        "optimizer.params.eps": args.adam_epsilon,
+        "optimizer.params.weight_decay": args.weight_decay,
+        "scheduler.params.warmup_max_lr": args.learning_rate,
+    }
+    precision = {"bfloat16": (True, False), "float16": (False, True), "float32": (False, True)}
+    bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
+    values["bf16.enabled"] = bf16 if args.bf16 is None else args.bf16
+    values["fp16.enabled"] = fp16 if args.fp16 is None else args.fp16
+    unsure = {key for key, name in _ARGUMENTS.items() if run.unsure(name)}
+    return {key: value for key, value in values.items() if value is not None and key not in unsure}
+
+
+_ARGUMENTS = {
+    "gradient_clipping": "max_grad_norm",
+    "optimizer.params.lr": "learning_rate",
+    "optimizer.params.weight_decay": "weight_decay",
+    "scheduler.params.warmup_max_lr": "learning_rate",
+    "bf16.enabled": "torch_dtype",
+    "fp16.enabled": "torch_dtype",
+}
 
 
 @table.rule(
@@ -82,13 +122,23 @@ def deepspeed_findings(run: Run) -> list[Finding]:
     "loses the state, and the weight sync to vLLM gathers nothing usable.",
 )
 def _quantized(run: Run) -> Iterator[Problem]:
-    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
     bits = run.arguments.quant_method == "bnb" or (
         run.arguments.quant_bits and not run.arguments.quant_method
     )
-    if bits and zero.get("stage") == 3:
+    if bits and run.stage == 3:
         yield Problem(
             "ZeRO-3 cannot shard weights that bitsandbytes has packed",
             "--quant_bits",
             "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
         )
+
+
+@table.rule(
+    "fsdp-and-deepspeed",
+    Severity.ERROR,
+    symptoms="ValueError: FSDP2 is not compatible with DeepSpeed.",
+    cause="Both shard the model.",
+)
+def _two_shardings(run: Run) -> Iterator[Problem]:
+    if run.arguments.fsdp and run.arguments.deepspeed:
+        yield Problem("two ways to shard the model", "--fsdp", "keep --fsdp or --deepspeed")

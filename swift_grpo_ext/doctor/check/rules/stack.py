@@ -73,8 +73,7 @@ def _torchvision(run: Run) -> Iterator[Problem]:
 )
 def _trace(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    zero = run.deepspeed.get("zero_optimization", {}) if isinstance(run.deepspeed, dict) else {}
-    if zero.get("stage") != 3 or args.use_vllm or not args.ds3_gather_for_generation:
+    if run.stage != 3 or args.use_vllm or not args.ds3_gather_for_generation:
         return
     if _in(run, "deepspeed", "<0.19.2") and not run.heals("A3-zero3-trace"):
         yield Problem(
@@ -148,7 +147,10 @@ def _reentrant(run: Run) -> Iterator[Problem]:
 @table.rule(
     "padding-free-attention",
     Severity.ERROR,
-    symptoms='The "padding_free" feature requires a flash attention implementation.',
+    symptoms=(
+        'The "padding_free" feature requires a flash attention implementation.',
+        'The "packing" feature requires a flash attention implementation.',
+    ),
     cause="Only flash attention takes rows of different length without padding.",
 )
 def _padding_free(run: Run) -> Iterator[Problem]:

@@ -37,6 +37,9 @@ _BETWEEN = {
     "warmup_ratio": (0, 1),
     "split_dataset_ratio": (0, 1),
     "lora_dropout": (0, 0.99),
+    "epsilon": (0, float("inf")),
+    "epsilon_high": (0, float("inf")),
+    "max_grad_norm": (0, float("inf")),
     "num_train_epochs": (0.000001, float("inf")),
 }
 _JSON = (

@@ -1,0 +1,110 @@
+"""Which parameters are trained, and by which reference they are held."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+
+_FREEZES = ("freeze_llm", "freeze_vit", "freeze_aligner")
+_OF_THE_HOST = ("all-linear", "all-embedding", "all-router")
+
+
+@table.rule(
+    "nothing-is-trained",
+    Severity.ERROR,
+    symptoms=(
+        "AssertionError: modules: []",
+        "ValueError: optimizer got an empty parameter list",
+        "element 0 of tensors does not require grad and does not have a grad_fn",
+    ),
+    cause="The vision tower and the aligner are frozen by default; with --freeze_llm true nothing is left.",
+    reports="A8",
+)
+def _nothing(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    text_only = run.shape is not None and run.shape.vision is None
+    if text_only or run.unsure(*_FREEZES, "freeze_parameters_ratio", "target_modules"):
+        return
+    if (args.freeze_parameters_ratio or 0) >= 1 and run.full and not _activated(run):
+        yield Problem("every parameter is frozen", "--freeze_parameters_ratio", "0, or a value below 1")
+    own_choice = not run.full and (args.target_regex or "all-linear" not in (args.target_modules or []))
+    continued = not run.full and (args.adapters or args.resume_from_checkpoint)
+    if all(args.values.get(name) for name in _FREEZES) and not (own_choice or continued or _activated(run)):
+        mend = "--freeze_llm false, or --freeze_vit false, or --freeze_aligner false"
+        yield Problem("language model, vision tower and aligner are frozen", "--freeze_llm true", mend)
+
+
+def _activated(run: Run) -> bool:
+    return bool(run.arguments.trainable_parameters or run.arguments.trainable_parameters_regex)
+
+
+@table.rule(
+    "target-modules",
+    Severity.ERROR,
+    symptoms=(
+        "ValueError: Target modules {...} not found in the base model.",
+        "ValueError: No modules were targeted for adaptation.",
+    ),
+    cause="LoRA looks for modules by the end of their names, after the model is loaded.",
+)
+def _targets(run: Run) -> Iterator[Problem]:
+    args, shape = run.arguments, run.shape
+    names = [name for name in args.target_modules or [] if name not in _OF_THE_HOST and "$" not in name]
+    if run.full or shape is None or _has_other_names(run) or run.unsure("target_regex"):
+        return
+    if args.target_regex:
+        yield from _regex(args.target_regex, shape.modules)
+        return
+    for name in names:
+        if not any(module == name or module.endswith(f".{name}") for module in shape.modules):
+            if "," in name:
+                mend = name.replace(",", " ")
+            else:
+                mend = "all-linear" if name in ("all_linear", "all") else f"e.g. all-linear, or {_ends(run)}"
+            yield Problem(f"the model has no module called {name}", "--target_modules", mend)
+
+
+def _has_other_names(run: Run) -> bool:
+    """The original Ovis2 (remote code) calls its modules otherwise than transformers' class."""
+    name = str(run.arguments.model).rstrip("/").lower()
+    remote = "ovis" in name and not name.endswith(("-hf", "_hf"))
+    return remote and not (Path(run.model) / "config.json").is_file()
+
+
+def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
+    try:
+        matches = any(re.fullmatch(pattern, module) for module in modules)
+    except re.error as error:
+        yield Problem(f"no regular expression: {error}", "--target_regex", "mend or drop it")
+        return
+    if not matches:
+        what = f"it matches none of the model's modules, e.g. {modules[-1]}"
+        yield Problem(what, "--target_regex", "it must match whole names: begin with .*")
+
+
+def _ends(run: Run) -> str:
+    """Last parts of the names of the language model's linear layers."""
+    modules = run.shape.modules if run.shape else ()
+    ends = dict.fromkeys(name.rsplit(".", 1)[-1] for name in modules if name.endswith("_proj"))
+    return " ".join(ends)
+
+
+@table.rule(
+    "reference-never-synced",
+    Severity.WARNING,
+    symptoms="--sync_ref_model true has no effect",
+    cause="With LoRA the reference is the model without its adapter, and at --beta 0 there is none: there is "
+    "no second model to copy the weights to.",
+)
+def _never_synced(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.sync_ref_model and (not run.full or not args.beta):
+        why = "there is no reference at --beta 0" if not args.beta else "LoRA's reference is the base model"
+        yield Problem(
+            f"{why}, so nothing is synced", "--sync_ref_model", "leave it out, or --tuner_type full"
+        )
