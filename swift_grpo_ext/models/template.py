@@ -206,5 +206,5 @@ class VisionTemplate(Template):
     def prepare_engine_kwargs(self) -> dict[str, Any]:
         """Refuse an engine that cannot serve the family, before it loads anything."""
         if self.mode == "vllm":
-            self.facts.require("vllm")
+            self.facts.require("vllm", mend="--use_vllm false: transformers samples")
         return super().prepare_engine_kwargs()
