@@ -98,7 +98,7 @@ class VisionFacts:
 
     @property
     def forbidden_token_ids(self) -> tuple[int, ...]:
-        """Ids that a model must never write: placeholders and indicators (DEFECTS C3)."""
+        """Ids that a model must never write: placeholders and indicators (C3 of docs/findings.md)."""
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
 
     def require(self, capability: CapabilityName, mend: str = "") -> None:
