@@ -11,7 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from swift_grpo_ext.cli import app
+from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.compat.registry import patches
+from swift_grpo_ext.doctor import symptoms
 from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.settings import PREFIX, Settings
 from swift_grpo_ext.versions import installed_version
@@ -139,6 +141,16 @@ def test_the_python_that_is_asked_for_takes_the_tested_set():
     needs = {name: metadata(name).get("Requires-Python") for name in pins if installed_version(name)}
     assert len(needs) > 50
     assert {name: need for name, need in needs.items() if need and least not in SpecifierSet(need)} == {}
+
+
+def test_every_id_of_a_defect_is_explained():
+    page = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| ([A-D]\d+) \|", page, flags=re.MULTILINE))
+    reports = {report for row in symptoms.rows() for report in row.reports if not report.startswith("http")}
+    named = {re.split(r"[-,]", name)[0] for name in patches() if re.match(r"[A-D]\d", name)}
+    presets = re.findall(r"\(([A-D]\d+)\)", (ROOT / "docs/deepspeed-presets.md").read_text())
+    assert len(explained) > 25
+    assert {*reports, *named, *presets, *(rule.id for rule in refusals.RULES)} - explained == set()
 
 
 def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):

@@ -46,13 +46,11 @@ REASONS: dict[str, Reason] = {
     "bf16.enabled": Reason(
         "Filled from `--torch_dtype`; a fixed value that differs is refused by transformers."
     ),
-    "fp16.enabled": Reason(
-        "Filled from `--torch_dtype`. fp16 cures none of the reported crashes (DEFECTS A5)."
-    ),
+    "fp16.enabled": Reason("Filled from `--torch_dtype`. fp16 cures none of the reported crashes (A5)."),
     "zero_optimization.stage": Reason(
         "The name of the preset. There is no ext_zero0: in bf16 it divided gradients by 65536 before 0.18.6 "
-        "(DEFECTS B11). There is no ext_zero2_offload: up to 0.18.9 it threw away all micro-batches but the "
-        "first and the last (DEFECTS B1).",
+        "(B11). There is no ext_zero2_offload: up to 0.18.9 it threw away all micro-batches but the "
+        "first and the last (B1).",
         (f"{_DS}/issues/7837", f"{_DS}/pull/6550", f"{_DS}/pull/7967", f"{_DS}/pull/7981"),
     ),
     "zero_optimization.overlap_comm": Reason(
@@ -185,7 +183,7 @@ def as_markdown() -> str:
         "`swift_grpo_ext/deepspeed/explained.py`.",
         "",
         "`--deepspeed <name>` takes these beside the host's own names, once the plugin is on the command "
-        "line.",
+        "line. Ids such as B1 are explained in [Findings](findings.md#the-defects-that-it-started-from).",
         "",
         "| name | for |",
         "|---|---|",

@@ -197,7 +197,8 @@ def as_markdown() -> str:
     lines = [
         "# Symptom, cause, what we do",
         "",
-        "Search for the exact error text. Made by `python -m swift_grpo_ext.doctor.symptoms`.",
+        "Search for the exact error text. Made by `python -m swift_grpo_ext.doctor.symptoms`. Ids such as A3 "
+        "are explained in [Findings](findings.md#the-defects-that-it-started-from).",
         "",
         "| symptom | cause | what we do | reports |",
         "|---|---|---|---|",

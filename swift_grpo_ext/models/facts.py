@@ -98,18 +98,23 @@ class VisionFacts:
 
     @property
     def forbidden_token_ids(self) -> tuple[int, ...]:
-        """Ids that a model must never write: placeholders and indicators (DEFECTS C3)."""
+        """Ids that a model must never write: placeholders and indicators (C3 of docs/findings.md)."""
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
 
-    def require(self, capability: CapabilityName) -> None:
+    def require(self, capability: CapabilityName, mend: str = "") -> None:
         """Raise if the family lacks a capability.
+
+        Args:
+            capability: What is asked for.
+            mend: What the user changes to do without.
 
         Raises:
             RefusedError: Names the family, the capability and the reason.
         """
         answer = self.capabilities[capability]
         if isinstance(answer, Unsupported):
-            raise RefusedError(f"{self.family} does not support {capability}: {answer.reason}")
+            what = f"{self.family} does not support {capability}: {answer.reason}"
+            raise RefusedError(what, mend=mend)
 
 
 _FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"

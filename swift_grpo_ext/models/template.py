@@ -216,7 +216,7 @@ class VisionTemplate(Template):
     def prepare_generate_kwargs(
         self, generate_kwargs: dict[str, Any], *, model: Any = None
     ) -> dict[str, Any]:
-        """Forbid placeholders and indicators in what transformers generates (DEFECTS C3)."""
+        """Forbid placeholders and indicators in what transformers generates (C3 of docs/findings.md)."""
         generate_kwargs = super().prepare_generate_kwargs(generate_kwargs, model=model)
         config = generate_kwargs["generation_config"]
         config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *self.facts.forbidden_token_ids})
@@ -225,7 +225,7 @@ class VisionTemplate(Template):
     def prepare_engine_kwargs(self) -> dict[str, Any]:
         """Refuse an engine that cannot serve the family, before it loads anything."""
         if self.mode == "vllm":
-            self.facts.require("vllm")
+            self.facts.require("vllm", mend="--use_vllm false: transformers samples")
         return super().prepare_engine_kwargs()
 
 

@@ -159,7 +159,7 @@ def _vision_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
 
 
 def _old_reason(trainer: Any) -> str:
-    """Who needs old log-probs that are not the policy's own (DEFECTS D1)."""
+    """Who needs old log-probs that are not the policy's own (D1 of docs/findings.md)."""
     return next((reason for applies, reason in _old_consumers(trainer) if applies()), "")
 
 

@@ -70,7 +70,7 @@ def test_a_model_with_many_tensors_is_sampled_from_the_first_to_the_last():
 
 
 def test_16_bit_weights_at_a_small_learning_rate_hardly_move():
-    # DEFECTS B2: an update of 1e-6 is below half a unit in the last place of most bfloat16 weights.
+    # B2 of docs/findings.md: an update of 1e-6 is below half a unit in the last place of most bfloat16 weights.
     torch.manual_seed(0)
     shares = {}
     for kind in (torch.float32, torch.bfloat16):

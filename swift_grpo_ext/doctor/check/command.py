@@ -127,7 +127,8 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
-        raise SwiftGrpoExtError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        what = f"cannot be read: {error.strerror}"
+        raise SwiftGrpoExtError(what, where=str(path), mend="give a file that you may read") from None
     launch = read_script(text, os.environ, lambda name: _sourced(name, path.resolve().parent))
     commands = launch.all("rlhf")
     if not commands:

@@ -89,7 +89,7 @@ def _row(run: Run, template: Any, where: str, row: dict[str, Any]) -> Iterator[F
 
 
 def _placeholders(template: Any, encoded: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """As many placeholder tokens as the vision tower will give features (DEFECTS C5)."""
+    """As many placeholder tokens as the vision tower will give features (C5 of docs/findings.md)."""
     grid, token = encoded.get("image_grid_thw"), getattr(template, "image_token_id", None)
     if grid is None or token is None:
         return

@@ -89,7 +89,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise SwiftGrpoExtError(f"config.json cannot be read: {error}", where=str(path)) from None
+        what = f"config.json cannot be read: {error}"
+        raise SwiftGrpoExtError(what, where=str(path), mend="download the model again") from None
     if not isinstance(config, dict):
-        raise SwiftGrpoExtError("config.json is no object", where=str(path))
+        raise SwiftGrpoExtError("config.json is no object", where=str(path), mend="download the model again")
     return config
