@@ -171,8 +171,9 @@ class Watching:
         )
         if self.watch and self.model.training and torch.is_grad_enabled():
             mask = grpo_batch.completion_mask
-            if self.overlong_filter:  # as the host does after this pass
-                mask = mask & ~grpo_batch.truncated_mask.unsqueeze(-1)
+            cut = getattr(grpo_batch, "truncated_mask", None)
+            if self.overlong_filter and cut is not None:  # as the host does after this pass
+                mask = mask & ~cut.unsqueeze(-1)
             tally = self.watch.tally
             tally.surprise = tally.surprise - (result[0].detach() * mask).sum()
             tally.tokens = tally.tokens + mask.sum()

@@ -68,7 +68,9 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
         return "a group of one completion has nothing to be compared with (--num_generations 1)"
     if last.rewards and all(reward.scored == 0 for reward in last.rewards):
         names = ", ".join(reward.name for reward in last.rewards)
-        return _with_example(f"no completion was scored (reward {names} gave None for all)", last.example)
+        return _with_example(
+            f"no completion was scored (reward {names} gave no number for any)", last.example
+        )
     if all((step.rollout.identical or 0) == 1 for step in window):
         return f"in every group {identical_completions(run)}"
     told = "; ".join(filter(None, map(_constant, last.rewards)))

@@ -94,7 +94,7 @@ def unscored(steps: Steps, run: RunFacts) -> str:
     return (
         f"reward {reward.name} scored only {_percent(reward.scored)} of the completions; the others "
         "take no part "
-        "in the update. None means that it could not: look for a missing column or an answer format"
+        "in the update. None or NaN means that it could not: look for a missing column or an answer format"
     )
 
 

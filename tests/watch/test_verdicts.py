@@ -35,7 +35,9 @@ def test_b3_with_weight_decay_parameters_move_and_still_nothing_is_learned(watch
 
 def test_b3_a_reward_that_scores_nothing_is_named(watched_run):
     run = watched_run("Missing", weight_decay=0)
-    assert "no completion was scored (reward Missing gave None for all)" in run.verdict("parameters-still")
+    assert "no completion was scored (reward Missing gave no number for any)" in run.verdict(
+        "parameters-still"
+    )
 
 
 def test_b3_a_reward_that_differs_by_rounding_only(watched_run):
@@ -134,7 +136,7 @@ def test_b8_one_score_for_the_batch_is_refused(watched_run):
 def test_b9_a_reward_that_always_raises(watched_run):
     run = watched_run("Raises", weight_decay=0)
     text = run.verdict("parameters-still")
-    assert "no completion was scored (reward Raises gave None for all)" in text
+    assert "no completion was scored (reward Raises gave no number for any)" in text
     assert run.steps[-1]["rewards/Raises/failures"] == 8
 
 

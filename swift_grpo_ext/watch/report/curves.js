@@ -123,11 +123,11 @@ function follow(box, svg, chart, colours, scale) {
     const area = svg.getBoundingClientRect();
     const at = ((event.clientX - area.left) / area.width) * WIDTH;
     const wanted = scale.first + ((at - LEFT) / (WIDTH - LEFT - RIGHT)) * (scale.last - scale.first);
-    const near = chart.lines.map(line => nearest(line.steps, wanted));
-    const step = chart.lines[0].steps[near[0]];
+    const closest = chart.lines.map(line => line.steps[nearest(line.steps, wanted)]);
+    const step = closest.reduce((a, b) => (Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a));
     const shown = value => (chart.percent ? percent(value) : figure(value));
     const rows = chart.lines.map((line, i) =>
-      h("div", {}, h("i.dot", { style: `background:${colours[i]}` }), `${labelOf(chart, line)} ${shown(line.values[near[i]])}`));
+      h("div", {}, h("i.dot", { style: `background:${colours[i]}` }), `${labelOf(chart, line)} ${valueAt(line, step, shown)}`));
     tip.replaceChildren(h("div", {}, `step ${step}`), ...rows);
     cursor.setAttribute("x1", scale.x(step));
     cursor.setAttribute("x2", scale.x(step));
@@ -138,6 +138,12 @@ function follow(box, svg, chart, colours, scale) {
     tip.style.right = right ? `${area.right - event.clientX + 24}px` : "auto";
     tip.style.top = "34px";
   });
+}
+
+// Runs differ in length: one that had ended, or not begun, has no value there.
+function valueAt(line, step, shown) {
+  const ended = step < line.steps[0] || step > line.steps[line.steps.length - 1];
+  return ended ? "–" : shown(line.values[nearest(line.steps, step)]);
 }
 
 function nearest(steps, wanted) {

@@ -91,7 +91,8 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
     from matplotlib.ticker import PercentFormatter
 
     figure = Figure(figsize=(5.2, 2.9))
-    axes = figure.add_axes((0.12, 0.16, 0.86, 0.72))  # a fixed place: fitting it costs more than drawing
+    # A fixed place: fitting it costs more than drawing. A stack fills its frame, so its legend is beside it.
+    axes = figure.add_axes((0.12, 0.16, 0.64 if chart.stacked else 0.86, 0.72))
     labels = [_label(line, chart, runs) for line in chart.lines]
     if chart.stacked:
         stacks = [line.series.values for line in chart.lines]
@@ -107,8 +108,12 @@ def _draw(chart: Chart, runs: Sequence[str]) -> bytes:
         axes.set_ylim(-0.03, 1.03)
     if len(labels) > 1:
         axes.legend(
-            frameon=False,
-            ncols=1 if len(labels) < 5 else 2,
+            framealpha=0.8,  # curves under it stay in sight
+            edgecolor="none",
+            ncols=1 if len(labels) < 5 or chart.stacked else 2,
+            loc="center left" if chart.stacked else "best",
+            bbox_to_anchor=(1, 0.5) if chart.stacked else None,
+            reverse=chart.stacked,  # as the layers lie
             prop={"family": fonts("sans-serif"), "size": 7},
         )
     _plain(axes)

@@ -67,6 +67,24 @@ def trend(series: Series) -> Trend | None:
     return Trend(first, last, error)
 
 
+# Figures without which nothing is learned, if all of them are 0 in every step.
+_NEEDED = (
+    (("grad_norm",), "no step had a gradient"),
+    (("watch/moved", "watch/master_moved"), "no parameter moved"),
+    (("watch/advantaged",), "no completion had an advantage"),
+)
+
+
+_PATIENCE = 3
+"""Fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0."""
+
+
+def _always_0(run: Run, *names: str) -> bool:
+    values = [value for name in names for value in run.series(name).finite().values]
+    steps = max(len(run.series(name).steps) for name in names)
+    return steps >= _PATIENCE and not any(value > 0 for value in values)
+
+
 def judge(run: Run) -> Verdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down, if it was watched.
 
@@ -74,9 +92,9 @@ def judge(run: Run) -> Verdict:
     reward do.
     """
     reasons = (*_told_by_monitors(run), *_signal_problems(run), *_what_counts(run))
-    gradient = run.series("grad_norm")
-    if gradient and not any(value > 0 for value in gradient.finite().values):
-        return Verdict("bad", "Nothing is learned: no step had a gradient.", reasons)
+    for names, nothing in _NEEDED:
+        if _always_0(run, *names):
+            return Verdict("bad", f"Nothing is learned: {nothing}.", reasons)
     reward = trend(run.series("reward"))
     if not run.series("reward"):
         return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)

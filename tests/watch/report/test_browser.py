@@ -169,6 +169,18 @@ def test_a_figure_under_the_mouse_is_told(browser, boxes):
     assert "0.9167" in page.text(".tip")
 
 
+def test_under_the_mouse_a_run_that_had_ended_has_no_value(browser, tmp_path):
+    folders = [write_run(tmp_path / f"{steps} steps", rising(steps)) for steps in (12, 40)]
+    page = browser.open(write_report(folders, tmp_path / "both").html.as_uri())
+    page.run("document.querySelector('.curve').scrollIntoView()")
+    place = page.run(
+        "(() => {const b = document.querySelector('.curve svg').getBoundingClientRect(); return [b.right - 9, b.top + 60]})()"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    page.wait("document.querySelector('.tip')")
+    assert page.text(".tip").split("\n") == ["step 40", "12 steps –", "40 steps 0.975"]
+
+
 def test_hostile_text_is_text(browser, tmp_path):
     hostile = HOSTILE + "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
     tables = [

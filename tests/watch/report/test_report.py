@@ -163,11 +163,20 @@ def test_the_text_of_completions_is_there_whole(tmp_path):
         ([1 - i / 50 for i in range(50)], {}, "bad", "It gets worse"),
         ([0.5 + 0.1 * math.sin(i) for i in range(50)], {}, "warn", "No clear change"),
         ([0.5, 0.6], {}, "warn", "Too early to tell"),
+        ([0.5], {"grad_norm": 0.0, "watch/moved": 0.0, "watch/advantaged": 0.0}, "warn", "Too early to tell"),
         (
             [i / 50 for i in range(50)],
             {"grad_norm": 0.0},
             "bad",
             "Nothing is learned: no step had a gradient",
+        ),
+        ([i / 50 for i in range(50)], {"watch/moved": 0.0}, "bad", "Nothing is learned: no parameter moved"),
+        ([i / 50 for i in range(50)], {"watch/moved": 0.0, "watch/master_moved": 0.5}, "good", "It learns"),
+        (
+            [0.5] * 50,
+            {"watch/moved": 1.0, "watch/advantaged": 0.0},
+            "bad",
+            "Nothing is learned: no completion",
         ),
     ],
 )
