@@ -53,4 +53,4 @@ def test_a_converted_checkpoint_needs_one_too(monkeypatch, file):
         monkeypatch.setattr(ovis2_convert, name, lambda _: None)
     monkeypatch.setattr(ovis2_convert, "_read_json", lambda _: {})
     with pytest.raises(OutputFolderError, match=r"\[TARGET "):
-        ovis2_convert.convert_checkpoint(file.parent, file)
+        ovis2_convert.convert_checkpoint(file.parent, file / "below")
