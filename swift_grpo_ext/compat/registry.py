@@ -30,6 +30,7 @@ MODULES: tuple[str, ...] = (
     "placeholder_guard",
     "hpz_group",
     "no_workers",
+    "bad_rows",
 )
 
 
