@@ -31,6 +31,7 @@ MODULES: tuple[str, ...] = (
     "hpz_group",
     "no_workers",
     "bad_rows",
+    "bad_rows_infer",
 )
 
 

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from swift.template import MaxLengthError
-from swift.utils import get_logger
+from swift.utils import get_logger, remove_response
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models.prompts import key_of_row
 from swift_grpo_ext.models.text import label
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.row_search import row_number
 
 logger = get_logger()
@@ -79,19 +80,23 @@ class NamedRows:
             logger.warning(f"swift-grpo-ext: {problem}; another row takes its place ({count})")
         raise SkippedRowError(problem)
 
+    def problems(self) -> dict[int, str]:
+        """What is wrong with which row, by its place here: every row is tried, each rank its share."""
+        rank, ranks = _place()
+        logger.info(f"swift-grpo-ext: looking at {len(self.dataset)} rows")
+        mine = range(rank, len(self.dataset), ranks)
+        with ThreadPoolExecutor(_THREADS) as threads:
+            found = zip(mine, threads.map(self._problem, mine), strict=True)
+            return _of_all_ranks({number: problem for number, problem in found if problem}, ranks)
+
     def refuse(self) -> None:
-        """Try every row, each rank its share.
+        """Try every row.
 
         Raises:
             DatasetRowError: On every rank, with the number of broken rows and the first of them.
         """
-        rank, ranks = _place()
-        logger.info(f"swift-grpo-ext: looking at {len(self.dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
-        with ThreadPoolExecutor(_THREADS) as threads:
-            mine = threads.map(self._problem, range(rank, len(self.dataset), ranks))
-            found = _of_all_ranks([problem for problem in mine if problem], ranks)
-        if found:
-            raise refusal(found)
+        if found := self.problems():
+            raise refusal(found.values())
 
     def _problem(self, number: int) -> str:
         row = self.dataset[number]
@@ -116,11 +121,34 @@ def _place() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
 
 
-def _of_all_ranks(found: list[str], ranks: int) -> list[str]:
+def _of_all_ranks(found: dict[int, str], ranks: int) -> dict[int, str]:
     import torch.distributed as dist
 
-    if ranks == 1:
-        return found
-    everywhere: list[list[str]] = [[] for _ in range(ranks)]
-    dist.all_gather_object(everywhere, found)
-    return [problem for of_rank in everywhere for problem in of_rank]
+    everywhere: list[Any] = [found] * ranks
+    if ranks > 1:
+        dist.all_gather_object(everywhere, found)
+    return dict(sorted(item for of_rank in everywhere for item in of_rank.items()))
+
+
+def good_rows_to_ask(template: Any, dataset: Any) -> Any:
+    """Rows of a dataset that a model can be asked; the others are named and left out.
+
+    Args:
+        template: One of the package's.
+        dataset: The host's rows, with or without answers.
+
+    Raises:
+        DatasetRowError: There are broken rows, and ``SWIFT_GRPO_EXT_BAD_ROW`` is ``raise``, or all are.
+    """
+
+    def encode(row: Mapping[str, Any]) -> Any:
+        messages = [dict(message) for message in row["messages"]]
+        remove_response(messages)
+        return template.encode({**row, "messages": messages})
+
+    found = NamedRows(encode, dataset, skips=True).problems()
+    if found and (current_settings().bad_row == "raise" or len(found) == len(dataset)):
+        raise refusal(found.values())
+    for problem in found.values():
+        logger.warning(f"swift-grpo-ext: {problem}; it is left out ({len(found)} broken rows)")
+    return dataset.select([n for n in range(len(dataset)) if n not in found]) if found else dataset

@@ -94,6 +94,43 @@ def test_broken_rows_refuse_the_run(tiny_qwen, dataset, monkeypatch, tmp_path):
     assert not list((tmp_path / "out").rglob("logging.jsonl")), "before the first step"
 
 
+def infer(model, dataset, answers):
+    swift_grpo_ext.register()
+    arguments = {
+        "model": model,
+        **host_types(model),
+        "external_plugins": plugin_file(),
+        "attn_impl": "sdpa",
+        "torch_dtype": "float32",
+        "val_dataset": dataset,
+        "load_from_cache_file": False,
+        "dataset_num_proc": 1,
+        "result_path": answers,
+        "max_new_tokens": 2,
+        "max_batch_size": 2,
+        "write_batch_size": 2,
+    }
+    testing.run_in_process("infer", command_line(arguments))
+    return testing.read_jsonl(answers)
+
+
+def test_inference_leaves_broken_rows_out_by_name(tiny_qwen, dataset, said, tmp_path):
+    answers = infer(tiny_qwen, dataset, tmp_path / "answers.jsonl")
+    questions = [answer["messages"][0]["content"] for answer in answers]
+    assert questions == ["<image>Is it 0?", "<image>Is it 3?"]
+    named = [line for line in said if "it is left out (3 broken rows)" in line]
+    assert len(named) == 3
+    assert all(any(problem in line for line in named) for problem in PROBLEMS.values())
+
+
+def test_inference_is_refused_for_broken_rows(tiny_ovis, dataset, monkeypatch, tmp_path):
+    from swift_grpo_ext.models import bad_rows as asked
+
+    monkeypatch.setattr(asked, "current_settings", lambda: Settings(bad_row="raise"))
+    with pytest.raises(DatasetRowError, match=r"3 broken rows: row 1: .*; row 2: .*; row 4: "):
+        infer(tiny_ovis, dataset, tmp_path / "answers.jsonl")
+
+
 def test_rows_that_are_too_long_are_the_hosts(tiny_qwen, dataset, said, tmp_path):
     overrides = {"max_length": 45, "truncation_strategy": "delete", "max_steps": 1}
     with pytest.raises(ValueError, match="Failed to retrieve the dataset"):
