@@ -30,6 +30,8 @@ MODULES: tuple[str, ...] = (
     "placeholder_guard",
     "hpz_group",
     "no_workers",
+    "bad_rows",
+    "bad_rows_infer",
 )
 
 

@@ -35,6 +35,11 @@ ELSEWHERE: tuple[Row, ...] = (
         "healed by compat (`no-workers`)",
     ),
     Row(
+        "There are errors in the template.encode, and another piece of data will be randomly selected.",
+        "A row of the dataset is broken; `swift sft` prints a traceback and does not say which row it is.",
+        "named and counted by compat (`bad-rows`); `SWIFT_GRPO_EXT_BAD_ROW=raise` refuses the run",
+    ),
+    Row(
         "ValueError: 'aimv2' is already used by a Transformers config, pick another name.",
         "The original Ovis2's remote code registers a name that transformers has taken since.",
         "`swift-grpo-ext convert-ovis2` makes a checkpoint of transformers' own class",

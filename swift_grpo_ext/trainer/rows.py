@@ -13,19 +13,15 @@ from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
 
 from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.models.bad_rows import HOST_REFUSES, problem_of, refusal
 from swift_grpo_ext.models.prompts import key_of_row, prompt_key
 from swift_grpo_ext.models.template import VisionTemplate, images_in
-from swift_grpo_ext.models.text import label
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.row_search import other_rows, row_number
 
 logger = get_logger()
 _ROUNDS = 10
 _THREADS = 8
-_SHOWN = 5
-_LONGEST = 160  # characters of an error of the host's
-# What the host's templates raise for a row of another form, such as a box of an image that is not there.
-_HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 
 
 class Problem(NamedTuple):
@@ -107,7 +103,7 @@ class CheckedRows:
                 return rows
             self._judge_rows(bad)
             replaced = self._row_replacements(bad, rows)
-        raise _refusal(bad)
+        raise refusal(problem.text for problem in bad.values())
 
     def _row_problems(self: Any, rows: Iterable[Any]) -> Problems:
         """What is wrong with each distinct row, by its key; rows without a fault are left out."""
@@ -124,14 +120,11 @@ class CheckedRows:
         remove_response(messages)
         try:
             self.template.encode({**row, "messages": messages})
-        except DatasetRowError as error:
-            return Problem(f"{error.what} [{error.where}]" if error.where else error.what)
         except MaxLengthError as error:
             deleted = self.template.truncation_strategy == "raise"  # what the host makes of "delete"
             return Problem(str(error), too_long=True) if deleted else None
-        except _HOST_REFUSES as error:
-            problem = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
-            return Problem(f"it cannot be encoded: {problem} [{label(messages)}]")
+        except (DatasetRowError, *HOST_REFUSES) as error:
+            return Problem(problem_of(error, row))
         return None
 
     @staticmethod
@@ -149,7 +142,7 @@ class CheckedRows:
         for problem in bad.values():
             logger.warning(f"swift-grpo-ext: {problem.text}; another row takes its place")
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
-            raise _refusal(bad)
+            raise refusal(problem.text for problem in bad.values())
 
     def _row_replacements(self: Any, bad: Problems, rows: list[Any]) -> dict[str, Any]:
         """A good row for every broken one, chosen by the first rank."""
@@ -160,7 +153,7 @@ class CheckedRows:
             chosen = [dict(zip(bad, good, strict=False))]
         found = broadcast_object_list(chosen)[0]
         if len(found) < len(bad):
-            raise _refusal(bad)
+            raise refusal(problem.text for problem in bad.values())
         return dict(found)
 
     def _refuse_bad_rows(self: Any, dataset: Any) -> None:
@@ -182,7 +175,7 @@ class CheckedRows:
                 if problem and not problem.too_long
             }
         if bad := self._agree_on_rows(problems):
-            raise _refusal(bad)
+            raise refusal(problem.text for problem in bad.values())
 
     def _rows_now(self: Any) -> Any:
         return self.train_dataset if self.model.training else self.eval_dataset
@@ -197,11 +190,3 @@ class CheckedRows:
 def _key_of_sample(sample: Any) -> str:
     other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
     return prompt_key(sample.messages, sample.images, other)
-
-
-def _refusal(bad: Problems) -> DatasetRowError:
-    first = "; ".join(problem.text for problem in list(bad.values())[:_SHOWN])
-    return DatasetRowError(
-        f"{len(bad)} broken row{'s' if len(bad) > 1 else ''}: {first}",
-        mend="mend or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced",
-    )

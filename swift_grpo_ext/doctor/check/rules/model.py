@@ -9,6 +9,7 @@ from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.models.facts import OVIS2
 
 # Templates without a forward of the vision tower for rows that have no image.
 NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")
@@ -39,6 +40,26 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
             f"--model {run.arguments.model}",
             '--external_plugins "$(swift-grpo-ext path)"',
         )
+
+
+@table.rule(
+    "lora-leaves-the-aligner",
+    Severity.WARNING,
+    symptoms="the aligner of Ovis2 does not train with LoRA and --freeze_aligner false",
+    cause="The aligner of Ovis2 is a table of embeddings, and LoRA adapts linear layers.",
+)
+def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    try:
+        config = find_config(run.model) or {}
+    except SwiftGrpoExtError:
+        return  # told by native-ovis2
+    table_name = OVIS2.aligner[0].rpartition(".")[2]
+    saved = any(table_name in str(name) for name in args.modules_to_save or ())
+    ours = config.get("model_type") == OVIS2.family and args.tuner_type == "lora"
+    if ours and args.freeze_aligner is False and not saved:
+        what = "LoRA does not train the aligner of Ovis2: it has no linear layer"
+        yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
 
 
 @table.rule(
