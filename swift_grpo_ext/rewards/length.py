@@ -140,7 +140,7 @@ def cosine(
     del completion
     length = completion_tokens(columns)
     accuracy = columns.get("accuracy")
-    if max_tokens is None or not isinstance(accuracy, (int, float)) or math.isnan(accuracy):
+    if max_tokens is None or not isinstance(accuracy, (int, float)) or accuracy != accuracy:
         raise Unscorable("parameter max_tokens is not set" if max_tokens is None else "accuracy is unknown")
     short, long = (right_short, right_long) if accuracy >= 1 else (wrong_short, wrong_long)
     share = min(1.0, length / max_tokens)

@@ -11,7 +11,11 @@ UNSPACED = (
     "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 )
-_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+# Vowel signs and other marks, which belong to the word that they stand in (Devanagari, Tamil, Arabic).
+_MARKS = "".join(
+    mark for mark in map(chr, range(0x300, 0x1B00)) if unicodedata.category(mark) in ("Mn", "Mc")
+)
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}](?:[^\W_{UNSPACED}]|(?![{UNSPACED}])[{_MARKS}])*")
 
 
 def tokenise(text: str) -> list[str]:

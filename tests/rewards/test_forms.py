@@ -120,6 +120,11 @@ def test_gold_may_be_an_array(reward, gold, answer):
     assert get_reward(reward)(answer, {"solution": gold}) == 1.0
 
 
+def test_an_accuracy_beyond_any_float_is_right():
+    row = {"accuracy": 10**400, "response_token_ids": [1], "max_tokens": 10**6}
+    assert get_reward("ext_cosine")("", row) == pytest.approx(1.0)
+
+
 def test_labels_that_are_no_list_are_none():
     row = {"objects": {"ref": 5, "bbox": [[10, 20, 110, 220]]}, "frame": "pixel_original"}
     assert get_reward("ext_detection_f1")("[10, 20, 110, 220]", row) == 1.0

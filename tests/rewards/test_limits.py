@@ -51,6 +51,18 @@ def test_functions_columns_and_the_trainers_state():
     reward.pool.close()
 
 
+def test_a_surplus_score_does_not_go_to_the_next_completion():
+    reward = limited(jobs.uneven, seconds=5.0)
+    with pytest.raises(RewardError, match="'uneven' returned 2 scores for 1 completions"):
+        reward(["two", "none", "x"])
+    reward.pool.close()
+
+
+def test_a_limit_is_above_zero():
+    with pytest.raises(RewardError, match=r"a limit of -1 s \[uneven\]"):
+        limited(jobs.uneven, seconds=-1)
+
+
 def test_what_cannot_be_sent_to_a_child_is_refused():
     class Local(jobs.Hangs):
         pass

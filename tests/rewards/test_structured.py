@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unscorable
+from swift_grpo_ext.rewards.fields import field_f1
 from swift_grpo_ext.rewards.schema import check_schema, is_valid
-from swift_grpo_ext.rewards.structured import field_f1, json_schema, leaves
+from swift_grpo_ext.rewards.structured import json_schema
 
 GOLD = {"total": 12.5, "items": [{"name": "tea", "n": 2}, {"name": "milk", "n": 1}]}
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number", "minimum": 0}}}
@@ -127,4 +128,22 @@ def test_field_f1_is_symmetric_and_bounded(one, other):
     assert field_f1(one, one) == 1.0
     assert field_f1(one, other) == pytest.approx(field_f1(other, one))
     assert 0 <= field_f1(one, other) <= 1
-    assert list(leaves(one))
+
+
+def test_fields_of_an_item_stay_together():
+    swapped = [{"name": "tea", "n": 1}, {"name": "milk", "n": 2}]
+    assert field_f1({"items": swapped}, {"items": GOLD["items"]}) == 0.5
+    assert field_f1({"items": GOLD["items"][::-1]}, {"items": GOLD["items"]}) == 1.0
+    assert field_f1([[1, 2], [3, 4]], [[3, 4], [2, 1]]) == 1.0
+    assert field_f1([[1, 3], [2, 4]], [[3, 4], [2, 1]]) == 0.5
+
+
+def test_long_lists_and_deep_values_take_no_time():
+    rows = [{"name": f"item {number}", "n": number} for number in range(1000)]
+    wrong = [{"name": f"item {number}", "n": -1} for number in range(1000)]
+    assert field_f1(rows[::-1], rows) == 1.0
+    assert field_f1(wrong, rows) == 0.5
+    chain = 1
+    for _ in range(900):
+        chain = [chain]
+    assert field_f1(chain, chain) == 1.0

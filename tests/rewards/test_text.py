@@ -71,3 +71,8 @@ def test_the_best_reference_counts():
 
 def test_gold_without_words():
     assert text_f1.outcome("x", {"solution": "..."}).reason == "gold '...' holds no words"
+
+
+@pytest.mark.parametrize("text", ["हिन्दी की किताब", "বাংলা ভাষা", "தமிழ் மொழி", "كَتَبَ"])
+def test_vowel_signs_belong_to_their_word(text):
+    assert tokenise(text) == text.split()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.group.scores import checked_scores
 from swift_grpo_ext.rewards.contract import Score
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
@@ -32,13 +33,15 @@ class Limited:
         name: Its name in messages and metrics.
 
     Raises:
-        RewardError: It cannot be pickled.
+        RewardError: It cannot be pickled, or the limit is none.
     """
 
     keeps_ledger = True
 
     def __init__(self, function: Callable[..., Any], seconds: float, name: str) -> None:
         self.name = name
+        if not seconds > 0:
+            raise RewardError(f"a limit of {seconds} s", where=name, mend="give seconds above 0")
         self.whole_batch = bool(getattr(function, "whole_batch", False))
         try:
             job = PickledJob(pickle.dumps(function), _plugin_files())
@@ -54,7 +57,11 @@ class Limited:
         self._replay = replay.replay_file(getattr(arguments, "output_dir", None))
 
     def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
-        """Score a batch; None for a completion without a score."""
+        """Score a batch; None for a completion without a score.
+
+        Raises:
+            RewardError: The function returned more or fewer scores than it got completions.
+        """
         batch = Batch.of(completions, {name: _light(value) for name, value in columns.items()})
         parts = [batch] if self.whole_batch else [batch.select([row]) for row in range(len(batch))]
         requests = [(list(part.completions), {**part.columns, **part.shared}) for part in parts]
@@ -63,6 +70,8 @@ class Limited:
         scores: list[Score] = []
         for part, answer in zip(parts, answers, strict=True):
             if answer.ended == "value":
+                # One surplus score and one missing elsewhere would give all between to the wrong completions.
+                checked_scores(answer.value, len(part), self.name)
                 scores += answer.value
             else:
                 scores += [None] * len(part)
