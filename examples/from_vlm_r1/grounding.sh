@@ -3,6 +3,7 @@
 # rows.jsonl is what convert.py --task rec makes of vlm_r1.jsonl.
 #
 # swift-grpo-ext check --gpu-memory 80:
+#   error dataset-below-a-batch (six sample rows fill no batch of 16 prompts; your data will)
 #   note rows-not-encoded (the model is not here)
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -62,6 +62,7 @@ CASES = {
         Setup({"train_micro_batch_size_per_gpu": 2, **zero(2)}, micro_batch=2),
     ),
     "ds-saves-no-weights": (Setup(zero(3), full_training=True), Setup(zero(3), full_training=False)),
+    "ds-mistyped-key": (Setup({"zero_optimisation": {"stage": 3}}), Setup(zero(3))),
     "ds-quantized": (
         Setup(zero(3, zero_quantized_weights=True)),
         Setup(zero(3, zero_quantized_weights=False)),

@@ -141,6 +141,28 @@ def test_only_the_first_rows_are_read(folder, found_in):
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.parametrize(
+    ("names", "more", "rule"),
+    [
+        (["a.jsonl"], ["--gradient_accumulation_steps", "128"], "dataset-below-a-batch"),
+        (["a.jsonl", "a.jsonl"], ["--gradient_accumulation_steps", "128"], ""),
+        (["a.jsonl#4"], ["--gradient_accumulation_steps", "64"], "dataset-below-a-batch"),
+        (["a.jsonl#16"], ["--gradient_accumulation_steps", "128"], ""),
+        (["a.jsonl", "some/where"], ["--gradient_accumulation_steps", "128"], ""),
+        (
+            ["a.jsonl"],
+            ["--split_dataset_ratio", "0.1", "--per_device_eval_batch_size", "16"],
+            "eval-below-a-batch",
+        ),
+        (["a.jsonl"], ["--split_dataset_ratio", "0.2", "--per_device_eval_batch_size", "16"], ""),
+    ],
+)
+def test_rows_fill_the_batches(folder, found_in, names, more, rule):
+    written(folder / "a.jsonl", ROWS)
+    found = found_in(names, *more)
+    assert {name for name in found if name.endswith("below-a-batch")} == ({rule} if rule else set())
+
+
 REWARDS = """
 import sys, time
 from swift.rewards import ORM, AsyncORM, orms

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.doctor.check.arithmetic import calculated
-from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
+from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script, syntax_refusal
 
 
 def rlhf(text, **environ):
@@ -104,6 +104,60 @@ def test_launchers_and_several_commands():
 def test_ranks_of_other_launchers(launcher):
     environ = read_script(f"{launcher} --a 1").first("rlhf").environ
     assert (environ["NPROC_PER_NODE"], environ["NNODES"]) == ("8", "2")
+
+
+def test_ranks_that_a_launcher_takes_from_elsewhere_are_not_known():
+    for launcher in (
+        "accelerate launch --config_file a.yaml -m swift.cli.rlhf",
+        "deepspeed swift/cli/rlhf.py",
+    ):
+        assert not read_script(f"{launcher} --a 1").first("rlhf").environ["NPROC_PER_NODE"].isdecimal()
+
+
+def test_a_rendezvous_gives_address_and_rank():
+    text = "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_endpoint=10.0.0.1:29400 -m swift.cli.rlhf --a 1"
+    environ = read_script(text).first("rlhf").environ
+    assert (environ["MASTER_ADDR"], environ["NODE_RANK"]) == ("10.0.0.1:29400", "0")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("N=8; swift rlhf --a '$N'", ("N",)),
+        ("N=8; swift rlhf --a '${N}/b'", ("N",)),
+        ('N=8; swift rlhf --a "$N" --b \\$N', ()),
+        ("swift rlhf --a '$UNKNOWN' --b '^x$'", ()),
+        ("N=8; bash -c 'swift rlhf --a $N'", ()),
+    ],
+)
+def test_variables_between_single_quotes_are_named(text, names):
+    assert read_script(text).literal == names
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("swift rollout --a 1\n", True),
+        ("swift rollout --a 1; ", True),
+        ("swift rollout --a 1 > log 2>&1\n", True),
+        ("nohup swift rollout --a 1 > log 2>&1 &\n", False),
+        ("swift rollout --a 1 2>&1 | tee log &\n", False),
+        ("(swift rollout --a 1) &\n", False),
+        ("screen -dmS server swift rollout --a 1\n", False),
+        ("server() {\n  swift rollout --a 1\n}\nserver &\n", False),
+        ("if [ $RANK = 0 ]; then\n  swift rollout --a 1\nfi\n", False),
+    ],
+)
+def test_a_server_that_the_script_waits_for_is_known(text, waits):
+    assert read_script(text + "swift rlhf --b 2\n").first("rollout").waits == waits
+
+
+def test_what_bash_cannot_read_is_told_and_nothing_is_run(tmp_path):
+    assert "line 1" in syntax_refusal("swift rlhf --a 'x\n")
+    assert "line 2" in syntax_refusal(f"touch {tmp_path}/ran\n)\n")
+    assert syntax_refusal(f"touch {tmp_path}/ran $(touch {tmp_path}/ran)\n") == ""
+    assert syntax_refusal("#!/usr/bin/env fish\nif true; end\n") == ""
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_sourced_file_is_followed_or_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from swift_grpo_ext.deepspeed.lint.setup import DEEPSPEED, SWIFT, Setup, table
@@ -97,6 +98,40 @@ def _legacy_keys(setup: Setup) -> Iterator[Problem]:
             yield Problem("key of an old DeepSpeed", f"zero_optimization.{key}", f"write {new}")
     if isinstance(setup.config.get("zero_optimization"), bool):
         yield Problem("a boolean is no ZeRO block", "zero_optimization", 'write {"stage": 2, ...}')
+
+
+# Top level keys that people write; DeepSpeed has more.
+_KEYS = (
+    "activation_checkpointing",
+    "bf16",
+    "communication_data_type",
+    "data_types",
+    "fp16",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "optimizer",
+    "scheduler",
+    "steps_per_print",
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "wall_clock_breakdown",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+    "zero_optimization",
+)
+
+
+@table.rule(
+    "ds-mistyped-key",
+    Severity.WARNING,
+    symptoms="a block of the DeepSpeed file has no effect: out of memory although ZeRO-3 is asked for",
+    cause="DeepSpeed passes over keys of the top level that it does not know.",
+)
+def _mistyped(setup: Setup) -> Iterator[Problem]:
+    for key in setup.config:
+        nearest = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.86)
+        if nearest and key not in _KEYS:
+            yield Problem(f"DeepSpeed knows no {key}", key, f"did you mean {nearest[0]}?")
 
 
 @table.rule(

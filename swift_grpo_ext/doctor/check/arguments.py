@@ -28,6 +28,7 @@ RENAMED = {
 }
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _UNRESOLVED = re.compile(r"\$[\w{(@*#?]|`")
+_INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
 _DASHES, _QUOTES = "–—―−", "“”‘’"
 _MENDS = (
     ("ambiguous option", "write the whole name"),
@@ -74,14 +75,14 @@ class _Refused(Exception):
     pass
 
 
-@lru_cache(maxsize=1)
-def _host_parser() -> argparse.ArgumentParser:
-    from swift.arguments import RLHFArguments
+@lru_cache(maxsize=2)
+def _host_parser(kind: str) -> argparse.ArgumentParser:
+    from swift import arguments
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
     with _patch_get_type_hints():
-        parser: argparse.ArgumentParser = HfArgumentParser([RLHFArguments])
+        parser: argparse.ArgumentParser = HfArgumentParser([getattr(arguments, kind)])
 
     def error(message: str) -> None:
         raise _Refused(message)
@@ -90,9 +91,17 @@ def _host_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(words: Sequence[str]) -> Arguments:
-    """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported."""
-    parser, refusals = _host_parser(), list(_typographic(words))
+def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
+    """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported.
+
+    Args:
+        words: The words.
+        kind: The host's argument class: ``RolloutArguments`` for ``swift rollout``.
+    """
+    parser, refusals = _host_parser(kind), [*_invisible(words), *_typographic(words)]
+    words = [
+        part for word in words for part in (_INVISIBLE.sub(" ", word).split() if _hides(word) else [word])
+    ]
     words = [word for word in words if word[:1] not in _DASHES or len(word) < 2]
     left, unknown = _without_unresolved(words, parser)
     for _ in range(len(left) + 1):
@@ -108,7 +117,7 @@ def parse(words: Sequence[str]) -> Arguments:
     refusals += _strange(strange, parser)
     groups = list(_groups(words))
     given = frozenset(flag[2:].split("=")[0].replace("-", "_") for flag, _ in groups if flag)
-    values = _completed(vars(namespace))
+    values = _completed(vars(namespace)) if kind == "RLHFArguments" else vars(namespace)
     return Arguments(values, given, tuple(refusals), unknown, tuple(_repeated(groups)))
 
 
@@ -194,6 +203,20 @@ def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
                     end += 1
                 return named, words[:start] + words[end:]
     return "", []
+
+
+def _hides(word: str) -> bool:
+    """An option that a copied page has glued to its value, or to nothing, with a blank that is none."""
+    return bool(_INVISIBLE.search(word)) and _INVISIBLE.sub("", word).startswith("-")
+
+
+def _invisible(words: Sequence[str]) -> Iterator[Refusal]:
+    """Blanks of web pages and word processors, which the shell takes for letters."""
+    for word in words:
+        if _hides(word):
+            sign = f"U+{ord(_INVISIBLE.search(word)[0]):04X}"  # type: ignore[index]
+            mend = "type the blanks of this line again"
+            yield Refusal(f"the invisible character {sign} is part of the word", word, mend)
 
 
 def _typographic(words: Sequence[str]) -> Iterator[Refusal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from swift_grpo_ext.doctor.check import rewards, rows
 from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
-from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script
+from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
 from swift_grpo_ext.doctor.check.rules import grpo_only, host, sharding, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -130,6 +130,7 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
         what = f"cannot be read: {error.strerror}"
         raise SwiftGrpoExtError(what, where=str(path), mend="give a file that you may read") from None
     launch = read_script(text, os.environ, lambda name: _sourced(name, path.resolve().parent))
+    launch = replace(launch, refusal=syntax_refusal(text))
     commands = launch.all("rlhf")
     if not commands:
         others = ", ".join(f"swift {command.subcommand}" for command in launch.commands)

@@ -11,6 +11,9 @@ from swift_grpo_ext.doctor.check.lines import joined, simple_commands
 from swift_grpo_ext.doctor.check.shell import Token, expanded, tokens
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)(\+?)=")
+_NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_KEYWORDS = ("if", "then", "else", "case", "for", "while", "until", "function", "{")
+_ELSEWHERE = ("tmux", "screen", "ssh", "docker", "podman", "kubectl", "srun", "sbatch", "pdsh", "daemonize")
 _PRINTERS = ("echo", "printf", "cat", "#")
 # Files that people source for their shell, not for a run's ranks.
 _OF_THE_SHELL = re.compile(r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile)$")
@@ -31,6 +34,8 @@ class State:
         commands: The ``swift`` commands so far.
         unread: Files that it sources and that are not here.
         exports_all: After ``set -a``.
+        branches: The script has functions, branches or loops, so a command may not be run in its turn.
+        literal: Variables that are set, and stand in single quotes in a command, where nothing is filled in.
         depth: Files and strings that this one stands in.
     """
 
@@ -43,6 +48,8 @@ class State:
     commands: list[Command] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     exports_all: bool = False
+    branches: bool = False
+    literal: list[str] = field(default_factory=list)
     depth: int = 0
 
     def run_text(self, text: str) -> None:
@@ -50,13 +57,14 @@ class State:
         if self.depth >= _DEEPEST:
             return
         self.depth += 1
-        for words in simple_commands(joined(tokens(text.replace("\r\n", "\n")), [])):
-            self.run(words)
+        for words, end in simple_commands(joined(tokens(text.replace("\r\n", "\n")), [])):
+            self.run(words, end)
         self.depth -= 1
 
-    def run(self, words: list[Token]) -> None:
-        """Follow one simple command."""
+    def run(self, words: list[Token], end: str = "&") -> None:
+        """Follow one simple command that ends with an operator."""
         words = self._array(words)
+        self.branches |= any(word.plain in _KEYWORDS for word in words)
         before: dict[str, str] = {}
         while words and (match := _ASSIGNMENT.match(words[0].plain)):
             value = self._assigned(words.pop(0), {**self.own, **before})
@@ -77,7 +85,7 @@ class State:
             child = replace(self, inherited=self._seen(before), own={}, exported=set())
             child.run_text(inner)
         elif text and text[0] not in _PRINTERS:
-            self._start(text, before)
+            self._start(text, before, words, waits=end in ("\n", ";", "&&", "") and not self.branches)
 
     def _source(self, name: str) -> None:
         content = None if "$" in name else self.read(name)
@@ -86,17 +94,21 @@ class State:
         elif not _OF_THE_SHELL.search(name):
             self.unread.append(name)
 
-    def _start(self, words: list[str], before: dict[str, str]) -> None:
+    def _start(self, words: list[str], before: dict[str, str], tokens: list[Token], *, waits: bool) -> None:
         found = split_at_swift(words)
         if found is None:
             return
+        quoted = [text for token in tokens for text, quote in token.pieces if quote == "'"]
+        names = [name for text in quoted for name in _NAME.findall(text)]
+        self.literal += [name for name in names if name in self._all(before)]
         launcher, rest = found
         for word in launcher:  # env A=1 swift ...
             if match := _ASSIGNMENT.match(word):
                 before[match[1]] = word[match.end() :]
         before |= launcher_variables(launcher)
         unexported = frozenset(set(self.own) - self.exported - set(before) - set(self.inherited))
-        self.commands.append(Command(("swift", *rest), self._seen(before), unexported))
+        waits = waits and not any(word.rsplit("/", 1)[-1] in _ELSEWHERE for word in launcher)
+        self.commands.append(Command(("swift", *rest), self._seen(before), unexported, waits))
 
     def _seen(self, before: dict[str, str]) -> dict[str, str]:
         return {**self.inherited, **self.own, **before}

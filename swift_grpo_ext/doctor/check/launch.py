@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +27,8 @@ class Launch:
         names: Variables that the script sets.
         used: Variables that the script itself reads.
         unread: Files that it sources and that are not here.
+        literal: Variables that it sets and puts into single quotes in a command.
+        refusal: What bash says to its syntax; empty for nothing.
     """
 
     commands: tuple[Command, ...]
@@ -33,6 +37,8 @@ class Launch:
     names: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
+    literal: tuple[str, ...] = ()
+    refusal: str = ""
 
     def all(self, subcommand: str) -> tuple[Command, ...]:
         """The commands of that name."""
@@ -60,10 +66,30 @@ def read_script(
     windows = "\r\n" in text
     cuts: list[Cut] = []
     state = State(dict(environ or {}), read)
-    for words in simple_commands(joined(tokens(text.replace("\r\n", "\n")), cuts)):
-        state.run(words)
+    for words, end in simple_commands(joined(tokens(text.replace("\r\n", "\n")), cuts)):
+        state.run(words, end)
     used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
     names = state.names | {name for command in state.commands for name in command.environ} - set(
         environ or {}
     )
-    return Launch(tuple(state.commands), tuple(cuts), windows, frozenset(names), used, tuple(state.unread))
+    unread, literal = tuple(state.unread), tuple(dict.fromkeys(state.literal))
+    return Launch(tuple(state.commands), tuple(cuts), windows, frozenset(names), used, unread, literal)
+
+
+def syntax_refusal(text: str) -> str:
+    """What bash says to a script that it only reads (``-n``): nothing of it is executed.
+
+    Empty for a script that it takes, for one of another shell, and where there is no bash.
+    """
+    first, bash = text.split("\n", 1)[0], shutil.which("bash")
+    if bash is None or (first.startswith("#!") and not re.search(r"\b(ba|da|k)?sh\b", first)):
+        return ""
+    command = [bash, "--norc", "--noprofile", "-n", "-s"]
+    try:
+        done = subprocess.run(
+            command, input=text.encode("utf-8", "replace"), capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[0].split(": ", 1)[-1] if done.returncode and lines else ""

@@ -22,6 +22,7 @@ _OPTIONS = {
     "num_processes": "WORLD_SIZE",
     "master_addr": "MASTER_ADDR",
     "main_process_ip": "MASTER_ADDR",
+    "rdzv_endpoint": "MASTER_ADDR",
 }
 
 
@@ -33,11 +34,13 @@ class Command:
         words: ``swift``, the subcommand, its arguments.
         environ: Variables that it sees, or was meant to see: those that are set and not exported too.
         unexported: Names of the latter.
+        waits: The script goes on only when it has ended.
     """
 
     words: tuple[str, ...]
     environ: Mapping[str, str]
     unexported: frozenset[str] = frozenset()
+    waits: bool = False
 
     @property
     def subcommand(self) -> str:
@@ -83,4 +86,10 @@ def launcher_variables(words: Sequence[str]) -> dict[str, str]:
     world, nodes = found.pop("WORLD_SIZE", ""), found.get("NNODES", "1")
     if world.isdecimal() and nodes.isdecimal():
         found["NPROC_PER_NODE"] = str(max(1, int(world) // max(1, int(nodes))))
+    names = {word.rsplit("/", 1)[-1] for word in words}
+    for launcher in ("accelerate", "deepspeed"):  # a file of its own, or all GPUs: not known here
+        if launcher in names:
+            found.setdefault("NPROC_PER_NODE", f"$({launcher})")
+    if any(word.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for word in words):
+        found.setdefault("NODE_RANK", "0")  # given by the rendezvous
     return found

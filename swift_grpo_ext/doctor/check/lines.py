@@ -67,8 +67,8 @@ def _cut(found: list[Token], index: int) -> Cut:
     return Cut(line, "blank" if after.text == "\n" or before.line < line else "backslash")
 
 
-def simple_commands(found: Iterator[Token]) -> Iterator[list[Token]]:
-    """Words of each simple command; an array's brackets stay in it as operators."""
+def simple_commands(found: Iterator[Token]) -> Iterator[tuple[list[Token], str]]:
+    """Words of each simple command and the operator that ends it; an array's brackets stay in the words."""
     words: list[Token] = []
     in_array = skip = False
     for token in found:
@@ -86,6 +86,6 @@ def simple_commands(found: Iterator[Token]) -> Iterator[list[Token]]:
         elif token.text in _REDIRECTIONS:
             skip = True
         elif token.text in _ENDS:
-            yield words
+            yield words, token.text
             words, skip = [], False
-    yield words
+    yield words, ""

@@ -66,8 +66,8 @@ def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
 
 
 def _of_dataset(run: Run, flag: str, name: str, limit: int, samples: list[Sample]) -> Iterator[Finding]:
-    base, drawn = _drawn(name) if run.find(name) is None else (name, None)
-    if drawn == 0:
+    base, number = drawn(name) if run.find(name) is None else (name, None)
+    if number == 0:
         yield Finding("dataset-empty", Severity.ERROR, "#0 draws no row", f"{flag} {name}", "e.g. #1000")
     path = run.find(base) or run.find(base.rsplit(":", 1)[0])
     if path is None:
@@ -86,7 +86,7 @@ def _of_dataset(run: Run, flag: str, name: str, limit: int, samples: list[Sample
     yield from _media_and_template(run, samples)
 
 
-def _drawn(name: str) -> tuple[str, int | None]:
+def drawn(name: str) -> tuple[str, int | None]:
     """Path and number of rows of ``path#number``."""
     head, _, tail = name.rpartition("#")
     return (head, int(tail)) if head and tail.isdecimal() else (name, None)

@@ -1,6 +1,7 @@
 """The rules of preflight, by subject. Importing this fills the table."""
 
 from swift_grpo_ext.doctor.check.rules import (
+    amounts,
     batch,
     engine,
     grpo_only,
@@ -10,6 +11,7 @@ from swift_grpo_ext.doctor.check.rules import (
     names,
     places,
     script,
+    settings,
     sharding,
     stack,
     trained,
@@ -18,6 +20,7 @@ from swift_grpo_ext.doctor.check.rules import (
 from swift_grpo_ext.doctor.check.rules.table import table
 
 __all__ = [
+    "amounts",
     "batch",
     "engine",
     "grpo_only",
@@ -27,6 +30,7 @@ __all__ = [
     "names",
     "places",
     "script",
+    "settings",
     "sharding",
     "stack",
     "table",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
+from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, parse
 from swift_grpo_ext.doctor.check.launch import Command
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run, model_shape
@@ -25,6 +27,11 @@ _HERE = ("127.0.0.1", "localhost", "0.0.0.0")
 )
 def _devices(run: Run) -> Iterator[Problem]:
     visible = devices(run.environ)
+    text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
+        what = f"{text} is no list of different GPUs: CUDA stops reading at the fault"
+        yield Problem(what, "CUDA_VISIBLE_DEVICES", "e.g. 0,1,2,3")
+        return
     if not visible or run.unsure("ranks"):
         return
     ranks = run.ranks_per_node
@@ -56,6 +63,15 @@ def _nodes(run: Run) -> Iterator[Problem]:
     for name in ("MASTER_ADDR", "NODE_RANK"):
         if not run.environ.get(name):
             yield Problem(f"{run.nodes} nodes and no {name}", name, f"export {name} on every node")
+    rank = run.environ.get("NODE_RANK", "")
+    if not rank.isdecimal():
+        return
+    if int(rank) > 0 and run.environ.get("MASTER_ADDR") in _HERE:
+        what = f"node {rank} looks for the first node at {run.environ['MASTER_ADDR']}, which is itself"
+        yield Problem(what, "MASTER_ADDR", "the address of the first node, on every node")
+    if int(rank) >= run.nodes:
+        what = f"NODE_RANK {rank} of {run.nodes} nodes: they are counted from 0"
+        yield Problem(what, "NODE_RANK", f"0 to {run.nodes - 1}")
 
 
 @table.rule(
@@ -102,16 +118,48 @@ def _size(command: Command, name: str) -> int:
 
 
 @table.rule(
+    "server-args-refused",
+    Severity.ERROR,
+    symptoms="ValueError: remaining_argv: [...], from swift rollout",
+    cause="swift rollout knows the arguments of an engine, not those of training.",
+)
+def _server_args(run: Run) -> Iterator[Problem]:
+    for server in run.launch.all("rollout") if run.launch else ():
+        if server.arguments[:1] and server.arguments[0].endswith(CONFIG_SUFFIXES):
+            continue  # its arguments are in a file
+        for refusal in parse(server.arguments, "RolloutArguments").refusals:
+            where = f"swift rollout {refusal.where}".strip()
+            yield Problem(f"the host refuses it: {refusal.message}", where, refusal.mend)
+
+
+@table.rule(
+    "server-never-ends",
+    Severity.ERROR,
+    symptoms="the script stops at `swift rollout`, training never starts",
+    cause="The server runs until it is killed, and the shell starts the next command when it has ended.",
+)
+def _never_ends(run: Run) -> Iterator[Problem]:
+    commands = run.launch.commands if run.launch and run.command else ()
+    for command in commands[: commands.index(run.command) if run.command in commands else 0]:
+        if command.subcommand in ("rollout", "deploy") and command.waits:
+            what = f"swift {command.subcommand} never ends, so nothing below it is started"
+            yield Problem(what, f"swift {command.subcommand}", "an & at its end, or a script of its own")
+
+
+@table.rule(
     "server-differs",
     Severity.ERROR,
     symptoms=(
         "ConnectionError: Servers not reachable after ...s: [...]",
         "shape mismatch in the weight sync to the rollout server",
+        "the server of `swift deploy` answers 404 to the trainer",
     ),
     cause="The server listens at another port than the trainer asks, or serves another model.",
 )
 def _server(run: Run) -> Iterator[Problem]:
     servers = run.launch.all("rollout") if run.launch else ()
+    if not servers and run.launch and run.launch.first("deploy") and run.arguments.vllm_mode == "server":
+        yield Problem("swift deploy takes no new weights", "swift deploy", "swift rollout")
     if len(servers) != 1 or run.arguments.vllm_mode != "server":
         return
     ports, port = run.arguments.vllm_server_port or [8000], servers[0].value("port") or "8000"

@@ -79,6 +79,29 @@ def _line(run: Run) -> Iterator[Problem]:
 
 
 @table.rule(
+    "shell-syntax",
+    Severity.ERROR,
+    symptoms=("unexpected EOF while looking for matching `''", "syntax error near unexpected token"),
+    cause="The shell cannot read the script to its end: a quote or a bracket is open.",
+)
+def _syntax(run: Run) -> Iterator[Problem]:
+    if run.launch and run.launch.refusal and not run.launch.windows:
+        where, _, what = run.launch.refusal.rpartition(": ")
+        yield Problem(f"the shell refuses the script: {what}", where, "close the quote or bracket")
+
+
+@table.rule(
+    "variable-in-single-quotes",
+    Severity.ERROR,
+    symptoms="FileNotFoundError: '$DATA/train.jsonl', or invalid int value: '$N'",
+    cause="Between single quotes the shell fills in no variable.",
+)
+def _literal(run: Run) -> Iterator[Problem]:
+    for name in run.launch.literal if run.launch else ():
+        yield Problem(f"${name} stands in single quotes, so it stays as it is written", name, "double quotes")
+
+
+@table.rule(
     "variable-not-exported",
     Severity.WARNING,
     symptoms=("NPROC_PER_NODE has no effect, one process is started", "MAX_PIXELS has no effect"),

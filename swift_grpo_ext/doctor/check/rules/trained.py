@@ -20,6 +20,7 @@ _OF_THE_HOST = ("all-linear", "all-embedding", "all-router")
     symptoms=(
         "AssertionError: modules: []",
         "ValueError: optimizer got an empty parameter list",
+        "IndexError: list index out of range, when the optimizer is made",
         "element 0 of tensors does not require grad and does not have a grad_fn",
     ),
     cause="The vision tower and the aligner are frozen by default; with --freeze_llm true nothing is left.",
@@ -54,19 +55,43 @@ def _activated(run: Run) -> bool:
 )
 def _targets(run: Run) -> Iterator[Problem]:
     args, shape = run.arguments, run.shape
-    names = [name for name in args.target_modules or [] if name not in _OF_THE_HOST and "$" not in name]
+    names = args.target_modules or []
     if run.full or shape is None or _has_other_names(run) or run.unsure("target_regex"):
         return
     if args.target_regex:
         yield from _regex(args.target_regex, shape.modules)
         return
-    for name in names:
-        if not any(module == name or module.endswith(f".{name}") for module in shape.modules):
-            if "," in name:
-                mend = name.replace(",", " ")
-            else:
-                mend = "all-linear" if name in ("all_linear", "all") else f"e.g. all-linear, or {_ends(run)}"
-            yield Problem(f"the model has no module called {name}", "--target_modules", mend)
+    missing = [name for name in names if not _is_there(name, shape.modules)]
+    for name in missing if len(missing) == len(args.target_modules or []) else []:
+        yield Problem(f"the model has no module called {name}", "--target_modules", _nearest(run, name))
+
+
+@table.rule(
+    "target-module-unknown",
+    Severity.WARNING,
+    symptoms="a module named in --target_modules gets no adapter",
+    cause="As long as one name of the list is found, peft passes over the others in silence.",
+)
+def _passed_over(run: Run) -> Iterator[Problem]:
+    args, shape = run.arguments, run.shape
+    names = args.target_modules or []
+    if run.full or shape is None or args.target_regex or _has_other_names(run):
+        return
+    missing = [name for name in names if not _is_there(name, shape.modules)]
+    for name in missing if len(missing) < len(names) else []:
+        yield Problem(f"the model has no module called {name}", "--target_modules", _nearest(run, name))
+
+
+def _is_there(name: str, modules: tuple[str, ...]) -> bool:
+    """Whether the host, or peft by the end of a module's name, finds it."""
+    known = name in _OF_THE_HOST or "$" in name or "`" in name
+    return known or any(module == name or module.endswith(f".{name}") for module in modules)
+
+
+def _nearest(run: Run, name: str) -> str:
+    if "," in name:
+        return name.replace(",", " ")
+    return "all-linear" if name in ("all_linear", "all") else f"e.g. all-linear, or {_ends(run)}"
 
 
 def _has_other_names(run: Run) -> bool:

@@ -39,7 +39,6 @@ _BETWEEN = {
     "lora_dropout": (0, 0.99),
     "epsilon": (0, float("inf")),
     "epsilon_high": (0, float("inf")),
-    "max_grad_norm": (0, float("inf")),
     "num_train_epochs": (0.000001, float("inf")),
 }
 _JSON = (
@@ -111,6 +110,38 @@ def _pixels(run: Run) -> Iterator[Problem]:
         value = run.environ.get(name, "").strip()
         if value and not value.isdecimal() and "$" not in value and "`" not in value:
             yield Problem(f"{value} is no whole number", name, f"export {name}=1003520, or $((1280*28*28))")
+
+
+@table.rule(
+    "pixels-upside-down",
+    Severity.ERROR,
+    symptoms="AssertionError: The max_pixels of image must be greater than or equal to min_pixels.",
+    cause="An image is resized to between MIN_PIXELS and MAX_PIXELS; without MIN_PIXELS it has at least 4 "
+    "tokens.",
+)
+def _upside_down(run: Run) -> Iterator[Problem]:
+    values = [run.environ.get(name, "").strip() for name in ("MIN_PIXELS", "MAX_PIXELS")]
+    low, high = (int(value) if value.isdecimal() else None for value in values)
+    side = run.shape.vision.patch * run.shape.vision.merge if run.shape and run.shape.vision else 28
+    least = 4 * side**2 if low is None else low
+    if high is not None and high < least and not (run.shape and run.shape.vision and run.shape.vision.tile):
+        yield Problem(
+            f"{high} is less than the least size of an image, {least}", "MAX_PIXELS", "e.g. 1003520"
+        )
+
+
+@table.rule(
+    "ranks-no-number",
+    Severity.ERROR,
+    symptoms="ValueError: Unsupported nproc_per_node value: ...",
+    cause="torchrun takes a number above 0, or gpu, cpu, auto.",
+)
+def _ranks(run: Run) -> Iterator[Problem]:
+    for name in ("NPROC_PER_NODE", "NNODES"):
+        value = run.environ.get(name, "").strip()
+        known = "$" in value or "`" in value or ":" in value or value in ("", "gpu", "cpu", "auto", "xpu")
+        if not known and (not value.isdecimal() or int(value) < 1):
+            yield Problem(f"{value} is no number of processes", name, f"export {name}=8")
 
 
 @table.rule(

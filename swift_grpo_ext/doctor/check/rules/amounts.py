@@ -1,0 +1,98 @@
+"""Rows against the batches that they must fill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from swift_grpo_ext.doctor.check.rows import drawn
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Problem, Severity
+
+_MOST_BYTES = 16 * 2**20  # of a JSON list, which is read as a whole
+
+
+@table.rule(
+    "dataset-below-a-batch",
+    Severity.ERROR,
+    symptoms=(
+        "There seems not to be a single sample in your epoch_iterator, stopping training at step 0!",
+        "training ends at step 0 without an error",
+    ),
+    cause="A generation batch holds generation_batch_size / num_generations different prompts, and one that "
+    "is not full is dropped.",
+)
+def _training(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if run.unsure("ranks", "num_generations", "dataset") or args.num_generations < 1 or args.streaming:
+        return
+    prompts = run.ranks * run.micro_batch * run.steps_per_generation // args.num_generations
+    rows = count(run, args.dataset or [], enough=2 * prompts)
+    if rows is None:
+        return
+    if not args.val_dataset and run.evaluates:
+        rows -= _split(rows, args.split_dataset_ratio or 0)
+    if 0 < rows < prompts:
+        yield Problem(
+            f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full",
+            "--dataset",
+            "more rows, or a smaller --per_device_train_batch_size or --steps_per_generation",
+        )
+
+
+@table.rule(
+    "eval-below-a-batch",
+    Severity.ERROR,
+    symptoms="AssertionError: eval_dataset size ... is smaller than total_eval_batch_size ...",
+    cause="The host wants a full batch of different prompts to evaluate on, after the model is loaded.",
+)
+def _evaluation(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    group = args.num_generations_eval or args.num_generations
+    if not run.evaluates or run.unsure("ranks", "num_generations", "val_dataset") or group < 1:
+        return
+    prompts = max(1, args.per_device_eval_batch_size or 1) * run.ranks // group
+    names = args.val_dataset or args.dataset or []
+    rows = count(run, names, enough=prompts if args.val_dataset else 10**9)
+    if rows is not None and not args.val_dataset:
+        rows = _split(rows, args.split_dataset_ratio or 0)
+    if rows is not None and rows < prompts:
+        where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
+        mend = "more rows to evaluate on, or a smaller --per_device_eval_batch_size"
+        yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, mend)
+
+
+def _split(rows: int, ratio: float) -> int:
+    """Rows that the host takes out of the training data to evaluate on."""
+    return max(1, int(rows * ratio)) if rows else 0
+
+
+def count(run: Run, names: Sequence[str], *, enough: int) -> int | None:
+    """Rows of JSON files together, at most about ``enough`` of each; None if some dataset is no such file."""
+    total = 0
+    for name in names:
+        base, number = drawn(name) if run.find(name) is None else (name, None)
+        path = run.find(base)
+        rows = number if number is not None else _rows(path, enough) if path else None
+        if rows is None:
+            return None
+        total += rows
+    return total if names else None
+
+
+def _rows(path: Path, enough: int) -> int | None:
+    if not path.is_file() or path.suffix not in (".jsonl", ".json"):
+        return None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        if path.suffix == ".jsonl":
+            return sum(1 for _ in islice((line for line in file if line.strip()), enough))
+    if path.stat().st_size > _MOST_BYTES:
+        return None
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    return len(table) if isinstance(table, list) else None
