@@ -11,7 +11,7 @@ from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.follow import LivePage, serve
 from tests.watch.report.chromium import Browser, find_browser
-from tests.watch.report.test_report import HOSTILE, table, write_run
+from tests.watch.report.made_up_run import HOSTILE, table, write_run
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no chromium or chrome on this machine")
 CARDS = "document.querySelectorAll('.card').length"

@@ -10,7 +10,7 @@ import pytest
 
 from swift_grpo_ext.errors import PortError
 from swift_grpo_ext.watch.report.follow import LivePage, serve
-from tests.watch.report.test_report import write_run
+from tests.watch.report.made_up_run import write_run
 
 
 @pytest.fixture

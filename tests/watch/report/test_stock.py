@@ -8,7 +8,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
-from tests.watch.report.test_report import data_of
+from tests.watch.report.made_up_run import data_of
 
 STEPS = 12
 

@@ -1,0 +1,134 @@
+"""What the host left is read, whatever state it is in."""
+
+import json
+import math
+
+import pytest
+
+from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.report import write_report
+from swift_grpo_ext.watch.report.gallery import shown_groups
+from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.verdict import judge
+from tests.watch.report.made_up_run import data_of, table, write_run
+
+
+def test_groups_are_the_completions_of_one_prompt(tmp_path):
+    tables = [table(step, [f"{step}"] * 8) for step in range(1, 21)]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 20, completions=tables))
+    assert len(run.groups) == 40
+    assert {len(group.samples) for group in run.groups} == {4}
+    shown = shown_groups(run, steps=5, per_step=1)
+    assert [group.step for group in shown] == [1, 6, 11, 15, 20]
+
+
+def test_a_shorter_group_ends_where_the_prompt_changes(tmp_path):
+    tables = [table(1, ["a"] * 3), table(2, ["b"] * 4)]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 2, completions=tables))
+    assert [(group.step, len(group.samples)) for group in run.groups] == [(1, 3), (2, 4)]
+
+
+def test_a_folder_without_a_step_is_refused(tmp_path):
+    (tmp_path / "logging.jsonl").write_text('{"train_runtime": 1}\n')
+    with pytest.raises(OutputFolderError, match="no GRPO step has been logged"):
+        read_run(tmp_path)
+
+
+def test_regions_that_are_none_are_passed_over(tmp_path):
+    places = [
+        {"at": [0, 0, 0.5, 1]},
+        {"at": "x"},
+        {"at": [1]},
+        {"at": [0.5, math.nan]},
+        7,
+        {"label": "no place"},
+    ]
+    regions = [{"image": 0, "gold": places, "predicted": "all"}, None, 3, {}]
+    tables = [table(1, ["7"] * 4) | {"regions": regions}]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 4, completions=tables))
+    assert [region.at for region in run.groups[0].gold] == [(0, 0, 0.5, 1)]
+    assert run.groups[0].samples[0].regions == ()
+    assert "regions" not in run.groups[0].samples[0].rewards
+
+
+def test_text_that_ends_lines_elsewhere_ends_none_here(tmp_path):
+    """The host writes U+2028, U+2029 and U+0085 as they are; for `str.splitlines` they are ends of lines."""
+    text = "one\u2028two\u2029three\x85four"
+    folder = write_run(tmp_path / "run", [0.1] * 5)
+    line = json.dumps(table(1, [text] * 4), ensure_ascii=False) + "\n"
+    (folder / "completions.jsonl").write_text(line + json.dumps(table(2, ["7"] * 4)) + "\n", "utf-8")
+    Journal(folder, rank=0).add("stall", step=1, text=text)
+    run = read_run(folder)
+    assert [group.samples[0].text for group in run.groups] == [text, "7"]
+    assert f"Monitor [stall] at step 1: {text}" in judge(run).reasons
+
+
+def test_a_file_that_is_written_to_at_this_moment_is_read(tmp_path):
+    folder = write_run(tmp_path / "run", [0.1] * 5)
+    whole = json.dumps(table(1, ["数字"] * 4), ensure_ascii=False).encode()
+    (folder / "completions.jsonl").write_bytes(whole + b"\n" + whole[: whole.index("数".encode()) + 1])
+    (folder / "args.json").write_text('{"num_generations": 4, "mod')
+    run = read_run(folder)
+    assert len(run.groups) == 1
+    assert run.arguments == {}
+    assert run.damaged == ()
+
+
+def test_a_damaged_line_is_left_out_and_told(tmp_path):
+    folder = write_run(tmp_path / "run", [0.1] * 12)
+    lines = (folder / "logging.jsonl").read_text().splitlines(keepends=True)
+    lines[3] = lines[3][:40] + lines[4]  # killed while it wrote, then resumed into the same file
+    (folder / "logging.jsonl").write_text("".join(lines))
+    run = read_run(folder)
+    assert [record["step"] for record in run.records] == [1, 2, 3, *range(5, 13)]
+    assert f"1 damaged line was left out, the first: {folder}/logging.jsonl:4." in judge(run).reasons
+
+
+def test_steps_that_a_resumed_run_did_again_are_shown_once(tmp_path):
+    """``--add_version false``: the resumed run writes into the files of the one before."""
+    folder = write_run(
+        tmp_path / "run", [0.1] * 6, completions=[table(step, ["old"] * 8) for step in (1, 4, 5)]
+    )
+    again = write_run(
+        tmp_path / "again", [0.9] * 6, completions=[table(step, ["new"] * 8) for step in (4, 6)]
+    )
+    kept = (again / "logging.jsonl").read_text().splitlines(keepends=True)[3:]
+    with open(folder / "logging.jsonl", "a") as file:
+        file.writelines(kept)
+    with open(folder / "completions.jsonl", "a") as file:
+        file.write((again / "completions.jsonl").read_text())
+    run = read_run(folder)
+    assert list(run.series("reward")) == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.9), (5, 0.9), (6, 0.9)]
+    shown = [(group.step, group.samples[0].text) for group in run.groups]
+    assert shown == [(1, "old")] * 2 + [(4, "new")] * 2 + [(6, "new")] * 2
+
+
+def test_columns_of_other_kinds_than_expected_break_nothing(tmp_path):
+    odd = table(1, ["7"] * 4) | {
+        "advantages": ["high", None, math.nan, True],
+        "step": ["one", None, 2, "3"],
+        "images": ["a.png", None, 5, ["b.png"]],
+        "regions": [{"image": "first"}, {"image": None}, 3, []],
+        "prompt": [["list"], None, 4, "text"],
+    }
+    folder = write_run(tmp_path / "run", [0.1] * 5, completions=[odd])
+    (folder / "args.json").write_text('["no table"]')
+    report = write_report(folder)
+    assert sum(row["count"] for group in data_of(report)["groups"] for row in group["rows"]) == 4
+
+
+def test_a_rollout_of_several_steps_is_shown_once(tmp_path):
+    """``--num_iterations 2``: the host logs its completions with both steps, and a reward only with the first."""
+    tables = [table(step, [f"{(step + 1) // 2}"] * 8) | {"entropy": [0.1 * step] * 8} for step in range(1, 7)]
+    folder = write_run(tmp_path / "run", [0.1] * 6, completions=tables)
+    records = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
+    for record in records[1:6:2]:
+        record.pop("reward")
+        record.pop("completions/mean_length")
+    (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "args.json").write_text('{"num_generations": 4, "num_iterations": 2}')
+    run = read_run(folder)
+    assert [group.step for group in run.groups] == [1, 1, 3, 3, 5, 5]
+    assert run.series("reward").steps == (1, 3, 5)
+    assert run.series("grad_norm").steps == (1, 2, 3, 4, 5, 6)

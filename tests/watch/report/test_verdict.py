@@ -1,0 +1,82 @@
+"""Does it learn: the headline of a run and its reasons."""
+
+import json
+import math
+
+import pytest
+
+from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.report import write_report
+from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.verdict import judge, trend
+from tests.watch.report.made_up_run import write_run
+
+
+@pytest.mark.parametrize(
+    ("rewards", "figures", "level", "headline"),
+    [
+        ([i / 50 for i in range(50)], {}, "good", "It learns: the reward rose from 0.09 to 0.89"),
+        ([1 - i / 50 for i in range(50)], {}, "bad", "It gets worse"),
+        ([0.5 + 0.1 * math.sin(i) for i in range(50)], {}, "warn", "No clear change"),
+        ([0.5, 0.6], {}, "warn", "Too early to tell"),
+        ([0.5], {"grad_norm": 0.0, "watch/moved": 0.0, "watch/advantaged": 0.0}, "warn", "Too early to tell"),
+        (
+            [i / 50 for i in range(50)],
+            {"grad_norm": 0.0},
+            "bad",
+            "Nothing is learned: no step had a gradient",
+        ),
+        ([i / 50 for i in range(50)], {"watch/moved": 0.0}, "bad", "Nothing is learned: no parameter moved"),
+        ([i / 50 for i in range(50)], {"watch/moved": 0.0, "watch/master_moved": 0.5}, "good", "It learns"),
+        (
+            [0.5] * 50,
+            {"watch/moved": 1.0, "watch/advantaged": 0.0},
+            "bad",
+            "Nothing is learned: no completion",
+        ),
+    ],
+)
+def test_verdict(tmp_path, rewards, figures, level, headline):
+    verdict = judge(read_run(write_run(tmp_path / "run", rewards, **figures)))
+    assert verdict.level == level
+    assert verdict.headline.startswith(headline)
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"frac_reward_zero_std": 1.0}, "In 100% of the groups every completion earned the same"),
+        ({"grad_norm": math.nan}, "Not finite in at least one step: grad_norm"),
+        ({"completions/clipped_ratio": 0.9}, "90% of the completions were cut"),
+        ({"reward_coverage": 0.5}, "Only 50% of the completions were scored"),
+    ],
+)
+def test_reasons(tmp_path, figures, reason):
+    run = read_run(write_run(tmp_path / "run", [i / 50 for i in range(50)], **figures))
+    assert any(each.startswith(reason) for each in judge(run).reasons)
+    assert write_report(run.folder).html.is_file()
+
+
+def test_a_run_that_never_scored_anything(tmp_path):
+    folder = write_run(tmp_path / "run", [0.0] * 12)
+    lines = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
+    kept = [{name: line[name] for name in line if not name.startswith("reward")} for line in lines]
+    (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    assert judge(read_run(folder)).headline == "Nothing is learned: no completion was scored."
+    assert "reward.png" not in {path.name for path in write_report(folder).plots}
+
+
+def test_trend_needs_enough_steps_and_forgets_nan(tmp_path):
+    series = read_run(write_run(tmp_path / "run", [0.5] * 9 + [math.nan] * 5)).series("reward")
+    assert len(series.values) == 14
+    assert trend(series) is None
+
+
+def test_what_the_monitors_wrote_down_is_among_the_reasons(tmp_path):
+    folder = write_run(tmp_path / "run", [0.1] * 12)
+    journal = Journal(read_run(folder).folder, rank=0)
+    journal.add("verdict", step=3, id="clipped", level="warn", text="95 % are <b>cut off</b>")
+    journal.add("stall", step=4, text="phase reward has lasted 300 s")
+    _, *reasons = judge(read_run(folder)).reasons
+    assert reasons[0] == "Monitor [clipped] at step 3: 95 % are <b>cut off</b>"
+    assert reasons[1] == "Monitor [stall] at step 4: phase reward has lasted 300 s"
