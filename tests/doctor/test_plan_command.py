@@ -1,0 +1,152 @@
+"""What the planner prints and writes: the table, the reasons, and launch scripts that hold."""
+
+import json
+import subprocess
+
+import pytest
+
+from swift_grpo_ext.doctor.check import command as check
+from swift_grpo_ext.doctor.plan import script
+from swift_grpo_ext.doctor.plan.catalogue import (
+    loadable,
+    require_config,
+)
+from swift_grpo_ext.doctor.plan.search import plans
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Work
+from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Severity
+
+NODE = Machine(gpus_per_node=8, gpu_memory=80)
+
+
+@pytest.fixture(scope="module")
+def big():
+    return shape_of(require_config("Qwen/Qwen2.5-VL-72B-Instruct"))
+
+
+@pytest.fixture(scope="module")
+def seven():
+    return shape_of(require_config("Qwen2.5-VL-7B"))
+
+
+def test_a_bundled_name_alone_is_no_model_that_the_host_knows(tmp_path, monkeypatch):
+    assert loadable("qwen2.5-vl-72b") == "Qwen/Qwen2.5-VL-72B-Instruct"
+    assert loadable("Ovis2-1B") == "thisisiron/Ovis2-1B-hf"
+    for model in ("Qwen/Qwen2.5-VL-72B-Instruct", "me/Ovis2-1B", "/models/Ovis2-1B", "Ovis2-1B-hf"):
+        assert loadable(model) == model
+    (tmp_path / "Ovis2-1B").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert loadable("Ovis2-1B") == "Ovis2-1B"
+
+
+@pytest.mark.parametrize(
+    "machine", [NODE, Machine(nodes=2), Machine(gpus_per_node=1)], ids=["one", "two", "single"]
+)
+def test_the_written_script_is_shell_and_says_what_was_planned(seven, machine, tmp_path):
+    work = Work()
+    for plan in plans(seven, work, machine):
+        if not plan.fits:
+            continue
+        for path in script.write(tmp_path, "Qwen/Qwen2.5-VL-7B-Instruct", seven, work, plan, machine):
+            if path.suffix == ".sh":
+                subprocess.run(["bash", "-n", str(path)], check=True, timeout=20)
+            else:
+                zero = json.loads(path.read_text())["zero_optimization"]
+                assert zero.get("zero_hpz_partition_size", machine.gpus_per_node) == machine.gpus_per_node
+        text = (tmp_path / "train.sh").read_text()
+        assert f"--per_device_train_batch_size {plan.setting.micro_batch}" in text
+        assert ("NNODES" in text) == (machine.nodes - (plan.setting.rollout == "server") > 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("rollout", ["colocate", "server"])
+@pytest.mark.parametrize(("model", "full"), [("Qwen2.5-VL-72B", False), ("Qwen2.5-VL-7B", True)])
+def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text('{"query": "What is 1 + 2?", "solution": "3"}\n')
+    for name, value in {"DATASET": str(tmp_path / "rows.jsonl"), "REWARDS": "accuracy format"}.items():
+        monkeypatch.setenv(name, value)
+    work, machine = Work(full=full, completion_tokens=2048, max_pixels=640_000), Machine(nodes=nodes)
+    shape = shape_of(require_config(model))
+    best = plans(shape, work, machine, (rollout,))[0]
+    assert best.fits
+    script.write(tmp_path, f"Qwen/{model}-Instruct", shape, work, best, machine)
+    run = check.run_of_script(tmp_path / "train.sh", gpu_memory=80)
+    assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
+
+
+def words_of(text):
+    return " ".join(text.replace("\\", " ").split())
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_one_training_rank_gets_the_deepspeed_that_was_planned(gpus, full, tmp_path):
+    """Also of one rank the memory was counted with DeepSpeed, and full training needs its fp32 masters."""
+    shape, work = shape_of(require_config("Qwen2.5-VL-3B")), Work(full=full)
+    machine = Machine(gpus_per_node=gpus)
+    for plan in plans(shape, work, machine, ("colocate",) if gpus == 1 else ("server",)):
+        script.write(tmp_path, "Qwen/Qwen2.5-VL-3B-Instruct", shape, work, plan, machine)
+        text = words_of((tmp_path / "train.sh").read_text())
+        assert plan.setting.preset or not full
+        assert (f"--deepspeed {plan.setting.preset} " in text) == bool(plan.setting.preset)
+
+
+def test_prompts_without_images_get_no_limit_of_pixels(seven, tmp_path):
+    best = plans(seven, Work(images=0), NODE)[0]
+    script.write(tmp_path, "Qwen/Qwen2.5-VL-7B-Instruct", seven, Work(images=0), best, NODE)
+    assert "MAX_PIXELS" not in (tmp_path / "train.sh").read_text()
+
+
+def test_what_cannot_be_planned_or_written_is_said_in_one_line(tmp_path):
+    from swift_grpo_ext.doctor.plan import command
+
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    with pytest.raises(SwiftGrpoExtError, match="cannot write there"):
+        command.run("Qwen2.5-VL-3B", Work(), NODE, output=taken)
+    with pytest.raises(SwiftGrpoExtError, match="GPUs of its own"):
+        command.run("Qwen2.5-VL-3B", Work(), Machine(gpus_per_node=1), rollouts=("server",))
+
+
+def test_the_reported_72b_run_is_explained_on_the_command_line(capsys):
+    from rich.console import Console
+
+    from swift_grpo_ext.doctor.plan import command
+
+    assert command.run("Qwen/Qwen2.5-VL-72B-Instruct", Work(), NODE, console=Console(width=200))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "issues/3592" in printed
+    assert "gathered for the sync 136.7" in printed
+    assert "fewer than the 8 GPUs of one engine" in printed
+
+
+def test_the_fastest_setting_that_fits_has_speed_one(big):
+    from swift_grpo_ext.doctor.plan import command
+
+    table = command._table(plans(big, Work(), NODE, ("server",)))
+    assert next(iter(table.columns[5].cells)) == "1.00"
+
+
+def test_a_family_that_vllm_does_not_serve_is_planned_without_it(capsys):
+    from rich.console import Console
+
+    from swift_grpo_ext.doctor.plan import command
+
+    assert command.run("thisisiron/Ovis2-8B-hf", Work(), NODE, console=Console(width=200))
+    assert "colocate" not in capsys.readouterr().out
+
+
+def test_the_command_prints_the_table_and_writes_the_files(tmp_path, capsys):
+    from rich.console import Console
+
+    from swift_grpo_ext.doctor.plan import command
+
+    console = Console(width=160)
+    assert command.run("Qwen2.5-VL-3B", Work(), NODE, output=tmp_path, console=console)
+    printed = capsys.readouterr().out
+    assert "3.75 B parameters" in printed
+    assert {path.name for path in tmp_path.iterdir()} >= {"train.sh", "plan.png"}
+    assert f"{NODE.gpu_memory:g} GiB" in printed
+    assert "--model Qwen/Qwen2.5-VL-3B-Instruct" in (tmp_path / "train.sh").read_text()
+    assert GIB == 1024**3
