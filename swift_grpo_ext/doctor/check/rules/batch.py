@@ -92,6 +92,28 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
 
 
 @table.rule(
+    "real-cuts-groups",
+    Severity.ERROR,
+    symptoms="shape '[-1, ...]' is invalid for input of size ...",
+    cause="REAL compares the completions of a group, so each micro-batch holds whole groups.",
+    reports="F16",
+)
+def _parts_of_groups(run: Run) -> Iterator[Problem]:
+    group = run.arguments.num_generations
+    whole = run.environ.get("SWIFT_GRPO_EXT_GROUP_BATCH", "0").lower() in ("1", "true")
+    losses = run.arguments.loss_type
+    named = losses if isinstance(losses, (list, tuple)) else [losses]
+    if "real" not in named or whole or run.unsure(*_BATCH):
+        return
+    if run.micro_batch % group:
+        yield Problem(
+            f"micro-batches of {run.micro_batch} hold parts of groups of {group}; loss_type real needs whole",
+            "--per_device_train_batch_size",
+            f"a multiple of {group}, or SWIFT_GRPO_EXT_GROUP_BATCH=1",
+        )
+
+
+@table.rule(
     "eval-batch",
     Severity.ERROR,
     symptoms="The global eval batch size (...) must be evenly divisible by num_generations_eval (...)",
