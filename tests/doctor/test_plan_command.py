@@ -63,7 +63,8 @@ def test_the_written_script_is_shell_and_says_what_was_planned(seven, machine, t
 @pytest.mark.parametrize("rollout", ["colocate", "server"])
 @pytest.mark.parametrize(("model", "full"), [("Qwen2.5-VL-72B", False), ("Qwen2.5-VL-7B", True)])
 def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_path, monkeypatch):
-    (tmp_path / "rows.jsonl").write_text('{"query": "What is 1 + 2?", "solution": "3"}\n')
+    rows = '{"query": "What is 1 + 2?", "solution": "3"}\n' * 16  # enough for a generation batch
+    (tmp_path / "rows.jsonl").write_text(rows)
     for name, value in {"DATASET": str(tmp_path / "rows.jsonl"), "REWARDS": "accuracy format"}.items():
         monkeypatch.setenv(name, value)
     work, machine = Work(full=full, completion_tokens=2048, max_pixels=640_000), Machine(nodes=nodes)

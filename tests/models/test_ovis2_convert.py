@@ -242,7 +242,7 @@ def test_a_killed_conversion_a_file_and_a_folder_that_cannot_be_written_are_told
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="this is a file"):
         convert_checkpoint(original, tmp_path / "file")
-    with pytest.raises(CheckpointError, match="cannot be written: Not a directory"):
+    with pytest.raises(OutputFolderError, match="cannot write there: Not a directory"):
         convert_checkpoint(original, tmp_path / "file" / "folder")
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         convert_checkpoint(original / "config.json", tmp_path / "converted")
