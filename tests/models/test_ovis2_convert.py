@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from swift_grpo_ext.errors import CheckpointError, RefusedError
+from swift_grpo_ext.errors import CheckpointError, OutputFolderError, RefusedError
 from swift_grpo_ext.models.ovis2_convert import INDEX, convert_checkpoint
 from swift_grpo_ext.models.ovis2_keys import convert, native_names
 from swift_grpo_ext.testing import tiny_ovis2
