@@ -12,6 +12,7 @@ REWARD = Path(__file__).with_name("odd_digits_reward.py")
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 @pytest.mark.two_ranks
 def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_path):
     arguments = testing.grpo_arguments(
