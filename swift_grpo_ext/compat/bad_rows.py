@@ -16,7 +16,7 @@ def fix(lazy_dataset: Any) -> Callable[..., Any]:
     """The host's dataset; it names and counts broken rows of our templates, or refuses the run for them."""
 
     class RowsByName(lazy_dataset):
-        @functools.wraps(lazy_dataset.__init__)
+        @functools.wraps(lazy_dataset.__init__)  # type: ignore[misc]  # by which drift is told
         def __init__(self, dataset: Any, encode_func: Callable[..., Any], **options: Any) -> None:
             super().__init__(dataset, encode_func, **options)
             from swift_grpo_ext.models.template import VisionTemplate
