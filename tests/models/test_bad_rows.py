@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import suppress
 
 import pytest
 
@@ -146,6 +147,7 @@ def test_before_the_host_printed_a_traceback_and_no_number(tiny_ovis, dataset, s
     template = contract.load(tiny_ovis).template
     template.set_mode("train")
     rows = Dataset.from_list([json.loads(line) for line in dataset.read_text().splitlines()[:2]])
-    LazyLLMDataset(rows, template.encode, random_state=0)[1]
+    with suppress(ValueError):  # ms-swift 4.5 may draw the broken row again, and gives up
+        LazyLLMDataset(rows, template.encode, random_state=0)[1]
     assert any("Traceback" in line for line in said)
     assert not any("row 1" in line for line in said)
