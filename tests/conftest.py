@@ -1,5 +1,6 @@
 """Tiny checkpoints and data, built once for the whole session and shared by its workers."""
 
+import logging
 import os
 import sys
 
@@ -110,3 +111,16 @@ def digits(shared_folder) -> testing.Digits:
     """Sixteen handwritten digits."""
     folder = built_once(shared_folder / "digits", lambda folder: testing.digits_dataset(folder, limit=32))
     return testing.Digits(train=folder / "train.jsonl", test=folder / "test.jsonl")
+
+
+@pytest.fixture
+def said():
+    """Everything that the host's logger said."""
+    from swift.utils import get_logger
+
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    get_logger().addHandler(handler)
+    yield lines
+    get_logger().removeHandler(handler)

@@ -22,16 +22,6 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 NODE = Machine(gpus_per_node=8, gpu_memory=80)
 
 
-@pytest.fixture(scope="module")
-def big():
-    return shape_of(require_config("Qwen/Qwen2.5-VL-72B-Instruct"))
-
-
-@pytest.fixture(scope="module")
-def seven():
-    return shape_of(require_config("Qwen2.5-VL-7B"))
-
-
 @pytest.mark.parametrize("name", bundled())
 def test_parameters_are_those_of_the_published_checkpoints(name):
     shape = shape_of(find_config(name))

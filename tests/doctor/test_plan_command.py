@@ -20,16 +20,6 @@ from swift_grpo_ext.findings import Severity
 NODE = Machine(gpus_per_node=8, gpu_memory=80)
 
 
-@pytest.fixture(scope="module")
-def big():
-    return shape_of(require_config("Qwen/Qwen2.5-VL-72B-Instruct"))
-
-
-@pytest.fixture(scope="module")
-def seven():
-    return shape_of(require_config("Qwen2.5-VL-7B"))
-
-
 def test_a_bundled_name_alone_is_no_model_that_the_host_knows(tmp_path, monkeypatch):
     assert loadable("qwen2.5-vl-72b") == "Qwen/Qwen2.5-VL-72B-Instruct"
     assert loadable("Ovis2-1B") == "thisisiron/Ovis2-1B-hf"

@@ -1,7 +1,6 @@
 """Broken rows in SFT: named once and replaced, or refused before the run starts."""
 
 import json
-import logging
 from contextlib import suppress
 
 import pytest
@@ -42,19 +41,6 @@ PROBLEMS = {
     2: "row 2: 2 <image> tags for 1 images [the row that asks '<image><image>tags']",
     4: "row 4: it cannot be encoded: IndexError: list index out of range [the row that asks '<image>box']",
 }
-
-
-@pytest.fixture
-def said():
-    """Everything that the host's logger said."""
-    from swift.utils import get_logger
-
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    get_logger().addHandler(handler)
-    yield lines
-    get_logger().removeHandler(handler)
 
 
 def train(model, dataset, output, **overrides):

@@ -1,7 +1,6 @@
 """Broken rows in real runs: each kind is named and replaced, or refuses the run before it starts."""
 
 import json
-import logging
 
 import pytest
 from PIL import Image
@@ -85,19 +84,6 @@ def policy(monkeypatch):
         monkeypatch.setattr(rows, "current_settings", lambda: Settings(bad_row=value))
 
     return choose
-
-
-@pytest.fixture
-def said():
-    """Everything that the host's logger said."""
-    from swift.utils import get_logger
-
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    get_logger().addHandler(handler)
-    yield lines
-    get_logger().removeHandler(handler)
 
 
 def write(path, rows):
