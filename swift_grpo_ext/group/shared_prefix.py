@@ -108,7 +108,10 @@ def read_rows(attention_mask: Tensor, completion_mask: Tensor) -> list[Row]:
 
 
 def find_groups(
-    input_ids: Tensor, rows: Sequence[Row], images: Sequence[Hashable] | None = None
+    input_ids: Tensor,
+    rows: Sequence[Row],
+    images: Sequence[Hashable] | None = None,
+    position_ids: Tensor | None = None,
 ) -> list[list[Row]]:
     """Put rows together whose prompts have equal tokens AND equal images, in order of appearance.
 
@@ -118,13 +121,18 @@ def find_groups(
         input_ids: ``(batch, seq)``.
         rows: What `read_rows` found.
         images: For each row something that is equal when, and only when, the images of two rows are.
+        position_ids: ``(..., batch, seq)``, which must be equal too: videos of equal frames and unequal
+            frame rates have the same tokens.
     """
     ids = input_ids.cpu()
+    positions = None if position_ids is None else position_ids.cpu()
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
         if row.stop > row.split:
-            prompt = ids[row.index, row.start : row.split].numpy().tobytes()
-            groups.setdefault((prompt, images[row.index] if images else None), []).append(row)
+            prompt = (row.index, slice(row.start, row.split))
+            tokens = ids[prompt].numpy().tobytes()
+            places = None if positions is None else positions[(..., *prompt)].numpy().tobytes()
+            groups.setdefault((tokens, places, images[row.index] if images else None), []).append(row)
     return list(groups.values())
 
 

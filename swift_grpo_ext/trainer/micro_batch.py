@@ -171,7 +171,7 @@ def _pack_of(batch: MicroBatch, facts: VisionFacts | None, backend: str) -> Pack
         _check_completions(ids, rows, facts)
     media = (batch.media or {}).values()
     keys = [tuple(images.of_row(row.index) for images in media) for row in rows]
-    groups = find_groups(ids, rows, keys)
+    groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
     if all(len(group) == 1 for group in groups):
         return None
     pack = build_pack(groups, attention_mask, batch.completion_mask, backend)

@@ -74,6 +74,14 @@ def test_equal_tokens_with_other_images_are_another_group():
     assert [[row.index for row in group] for group in groups] == [[0, 2], [1]]
 
 
+def test_equal_tokens_at_other_positions_are_another_group():
+    batch = collate([([1, 2], [3]), ([1, 2], [4]), ([1, 2], [5])])
+    rows = read_rows(batch["attention_mask"], batch["completion_mask"])
+    positions = torch.tensor([[0, 1, 2], [0, 2, 3], [0, 1, 2]]).expand(3, 3, 3)  # mRoPE: (axis, batch, seq)
+    groups = find_groups(batch["input_ids"], rows, position_ids=positions)
+    assert [[row.index for row in group] for group in groups] == [[0, 2], [1]]
+
+
 def test_rows_without_a_loss_are_left_out_and_get_zero():
     batch = collate([([1, 2], [3, 4]), ([1, 2], ([3, 4], [0, 0]))])
     _, pack = pack_of(batch)
