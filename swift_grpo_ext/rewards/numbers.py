@@ -7,6 +7,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from swift_grpo_ext.rewards.units import NO_UNIT, Unit, find_unit, per, raised
+
 _SCALES = {
     **dict.fromkeys(("k", "thousand", "千"), 1e3),
     **dict.fromkeys(("万", "萬"), 1e4),
@@ -16,25 +18,6 @@ _SCALES = {
     **dict.fromkeys(("tn", "trillion", "trillions", "万亿"), 1e12),
 }
 
-_BY_DIMENSION: dict[str, dict[str, float]] = {
-    "length": {"nm": 1e-9, "μm": 1e-6, "mm": 1e-3, "cm": 1e-2, "dm": 0.1, "m": 1.0, "meter": 1.0}
-    | {
-        "metre": 1.0,
-        "km": 1e3,
-        "inch": 0.0254,
-        "inche": 0.0254,
-        "ft": 0.3048,
-        "feet": 0.3048,
-        "mile": 1609.344,
-    },
-    "mass": {"mg": 1e-6, "g": 1e-3, "gram": 1e-3, "kg": 1.0, "lb": 0.45359237, "tonne": 1e3, "ton": 1e3},
-    "time": {"ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0}
-    | {"h": 3600.0, "hour": 3600.0, "hr": 3600.0, "day": 86400.0, "week": 604800.0},
-    "volume": {"ml": 1e-3, "l": 1.0, "liter": 1.0, "litre": 1.0},
-    "angle": {"°": 1.0, "degree": 1.0, "deg": 1.0, "度": 1.0},
-}
-_UNITS = {unit: (name, factor) for name, units in _BY_DIMENSION.items() for unit, factor in units.items()}
-
 _MANY = 308  # digits that a float can have before its point
 _DIGITS = (
     r"\d{1,3}(?:,\d{2,3}){0,8},\d{3}(?![\d,])(?:\.\d{1,18})?"
@@ -42,10 +25,12 @@ _DIGITS = (
     rf"|\d{{1,{_MANY}}}(?!\d)(?:[.,]\d{{0,{_MANY}}})?|\.\d{{1,{_MANY}}}"
 )
 _POWER = r"[eE]([-+]?\d{1,3})|\s?(?:×|x|\*|\\times)\s?10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
+_RAISED_TO = r"(?:\^\{?-?([23])\}?|([23])(?!\d))"
 _NUMBER = re.compile(
     rf"(?<![A-Za-z0-9_.])([-+]?)\s?\\?[$€£¥₹]?({_DIGITS})(?:\s?/\s?(\d{{1,18}})(?![\d/]))?(?:{_POWER})?"
     r"\s?(\\?[%‰]|(?:percent|per cent|pct)(?![A-Za-z]))?"
-    r"\s?([^\W\d_]{1,12}|°)?(?:\s?([^\W\d_]{1,12}))?(?:(?<=[^\W\d_])(?:\^\{?([23])\}?|([23])(?!\d)))?"
+    r"\s?(°\s?[CF](?![^\W\d_])|[^\W\d_]{1,12}|°)?(?:\s?(?!per\s)([^\W\d_]{1,12}))?"
+    rf"(?:(?<=[^\W\d_]){_RAISED_TO})?(?:(?:\s?/\s?|\sper\s)([^\W\d_]{{1,12}}){_RAISED_TO}?)?"
 )
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
 _POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
@@ -54,6 +39,9 @@ _MIXED = re.compile(r"(?<![\d.,/])(\d{1,9}) (\d{1,3})/(\d{1,3})(?![\d/])")
 _VULGAR = re.compile(r"[¼-¾⅐-⅞]")
 _RAISED = re.compile(r"[⁰¹²³⁴-⁹⁺⁻]{1,8}")
 _SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
+_UPRIGHT = re.compile(r"\\(?:text|mathrm|rm|unit|operatorname)\s?\{([^{}]{0,24})\}")
+_DEGREES = re.compile(r"\^?\s?\{?\s?(?:\\circ|\\degree)\s?\}?|\\textdegree|[º˚]")
+_SPACES = re.compile(r"\\[,;:! ]|~")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[\u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
 
 
@@ -62,16 +50,19 @@ class Quantity:
     """A number with what stands behind it.
 
     Attributes:
-        value: In base units; a percentage is divided by 100.
-        written: The same in the unit that it was written in.
+        written: In the unit that it was written in; a percentage is divided by 100.
         percent: Written with a percent or per-mille sign.
-        dimension: ``length``, ``mass`` ... or "" for none that is known.
+        unit: `swift_grpo_ext.rewards.units.NO_UNIT` for none that is known.
     """
 
-    value: float
     written: float
     percent: bool = False
-    dimension: str = ""
+    unit: Unit = NO_UNIT
+
+    @property
+    def value(self) -> float:
+        """In the base unit of its dimension."""
+        return self.unit.to_base(self.written)
 
 
 def quantities(text: str) -> list[Quantity]:
@@ -79,8 +70,9 @@ def quantities(text: str) -> list[Quantity]:
 
     ``1,234.5``, ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``-2.5e-3``,
     ``1.2 × 10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``12 percent``, ``5 km``, ``20 m²``,
-    ``3万``.
+    ``3万``, ``25 °C``, ``120 km/h``, ``5\\,\\text{km}``.
     """
+    text = _SPACES.sub(" ", _UPRIGHT.sub(r" \1", _DEGREES.sub("°", text)))
     plain = _RAISED.sub(lambda raised: f"^{raised[0]}", _VULGAR.sub(r" \g<0>", text))
     plain = unicodedata.normalize("NFKC", _BETWEEN_DIGITS.sub("", plain)).translate(_SIGNS)
     plain = _MIXED.sub(_as_fraction, _FRACTION.sub(r" \1\3/\2\4", plain))
@@ -94,7 +86,7 @@ def _as_fraction(mixed: re.Match[str]) -> str:
 
 
 def _quantity(match: re.Match[str]) -> Quantity | None:
-    sign, digits, divisor, power, written_power, percent, word, next_word, *raised = match.groups()
+    sign, digits, divisor, power, written_power, percent, *behind = match.groups()
     grouped = _GROUPED.match(digits)
     if _POINTS.match(digits):
         digits = digits.replace(".", "")
@@ -104,12 +96,25 @@ def _quantity(match: re.Match[str]) -> Quantity | None:
     value *= float(f"1e{power or written_power or 0}") * (-1 if sign == "-" else 1)
     if percent:
         value /= 1000 if percent.endswith("‰") else 100
+    scale, unit = _scale_and_unit(*behind)
+    found = Quantity(value * scale, bool(percent), unit)
+    return found if math.isfinite(found.value) and math.isfinite(found.written) else None
+
+
+def _scale_and_unit(
+    word: str | None, next_word: str | None, power: str | None, digit: str | None, *below: str | None
+) -> tuple[float, Unit]:
+    """What stands behind a number: a scale word, a unit and its power, and what it is per."""
     scale = _scale(word) if word else None
     if scale is not None:
-        value, word = value * scale, next_word
-    dimension, factor = _unit(word, int(raised[0] or raised[1] or 1)) if word else ("", 1.0)
-    found = Quantity(value * factor, value, bool(percent), dimension)
-    return found if math.isfinite(found.value) and math.isfinite(value) else None
+        word = next_word
+    elif word and next_word and find_unit(word).dimension == "angle":  # degrees Celsius
+        word = next_word if find_unit(next_word).dimension == "temperature" else word
+    unit = raised(find_unit(word.replace(" ", "")), int(power or digit or 1)) if word else NO_UNIT
+    divisor, *powers = below
+    if divisor:
+        unit = per(unit, divisor, int(next(filter(None, powers), 1)))
+    return scale or 1.0, unit
 
 
 def _scale(word: str) -> float | None:
@@ -117,14 +122,6 @@ def _scale(word: str) -> float | None:
     if word in _SCALES or word.casefold() in _SCALES:
         return _SCALES.get(word, _SCALES.get(word.casefold()))
     return _SCALES.get(word[:2], _SCALES.get(word[:1])) if ord(word[0]) > 0x2E80 else None
-
-
-def _unit(word: str, power: int) -> tuple[str, float]:
-    plain = word.casefold()
-    name, factor = _UNITS.get(plain, _UNITS.get(plain.removesuffix("s"), ("", 1.0)))
-    if (name, power) == ("length", 3):
-        return "volume", 1000 * factor**3
-    return (f"{name}^{power}" if name and power > 1 else name), factor**power
 
 
 _WORDS = (

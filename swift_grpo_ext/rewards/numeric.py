@@ -10,6 +10,7 @@ from swift_grpo_ext.rewards.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string
 from swift_grpo_ext.rewards.numbers import Quantity, quantities
+from swift_grpo_ext.rewards.units import may_be_equal
 
 GOLD = ("solution", "answer")
 
@@ -38,15 +39,16 @@ def numeric(
     r"""A number within tolerance: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
 
     The last number of the answer counts. Thousands separators, decimal commas, fractions, powers of ten,
-    scale words (million, 万), currency signs and percent signs are read; units of length, mass, time, volume
-    and angle are converted. If only one of gold and answer has a percent sign, both readings of the bare
-    number are allowed (12 or 0.12 for 12 %); if only one has a unit, the bare number
-    is taken to be in it.
+    scale words (million, 万), currency signs and percent signs are read, and so are units: of length, area,
+    volume, mass, time, speed, angle, temperature, pressure, power, energy, voltage, current, resistance,
+    force, frequency and data, and one per the other (km/h, kg/m³). The answer is converted to the gold's
+    unit. If only one of gold and answer has a percent sign, both readings of the bare number are allowed (12
+    or 0.12 for 12 %); if only one has a unit, the bare number is taken to be in it; bare degrees may be
+    those of a temperature.
 
     Args:
         relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
-        absolute_tolerance: Allowed error, if that is more: in the gold's unit, in the dimension's base unit
-            (metre, kilogram, second, litre, degree) if both have one.
+        absolute_tolerance: Allowed error in the gold's unit, if that is more.
 
     Gold:
         ``solution`` (or ``answer``): one number, or text with exactly one number in it.
@@ -76,13 +78,15 @@ def numeric(
 
 
 def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
-    if predicted.dimension and gold.dimension:
-        if predicted.dimension != gold.dimension:
-            return False
-        readings, wanted = [predicted.value], gold.value
+    wanted = gold.written
+    if may_be_equal(predicted.unit, gold.unit):
+        readings = [predicted.written]
+    elif predicted.unit.dimension == gold.unit.dimension:
+        readings = [gold.unit.from_base(predicted.value)]
     else:
-        readings, wanted = [predicted.written], gold.written
+        return False
     if predicted.percent != gold.percent:
         readings.append(predicted.written * (100 if predicted.percent else 0.01))
-    allowed = max(absolute, relative * abs(wanted), 1e-9 * abs(wanted))
+    rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
+    allowed = max(absolute, relative * abs(wanted), rounding)
     return any(abs(reading - wanted) <= allowed for reading in readings)

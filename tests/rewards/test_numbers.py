@@ -67,11 +67,40 @@ def test_ways_to_write_numbers(text, values):
         ("3 ml", 0.003, "volume"),
         ("5 apples", 5, ""),
     ]
-    + [("2 million km", 2e9, "length"), ("12 inches", 0.3048, "length")],
+    + [("2 million km", 2e9, "length"), ("12 inches", 0.3048, "length")]
+    + [
+        ("25 °C", 298.15, "temperature"),
+        ("77 ℉", 298.15, "temperature"),
+        ("25º C", 298.15, "temperature"),
+        ("25 degrees Celsius", 298.15, "temperature"),
+        (r"25^\circ C", 298.15, "temperature"),
+        (r"25\,^{\circ}\mathrm{C}", 298.15, "temperature"),
+        ("25摄氏度", 298.15, "temperature"),
+        ("36 km/h", 10, "length/time"),
+        ("10 m/s", 10, "length/time"),
+        ("10 metres per second", 10, "length/time"),
+        ("9.81 m/s²", 9.81, "length/time^2"),
+        ("1 g/cm^3", 1, "mass/volume"),
+        ("5 kg/person", 5, "mass/person"),
+        ("5 mW", 0.005, "power"),
+        ("5 MW", 5e6, "power"),
+        ("220 V", 220, "voltage"),
+        ("3 bar", 3e5, "pressure"),
+        ("14.5 psi", 99973.980751, "pressure"),
+        ("1 kWh", 3.6e6, "energy"),
+        ("2.4 GHz", 2.4e9, "frequency"),
+        ("4.7 kΩ", 4700, "resistance"),
+        ("20 m²", 20, "length^2"),
+        ("1 m3", 1000, "volume"),
+        (r"5\,\text{km}", 5000, "length"),
+        ("5公里左右", 5000, "length"),
+        ("3/4 cup", 0.75, ""),
+        ("5/day", 5, ""),
+    ],
 )
 def test_units_are_converted(text, value, dimension):
     (found,) = quantities(text)
-    assert (found.value, found.dimension) == (pytest.approx(value), dimension)
+    assert (found.value, found.unit.dimension) == (pytest.approx(value), dimension)
 
 
 @given(st.floats(-1e12, 1e12).filter(lambda value: value == 0 or abs(value) > 1e-6))
@@ -104,6 +133,20 @@ def scored(answer, gold, **parameters):
         ("5000", "5 km", 0),
         ("5 km", 5, 1),
         ("5 kg", "5 km", 0),
+        ("25 °F", "25 °C", 0),
+        ("77 °F", "25 °C", 1),
+        ("32 °F", "0 °C", 1),
+        ("33 °C", "25 °C", 0),
+        ("25°", "25 °C", 1),
+        ("25 C", "25°C", 1),
+        ("25", "25 °C", 1),
+        ("120 mph", "120 km/h", 0),
+        ("193 km/h", "120 mph", 1),
+        ("120 km", "120 km/h", 0),
+        ("2 bar", "200 kPa", 1),
+        ("0.22 kV", "220 V", 1),
+        ("220 A", "220 V", 0),
+        ("24 months", "2 years", 1),
         ("The value is 3.2 million.", "3,200,000", 1),
         (r"\boxed{42}", "42", 1),
         ("nothing", "42", 0),
@@ -118,6 +161,9 @@ def test_tolerances():
     assert scored("101", 100, relative_tolerance=0) == 0.0
     assert scored("100.0", 100, relative_tolerance=0) == 1.0
     assert scored("101", 100, relative_tolerance=0, absolute_tolerance=1) == 1.0
+    assert scored("5090 m", "5 km", relative_tolerance=0, absolute_tolerance=0.1) == 1.0
+    assert scored("5110 m", "5 km", relative_tolerance=0, absolute_tolerance=0.1) == 0.0
+    assert scored("86 °F", "31 °C", relative_tolerance=0, absolute_tolerance=1) == 1.0
 
 
 def test_a_list_of_numbers_is_its_last():
