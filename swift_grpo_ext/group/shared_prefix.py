@@ -129,9 +129,9 @@ def find_groups(
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
         if row.stop > row.split:
-            prompt = (row.index, slice(row.start, row.split))
+            prompt = (..., row.index, slice(row.start, row.split))
             tokens = ids[prompt].numpy().tobytes()
-            places = None if positions is None else positions[(..., *prompt)].numpy().tobytes()
+            places = None if positions is None else positions[prompt].numpy().tobytes()
             groups.setdefault((tokens, places, images[row.index] if images else None), []).append(row)
     return list(groups.values())
 
