@@ -13,11 +13,27 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 
 app = typer.Typer(
     name="swift-grpo-ext",
-    help="Multimodal GRPO in ms-swift that is right, fast, and says so when it is not.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from swift_grpo_ext.version import __version__
+
+        print(f"swift-grpo-ext {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")
+    ] = False,
+) -> None:
+    """Multimodal GRPO in ms-swift that is right, fast, and says so when it is not."""
 
 
 @app.command(epilog='Example: swift rlhf --external_plugins "$(swift-grpo-ext path)" ...')

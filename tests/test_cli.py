@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.version import __version__
 
 
 def command(*arguments, **variables):
@@ -27,6 +28,10 @@ def test_path_prints_one_existing_file():
     assert result.returncode == 0
     assert result.stdout.strip().endswith("plugins/all.py")
     assert command("path", "rewards").stdout.strip().endswith("plugins/ext_rewards.py")
+
+
+def test_version():
+    assert command("--version").stdout == f"swift-grpo-ext {__version__}\n"
 
 
 def test_path_of_an_unknown_part_exits_2_with_one_line():
