@@ -11,6 +11,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from swift.utils import get_logger
+
 MOST_BYTES = 256 * 2**20
 """Of one rank's pictures in one run; those beyond that are not kept."""
 
@@ -27,8 +29,9 @@ class PictureFolder:
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
-        self._left = most_bytes
+        self._most_bytes = self._left = most_bytes
         self._kept: dict[str, str] = {}
+        self._said = False
         self._newest: deque[tuple[Any, str | None]] = deque(maxlen=16)
 
     def path_of(self, image: Any) -> str | None:
@@ -58,17 +61,27 @@ class PictureFolder:
         name = hashlib.sha256(content).hexdigest()[:24]
         if name not in self._kept:
             if len(content) > self._left:
+                self._say_once(f"the report shows no more than {self._most_bytes >> 20} MiB")
                 return None
             path = (self._folder / f"{name}{_ending(content)}").absolute()
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            except OSError:
+            except OSError as problem:
                 self._left = 0
+                self._say_once(str(problem))
                 return None
             self._left -= len(content)
             self._kept[name] = str(path)
         return self._kept[name]
+
+    def _say_once(self, why: str) -> None:
+        if not self._said:
+            self._said = True
+            get_logger().warning(
+                "swift-grpo-ext: not all pictures that the dataset holds in memory are kept for the report: "
+                f"{why}"
+            )
 
 
 def _is_path(text: str) -> bool:

@@ -40,12 +40,16 @@ def test_paths_of_every_form_of_image(tmp_path):
     assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
-def test_pictures_that_fit_no_more_or_cannot_be_written_are_left_out(tmp_path):
+def test_pictures_that_fit_no_more_or_cannot_be_written_are_left_out_and_that_is_said_once(tmp_path, said):
     small = PictureFolder(tmp_path / "kept", most_bytes=5)
-    kept = [small.path_of({"bytes": content, "path": None}) for content in (b"1234", b"56", b"1234")]
-    assert kept == [kept[0], None, kept[0]]
+    kept = [small.path_of({"bytes": content, "path": None}) for content in (b"1234", b"56", b"1234", b"78")]
+    assert kept == [kept[0], None, kept[0], None]
     (tmp_path / "file").write_text("")
     assert PictureFolder(tmp_path / "file").path_of({"bytes": b"x", "path": None}) is None
+    assert [line.rpartition(": ")[2] for line in said] == [
+        "the report shows no more than 0 MiB",
+        f"'{tmp_path / 'file'}'",
+    ]
 
 
 def test_a_run_on_images_in_memory_logs_where_they_are_kept(tiny_qwen, digits, tmp_path):
