@@ -25,6 +25,9 @@ install: $(READY)  ## make .venv with the tested set and this package (editable)
 $(READY): pyproject.toml constraints/tested.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "the tested set needs Python 3.11.5 or newer, \
 	this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
+	@# Wheels lie beside what they are unpacked to until the end; a full disk shows after minutes otherwise.
+	@test -x $(BIN)/python || $(PYTHON) -c 'import shutil, sys; free = shutil.disk_usage(".").free / 1e9; \
+	sys.exit(free < 12 and f"the tested set needs 12 GB of disk while it is installed, {free:.1f} GB are free")'
 	@echo "installing the tested set into $(VENV) (about 4 minutes, 7 GB) ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"
