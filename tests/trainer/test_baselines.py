@@ -125,6 +125,7 @@ def test_an_evaluation_of_one_completion_per_prompt_still_has_its_figures(train,
     assert row["eval_kl"] > 0
     assert row["eval_loss"] == pytest.approx(0.04 * row["eval_kl"], rel=0.05)
     assert row["eval_entropy/mean"] > 0
+    assert {row["split"] for row in testing.read_completions(folder)} == {"train", "eval"}
 
 
 def test_the_log_has_no_nan_when_nothing_is_scored(train):

@@ -24,6 +24,7 @@ _OTHER_COLUMNS = {
     "regions",
     "num_turns",
     "entropy",
+    "split",
 }
 _MOST_REGIONS = 300
 
@@ -107,9 +108,10 @@ class Run:
     Attributes:
         folder: The run's version folder.
         records: Logged training steps in order; ``record["step"]`` is the optimizer step.
-        groups: Logged groups in order; empty if the run did not log completions.
+        groups: Groups logged in training, in order; empty if the run did not log completions.
         arguments: The host's arguments (args.json); empty if the file is missing or damaged.
         damaged: Places of lines that could not be read.
+        evaluated: Completions logged in evaluation.
     """
 
     folder: Path
@@ -117,6 +119,7 @@ class Run:
     groups: tuple[Group, ...]
     arguments: dict[str, Any] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
+    evaluated: int = 0
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
@@ -145,10 +148,11 @@ def read_run(output_dir: str | Path) -> Run:
     arguments = _read_arguments(folder)
     size = _whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
-    groups = _since_resumed(_groups(rows, size))
+    sampled = [row for row in rows if row.get("split") != "eval"]
+    groups = _since_resumed(_groups(sampled, size))
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
-    return Run(folder, records, tuple(groups), arguments, tuple(damaged))
+    return Run(folder, records, tuple(groups), arguments, tuple(damaged), len(rows) - len(sampled))
 
 
 def _training_steps(records: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:

@@ -194,4 +194,7 @@ def _steps(run: Run) -> str:
 
 def _samples(run: Run) -> str:
     completions = sum(len(group.samples) for group in run.groups)
-    return f"{completions:,} completions logged" if completions else "completions were not logged"
+    if not completions:
+        return "completions were not logged"
+    evaluated = f", {run.evaluated:,} of evaluation not shown" if run.evaluated else ""
+    return f"{completions:,} completions logged{evaluated}"

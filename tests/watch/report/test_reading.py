@@ -10,7 +10,7 @@ from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.gallery import shown_groups
 from swift_grpo_ext.watch.report.run import read_run
-from swift_grpo_ext.watch.report.verdict import judge
+from swift_grpo_ext.watch.report.verdict import figures, judge
 from tests.watch.report.made_up_run import data_of, table, write_run
 
 
@@ -27,6 +27,13 @@ def test_a_shorter_group_ends_where_the_prompt_changes(tmp_path):
     tables = [table(1, ["a"] * 3), table(2, ["b"] * 4)]
     run = read_run(write_run(tmp_path / "run", [0.5] * 2, completions=tables))
     assert [(group.step, len(group.samples)) for group in run.groups] == [(1, 3), (2, 4)]
+
+
+def test_completions_of_an_evaluation_are_none_of_training(tmp_path):
+    tables = [table(1, ["a"] * 4), table(1, ["b"] * 2) | {"split": ["eval"] * 2}]
+    run = read_run(write_run(tmp_path / "run", [0.5] * 5, completions=tables))
+    assert [sample.text for group in run.groups for sample in group.samples] == ["a"] * 4
+    assert "4 completions logged, 2 of evaluation not shown" in [figure.note for figure in figures(run)]
 
 
 def test_a_folder_without_a_step_is_refused(tmp_path):
