@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check import healing
@@ -19,6 +21,7 @@ from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape, shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.facts import VisionFacts, facts_for
+from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 _HPZ = "zero_hpz_partition_size"
@@ -117,6 +120,20 @@ class Run:
     def heals(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
         return "compat" in self.parts and healing.applies(patch_id, self.versions, self.environ)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """This package's settings as the run reads them; the defaults where they cannot be known.
+
+        Raises:
+            SettingsError: The run will raise it.
+        """
+        own = {name: value for name, value in self.environ.items() if name.upper().startswith(PREFIX)}
+        if not self.has_plugin or any("$" in value or "`" in value for value in own.values()):
+            own = {}
+        others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
+        with patch.dict(os.environ, {**others, **own}, clear=True):
+            return load_settings()
 
     @property
     def steps_per_generation(self) -> int:

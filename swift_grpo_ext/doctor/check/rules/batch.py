@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, grouped
 
 
 @table.rule(
@@ -100,17 +103,48 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
 )
 def _parts_of_groups(run: Run) -> Iterator[Problem]:
     group = run.arguments.num_generations
-    whole = run.environ.get("SWIFT_GRPO_EXT_GROUP_BATCH", "0").lower() in ("1", "true")
     losses = run.arguments.loss_type
     named = losses if isinstance(losses, (list, tuple)) else [losses]
-    if "real" not in named or whole or run.unsure(*_BATCH):
+    if "real" not in named or run.unsure(*_BATCH):
         return
-    if run.micro_batch % group:
-        yield Problem(
-            f"micro-batches of {run.micro_batch} hold parts of groups of {group}; loss_type real needs whole",
-            "--per_device_train_batch_size",
-            f"a multiple of {group}, or SWIFT_GRPO_EXT_GROUP_BATCH=1",
-        )
+    with suppress(SwiftGrpoExtError):  # of which other rules tell
+        size = _sizes(run).batch
+        if size % group:
+            yield Problem(
+                f"micro-batches of {size} hold parts of groups of {group}; loss_type real needs whole",
+                "--per_device_train_batch_size",
+                f"a multiple of {group}, or {SWITCH}=1 without {SWITCH}_TOKENS",
+            )
+
+
+@table.rule(
+    "group-batch",
+    Severity.ERROR,
+    symptoms=(
+        "RefusedError: ... completions per generation and rank share no prompt in groups of ...",
+        "RefusedError: ... completions per step and rank cannot be cut into micro-batches of ...",
+        "RefusedError: one completion may have ... tokens, more than the ... of a micro-batch",
+    ),
+    cause="SWIFT_GRPO_EXT_GROUP_BATCH cuts the same completions into micro-batches of whole groups.",
+)
+def _group_batch(run: Run) -> Iterator[Problem]:
+    if run.unsure("ranks", "max_completion_length", *_BATCH):
+        return
+    try:
+        _sizes(run)
+    except RefusedError as refusal:
+        yield Problem(refusal.what, refusal.where, refusal.mend)
+    except SwiftGrpoExtError:
+        return  # a setting, of which another rule tells
+
+
+def _sizes(run: Run) -> BatchSizes:
+    """How a rank will cut its completions."""
+    asked = BatchSizes(run.micro_batch, run.accumulation, run.steps_per_generation)
+    settings, group = run.settings, run.arguments.num_generations
+    if not settings.group_batch or "trainer" not in run.parts or group < 2:
+        return asked
+    return grouped(asked, group, run.arguments.max_completion_length, settings.group_batch_tokens)
 
 
 @table.rule(
