@@ -48,7 +48,7 @@ def run(
         raise SettingsError("--gold scores the gold answers, not --completions", mend="give one of the two")
     if plot:
         printed.check_plot()
-    rules = load_table(table or current_settings().reward_table)
+    rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
     names = list(dict.fromkeys(rewards)) or [_named_reward(rows, data)]
     samples = [] if gold else samples_of(rows, completions)

@@ -175,21 +175,23 @@ def _check_gate(name: str, rule: RewardRule) -> None:
 
 
 @lru_cache(maxsize=8)
-def load_table(text: str) -> RewardTable:
+def load_table(text: str, given_by: str = SETTING) -> RewardTable:
     """Read a table from JSON, or from the JSON file of that path; empty text is an empty table.
+
+    Args:
+        text: The JSON or the path.
+        given_by: The variable or option that it comes from, for errors.
 
     Raises:
         SettingsError: Not readable, or a key or value that does not fit.
     """
     if not text.strip():
         return RewardTable()
-    source = text
+    source, where = text, given_by
     if not text.lstrip().startswith("{"):
-        path = Path(text).expanduser()
+        path, where = Path(text).expanduser(), f"{given_by}={text:.200}"
         if len(text) > MAX_PATH or not path.is_file():
-            raise SettingsError(
-                "no such file", where=f"{SETTING}={text:.200}", mend="give JSON or the path of a JSON file"
-            )
+            raise SettingsError("no such file", where=where, mend="give JSON or the path of a JSON file")
         source = path.read_text(encoding="utf-8")
     try:
         return RewardTable.model_validate(json.loads(source))
@@ -197,6 +199,6 @@ def load_table(text: str) -> RewardTable:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         what = first["msg"].removeprefix("Value error, ") + (f" at {place}" if place else "")
-        raise SettingsError(what, where=SETTING) from None
+        raise SettingsError(what, where=where) from None
     except ValueError as error:
-        raise SettingsError(f"not JSON: {error}", where=SETTING) from None
+        raise SettingsError(f"not JSON: {error}", where=where) from None

@@ -153,3 +153,11 @@ def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.count("\n  row ") == printed.NAMED
     assert "in all 25 x no gold in column solution or count or answer" in out
+
+
+def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tmp_path):
+    table = tmp_path / "table.json"
+    table.write_text('{"rewards": {"ext_iou": {"wieght": 1}}}')
+    with pytest.raises(SettingsError) as caught:
+        run(data, "ext_iou", gold=True, table=str(table))
+    assert caught.value.where == f"--table={table}"
