@@ -111,7 +111,7 @@ def configuration(original: dict[str, Any]) -> Any:
     tied = bool(text.get("tie_word_embeddings", False)) and not original.get("disable_tie_weight", False)
     text["model_type"] = text.get("model_type", "qwen2")
     try:
-        return Ovis2Config(
+        config = Ovis2Config(
             text_config={**text, "tie_word_embeddings": tied},
             vision_config=vision,
             hidden_size=hidden,
@@ -122,6 +122,10 @@ def configuration(original: dict[str, Any]) -> Any:
         )
     except Exception as error:  # transformers has many kinds of errors for sizes and names that fit no model
         raise no_config(error) from None
+    made = type(config.text_config).model_type
+    if made != text["model_type"]:  # up to transformers 5.16 each became a Qwen2
+        raise no_config(ValueError(f"llm_config is of type {text['model_type']}, transformers makes {made}"))
+    return config
 
 
 def no_config(error: Exception) -> CheckpointError:

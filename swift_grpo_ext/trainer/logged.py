@@ -66,8 +66,6 @@ class HonestLog:
                 metrics[name] = with_mean_for_nonfinite(values)
             if not metrics[name]:
                 del metrics[name]
-        if self.log_completions:  # evaluation writes into the same tables
-            self._logs["split"] = [mode] * len(self._logs["prompt"])
         super().log(logs, start_time)  # type: ignore[misc]
 
     def _name_once(self: Any, name: str, bad: int, of: int) -> None:

@@ -1,4 +1,4 @@
-"""Which images a logged completion was about, and where on them it points."""
+"""Which images a logged completion was about, where on them it points, and whether it was an evaluation's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swift_grpo_ext.trainer.picture_folder import PictureFolder
 
 
 class LoggedImages:
-    """Mixin of the host's GRPO trainer: completions.jsonl gets columns ``images`` and ``regions``.
+    """Mixin of the host's GRPO trainer: completions.jsonl gets columns ``images``, ``regions`` and ``split``.
 
     The host keeps no trace of the images since swift#6269, so nobody can tell what a completion was about,
     and the tables of wandb and swanlab have no pictures any more.
@@ -51,7 +51,10 @@ class LoggedImages:
         )
 
     def log(self: Any, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log as the host does, with a picture in each row of its tables."""
+        """Log as the host does, with a picture in each row of its tables, to which evaluation adds, too."""
+        if self.log_completions:
+            split = "train" if self.model.training else "eval"
+            self._logs["split"] = [split] * len(self._logs["prompt"])
         pictures = self._pictures_of_rows()
         if pictures and "wandb" in self.args.report_to:
             self._logs["image"] = pictures  # where the host still looks for them
