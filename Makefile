@@ -49,7 +49,7 @@ unit: $(READY)  ## pytest, two workers
 	$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup --durations 15
 
 test-slow: $(READY)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 test-deepspeed-old: $(READY)  ## what older DeepSpeeds break, on second copies that are made on first use
 	$(BIN)/python -m pytest -m slow tests/compat/test_old_deepspeed.py tests/compat/test_zero0_bf16.py
