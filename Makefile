@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints/tested.txt
 	this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
 	@# Wheels lie beside what they are unpacked to until the end; a full disk shows after minutes otherwise.
 	@test -x $(BIN)/python || $(PYTHON) -c 'import shutil, sys; free = shutil.disk_usage(".").free / 1e9; \
-	sys.exit(free < 12 and f"the tested set needs 12 GB of disk while it is installed, {free:.1f} GB are free")'
+	sys.exit(free < 8 and f"the tested set needs 8 GB of disk while it is installed, {free:.1f} GB are free")'
 	@echo "installing the tested set into $(VENV) (about 4 minutes, 7 GB) ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"
