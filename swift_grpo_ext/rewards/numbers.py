@@ -42,7 +42,7 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm|unit|operatorname)\s?\{([^{}]{0,24})\}")
 _DEGREES = re.compile(r"\^?\s?\{?\s?(?:\\circ|\\degree)\s?\}?|\\textdegree|[º˚]")
 _SPACES = re.compile(r"\\[,;:! ]|~")
-_BETWEEN_DIGITS = re.compile(r"(?<=\d)[\u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’]|\\,|\{,\})(?=\d{3}(?!\d))")
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def quantities(text: str) -> list[Quantity]:
     ``1.2 × 10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``12 percent``, ``5 km``, ``20 m²``,
     ``3万``, ``25 °C``, ``120 km/h``, ``5\\,\\text{km}``.
     """
-    text = _SPACES.sub(" ", _UPRIGHT.sub(r" \1", _DEGREES.sub("°", text)))
+    text = _SPACES.sub(" ", _UPRIGHT.sub(r" \1", _DEGREES.sub("°", _BETWEEN_DIGITS.sub("", text))))
     plain = _RAISED.sub(lambda raised: f"^{raised[0]}", _VULGAR.sub(r" \g<0>", text))
-    plain = unicodedata.normalize("NFKC", _BETWEEN_DIGITS.sub("", plain)).translate(_SIGNS)
+    plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
     plain = _MIXED.sub(_as_fraction, _FRACTION.sub(r" \1\3/\2\4", plain))
     return [found for match in _NUMBER.finditer(plain) if (found := _quantity(match)) is not None]
 

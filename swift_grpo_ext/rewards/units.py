@@ -97,6 +97,7 @@ _EXACT = {
     for prefix, factor in _PREFIXES.items()
 } | _TEMPERATURES
 _FOLDED = {word: Unit(name, factor) for name, words in _WORDS.items() for word, factor in words.items()}
+_TABLES = (_FOLDED, {word: unit for word, unit in _TEMPERATURES.items() if word.islower()})
 _LONGEST = 3  # characters of a unit in a script without spaces
 
 
@@ -116,9 +117,6 @@ def find_unit(word: str) -> Unit:
         (table[form] for form in (plain, plain.removesuffix("s")) for table in _TABLES if form in table),
         NO_UNIT,
     )
-
-
-_TABLES = (_FOLDED, {word: unit for word, unit in _TEMPERATURES.items() if word.islower()})
 
 
 def raised(unit: Unit, power: int) -> Unit:
