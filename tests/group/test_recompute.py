@@ -124,7 +124,7 @@ def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, kept):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_adapters_do_not_change_how_many_layers_are_kept(family):
+def test_adapters_take_room_of_what_sharing_has_saved(family):
     def kept(model):
         layers = list(model.get_decoder().layers)
         packs = [
@@ -138,4 +138,7 @@ def test_adapters_do_not_change_how_many_layers_are_kept(family):
     config = LoraConfig(
         r=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "gate_proj", "down_proj"]
     )
-    assert kept(get_peft_model(model, config).get_base_model()) == before
+    after = kept(get_peft_model(model, config).get_base_model())
+    assert all(fewer <= more for fewer, more in zip(after, before, strict=True))
+    assert min(after) == 1
+    assert sum(after) < sum(before)
