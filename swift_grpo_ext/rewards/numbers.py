@@ -73,7 +73,7 @@ def quantities(text: str) -> list[Quantity]:
     ``3万``, ``25 °C``, ``120 km/h``, ``5\\,\\text{km}``.
     """
     text = _SPACES.sub(" ", _UPRIGHT.sub(r" \1", _DEGREES.sub("°", _BETWEEN_DIGITS.sub("", text))))
-    plain = _RAISED.sub(lambda raised: f"^{raised[0]}", _VULGAR.sub(r" \g<0>", text))
+    plain = _RAISED.sub(lambda above: f"^{above[0]}", _VULGAR.sub(r" \g<0>", text))
     plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
     plain = _MIXED.sub(_as_fraction, _FRACTION.sub(r" \1\3/\2\4", plain))
     return [found for match in _NUMBER.finditer(plain) if (found := _quantity(match)) is not None]

@@ -96,8 +96,9 @@ _EXACT = {
     for symbol, dimension in _SYMBOLS.items()
     for prefix, factor in _PREFIXES.items()
 } | _TEMPERATURES
-_FOLDED = {word: Unit(name, factor) for name, words in _WORDS.items() for word, factor in words.items()}
-_TABLES = (_FOLDED, {word: unit for word, unit in _TEMPERATURES.items() if word.islower()})
+_FOLDED = {word: Unit(name, factor) for name, words in _WORDS.items() for word, factor in words.items()} | {
+    word: unit for word, unit in _TEMPERATURES.items() if word == word.casefold()
+}
 _LONGEST = 3  # characters of a unit in a script without spaces
 
 
@@ -112,11 +113,8 @@ def find_unit(word: str) -> Unit:
     plain = word.casefold()
     if ord(plain[0]) > 0x2E80:
         starts = (plain[:length] for length in range(_LONGEST, 0, -1))
-        return next((find for start in starts if (find := _FOLDED.get(start, _EXACT.get(start)))), NO_UNIT)
-    return next(
-        (table[form] for form in (plain, plain.removesuffix("s")) for table in _TABLES if form in table),
-        NO_UNIT,
-    )
+        return next((_FOLDED[start] for start in starts if start in _FOLDED), NO_UNIT)
+    return _FOLDED.get(plain, _FOLDED.get(plain.removesuffix("s"), NO_UNIT))
 
 
 def raised(unit: Unit, power: int) -> Unit:
