@@ -1,6 +1,6 @@
 """Every error that this package raises on purpose.
 
-One message is one line: what is wrong, where, and what mends it.
+One message is one line: what is wrong, where, and what fixes it.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ class SwiftGrpoExtError(Exception):
     Args:
         what: The fault in one clause.
         where: The row, file, flag or version it was found in.
-        mend: What the user changes to get past it.
+        fix: What the user changes to get past it.
     """
 
-    def __init__(self, what: str, *, where: str = "", mend: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what = what
         self.where = where
-        self.mend = mend
+        self.fix = fix
         place = f" [{where}]" if where else ""
-        cure = f" -> {mend}" if mend else ""
+        cure = f" -> {fix}" if fix else ""
         super().__init__(f"swift-grpo-ext: {what}{place}{cure}")
 
     def fresh(self) -> Self:
         """The same error without a traceback, to be raised again: one that is raised twice keeps both."""
-        return type(self)(self.what, where=self.where, mend=self.mend)
+        return type(self)(self.what, where=self.where, fix=self.fix)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword arguments across process boundaries (pools, ranks, workers)."""
-        return _rebuild, (type(self), self.what, self.where, self.mend)
+        return _rebuild, (type(self), self.what, self.where, self.fix)
 
 
-def _rebuild(cls: type[SwiftGrpoExtError], what: str, where: str, mend: str) -> SwiftGrpoExtError:
-    return cls(what, where=where, mend=mend)
+def _rebuild(cls: type[SwiftGrpoExtError], what: str, where: str, fix: str) -> SwiftGrpoExtError:
+    return cls(what, where=where, fix=fix)
 
 
 class SettingsError(SwiftGrpoExtError):

@@ -30,12 +30,12 @@ class Problem:
     Attributes:
         what: The fault in one clause, with its figures.
         where: The argument, variable, row or file it was found in.
-        mend: What the user changes.
+        fix: What the user changes.
     """
 
     what: str
     where: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Finding:
         severity: How bad it is.
         what: The fault in one clause.
         where: The argument, variable, row or file it was found in.
-        mend: What the user changes.
+        fix: What the user changes.
         reports: Defect ids of this package and links to upstream reports.
     """
 
@@ -55,7 +55,7 @@ class Finding:
     severity: Severity
     what: str
     where: str = ""
-    mend: str = ""
+    fix: str = ""
     reports: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ class Rule(Generic[Subject]):
         """What the rule finds in a subject."""
         for problem in self.look(subject):
             yield Finding(
-                self.id, self.severity, problem.what, problem.where, problem.mend, reports=self.reports
+                self.id, self.severity, problem.what, problem.where, problem.fix, reports=self.reports
             )
 
 
@@ -124,7 +124,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0: nothing to mend, 1: warnings, 2: the run will fail."""
+    """0: nothing to fix, 1: warnings, 2: the run will fail."""
     ranks = [finding.severity.rank for finding in findings]
     return max((Severity.NOTE.rank - rank for rank in ranks), default=0)
 

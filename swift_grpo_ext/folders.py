@@ -25,6 +25,6 @@ def made_folder(path: Path, flag: str) -> Path:
         problem = str(error.strerror)
     if problem:
         raise OutputFolderError(
-            f"cannot write there: {problem}", where=f"{flag} {path}", mend="give a folder that can be written"
+            f"cannot write there: {problem}", where=f"{flag} {path}", fix="give a folder that can be written"
         )
     return path

@@ -30,5 +30,5 @@ def plugin_file(part: str = "all") -> Path:
     raise SwiftGrpoExtError(
         f"plugin file {name} is missing",
         where=", ".join(map(str, folders)),
-        mend="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
+        fix="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
     )

@@ -55,7 +55,7 @@ def check_part_names(names: Iterable[str]) -> None:
         if name not in PARTS:
             nearest = difflib.get_close_matches(name, PARTS, n=1, cutoff=0.0)[0]
             raise UnknownPartError(
-                f"unknown part {name!r}, did you mean {nearest!r}?", mend=f"parts: {', '.join(PARTS)}"
+                f"unknown part {name!r}, did you mean {nearest!r}?", fix=f"parts: {', '.join(PARTS)}"
             )
 
 
@@ -94,7 +94,7 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     if news and not settings.quiet and _speaks_for_the_run():
         print(summary(settings.disable), file=sys.stderr, flush=True)
     if news and settings.preflight:
-        import_module("swift_grpo_ext.doctor.check.inside").preflight()
+        import_module("swift_grpo_ext.doctor.check.preflight").preflight()
     if refused:
         raise _refusal(refused)
     return dict(_registered)
@@ -120,5 +120,5 @@ def _refusal(refused: dict[str, EnvironmentMismatchError]) -> EnvironmentMismatc
     first = next(iter(refused.values()))
     return EnvironmentMismatchError(
         f"refused parts {', '.join(refused)}: {'; '.join(reasons)}",
-        mend=f"{first.mend}, or leave the parts out with SWIFT_GRPO_EXT_DISABLE={','.join(refused)}",
+        fix=f"{first.fix}, or leave the parts out with SWIFT_GRPO_EXT_DISABLE={','.join(refused)}",
     )

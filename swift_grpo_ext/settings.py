@@ -182,7 +182,7 @@ def load_settings() -> Settings:
     for name in os.environ:
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            raise SettingsError("unknown setting", where=name, mend=f"did you mean {nearest[0]}?")
+            raise SettingsError("unknown setting", where=name, fix=f"did you mean {nearest[0]}?")
     try:
         return Settings()
     except ValidationError as error:
@@ -191,7 +191,7 @@ def load_settings() -> Settings:
         raise SettingsError(
             f"{first['msg']} (got {first['input']!r})",
             where=PREFIX + field.upper(),
-            mend=Settings.model_fields[field].description or "",
+            fix=Settings.model_fields[field].description or "",
         ) from None
 
 

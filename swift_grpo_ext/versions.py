@@ -49,7 +49,7 @@ class PackageFact:
     supported: str
     purpose: str
     problem: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 def installed_version(name: str) -> str | None:
@@ -61,7 +61,7 @@ def installed_version(name: str) -> str | None:
 
 
 def package_facts() -> list[PackageFact]:
-    """Every package that matters, required ones first, each with its problem and mend if it has one."""
+    """Every package that matters, required ones first, each with its problem and fix if it has one."""
     facts = [_hold_against(name, *REQUIRED[name], required=True) for name in REQUIRED]
     return facts + [_hold_against(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
 
@@ -70,28 +70,28 @@ def require(*names: str) -> None:
     """Raise unless each named package is installed, in range, and fits the others.
 
     Raises:
-        EnvironmentMismatchError: Names the package, the release found and the command that mends it.
+        EnvironmentMismatchError: Names the package, the release found and the command that fixes it.
     """
     for name in names:
         supported, purpose = REQUIRED.get(name) or OPTIONAL[name]
         fact = _hold_against(name, supported, purpose, required=True)
         if fact.problem:
-            raise EnvironmentMismatchError(fact.problem, where=f"needed for {purpose}", mend=fact.mend)
+            raise EnvironmentMismatchError(fact.problem, where=f"needed for {purpose}", fix=fact.fix)
 
 
 def _hold_against(name: str, supported: str, purpose: str, *, required: bool) -> PackageFact:
     found = installed_version(name)
-    problem = mend = ""
+    problem = fix = ""
     if found is None:
         if required:
             problem = f"{name} is not installed"
-            mend = f'{sys.executable} -m pip install "{name}{supported}"'
+            fix = f'{sys.executable} -m pip install "{name}{supported}"'
     elif not SpecifierSet(supported).contains(found, prereleases=True):
         problem = f"{name} {found} is outside {supported}"
-        mend = f'{sys.executable} -m pip install "{name}{supported}"'
+        fix = f'{sys.executable} -m pip install "{name}{supported}"'
     elif name == "torchvision":
-        problem, mend = _torchvision_problem(found)
-    return PackageFact(name, found, supported, purpose, problem, mend)
+        problem, fix = _torchvision_problem(found)
+    return PackageFact(name, found, supported, purpose, problem, fix)
 
 
 def _torchvision_problem(found: str) -> tuple[str, str]:

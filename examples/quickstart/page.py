@@ -26,7 +26,7 @@ def write_page(
     section = Section(
         "Held-out images",
         f"The first {len(tiles)} images that no training saw: answer of the warm start → answer after GRPO. "
-        "Green: GRPO mended it. Red: wrong after GRPO.",
+        "Green: GRPO fixed it. Red: wrong after GRPO.",
         tuple(tiles),
     )
     return write_report(

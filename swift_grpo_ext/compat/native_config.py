@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
-from swift_grpo_ext.models.facts import FAMILIES
+from swift_grpo_ext.models.families import FAMILIES
 
 TARGET = "swift.model.model_meta:AutoConfig"
 

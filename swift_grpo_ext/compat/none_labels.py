@@ -62,7 +62,7 @@ def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
             raise RefusedError(
                 f"{problem}, so log-probs would be read from the wrong positions",
                 where=f"--template {name}",
-                mend="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
+                fix="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
                 f"({UPSTREAM})",
             )
         return args, made

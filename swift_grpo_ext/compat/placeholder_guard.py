@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 
 TARGET = "swift.infer_engine.vllm_engine:VllmEngine._prepare_generation_config"
 
@@ -18,7 +18,7 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(prepare)
     def _prepare_generation_config(self: Any, request_config: Any) -> Any:
         params = prepare(self, request_config)
-        facts = facts_for(self.config)
+        facts = family_of(self.config)
         if facts is not None:
             tokens = self.tokenizer.convert_ids_to_tokens(list(facts.forbidden_token_ids))
             # vLLM gives bad words a logit of -inf; a bias would be clamped to -100.

@@ -69,7 +69,7 @@ class Rule:
         applies: Whether a run has the combination.
         what: What would happen, and why, in one clause; ``{names}`` are the host's arguments.
         where: The flags or versions that it comes from.
-        mend: The exact change that mends it.
+        fix: The exact change that fixes it.
         link: Report or fix upstream.
     """
 
@@ -77,7 +77,7 @@ class Rule:
     applies: Callable[[Run], bool]
     what: str
     where: str
-    mend: str
+    fix: str
     link: str
 
     def refusal(self, run: Run) -> RefusedError:
@@ -86,7 +86,7 @@ class Rule:
         return RefusedError(
             f"{self.id}: {self.what.format_map(values)}",
             where=self.where.format_map(values),
-            mend=f"{self.mend.format_map(values)} ({self.link})",
+            fix=f"{self.fix.format_map(values)} ({self.link})",
         )
 
 
@@ -187,7 +187,7 @@ def refuse(run: Run) -> None:
     """Stop a run that must not start.
 
     Raises:
-        RefusedError: The first reason, with what mends it.
+        RefusedError: The first reason, with what fixes it.
     """
     for refusal in refusals(run):
         raise refusal

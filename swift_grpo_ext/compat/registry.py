@@ -79,7 +79,7 @@ def apply_all(disabled: Iterable[str] = ()) -> list[str]:
         raise SettingsError(
             f"unknown patch {sorted(unknown)[0]!r}",
             where="SWIFT_GRPO_EXT_DISABLE_PATCHES",
-            mend=f"patches: {', '.join(patches())}",
+            fix=f"patches: {', '.join(patches())}",
         )
     for patch in patches().values():
         if patch.id not in _outcomes:
@@ -182,7 +182,7 @@ def _keep(outcome: Outcome) -> None:
     refusal = RefusedError(
         f"patch {outcome.patch.id} does not apply, so the defect stays: {outcome.patch.breaks}",
         where=outcome.reason,
-        mend=f"upgrade swift-grpo-ext, or see {outcome.patch.upstream}",
+        fix=f"upgrade swift-grpo-ext, or see {outcome.patch.upstream}",
     )
     if current_settings().strict:
         raise refusal

@@ -121,7 +121,7 @@ REASONS: dict[str, Reason] = {
     "zero_optimization.zero_hpz_partition_size": Reason(
         "`auto` is filled by this package with the ranks of a node (DeepSpeed alone would drop it), so that "
         "weights are gathered over NVLink and only gradients cross nodes. It had losses of 0, too high or "
-        "diverging in turn, the last mended at the end of 2025; compare the first loss with ext_zero3 once.",
+        "diverging in turn, the last fixed at the end of 2025; compare the first loss with ext_zero3 once.",
         (f"{_DS}/issues/4851", f"{_DS}/issues/5059", f"{_DS}/issues/7606"),
     ),
     "gradient_accumulation_steps": Reason(

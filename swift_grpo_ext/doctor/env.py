@@ -7,7 +7,7 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
-from swift_grpo_ext.models.facts import FAMILIES, Supported
+from swift_grpo_ext.models.families import FAMILIES, Supported
 from swift_grpo_ext.registration import check_part_names
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
@@ -41,7 +41,7 @@ def print_environment(console: Console | None = None) -> bool:
         console.print(f"setting {name} = {value}")
     problems = [fact for fact in facts if fact.problem]
     for fact in problems:
-        console.print(f"[red]{fact.problem}[/red] -> {fact.mend}", soft_wrap=True, highlight=False)
+        console.print(f"[red]{fact.problem}[/red] -> {fact.fix}", soft_wrap=True, highlight=False)
     console.print(
         "These versions do not fit together." if problems else "These versions fit together.", style="bold"
     )

@@ -35,27 +35,34 @@ def two_part(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scal
     Memory: a mask of ``(completion, prompt + completion)`` where the kernel wants one, and a copy of the
     prompt's keys and values for each completion.
     """
-    sizes = [size for span in layout.spans for size in (span.prompt, sum(span.tails))]
+    sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     queries, keys, values = (tensor.split(sizes, 2) for tensor in (query, key, value))
     done: list[Tensor] = []
     for at, span in enumerate(layout.spans):
-        prompt, tails = 2 * at, 2 * at + 1
+        prompt, completions = 2 * at, 2 * at + 1
         done.append(_sdpa(queries[prompt], keys[prompt], values[prompt], scale, causal=True))
-        if sum(span.tails):
-            own = queries[tails], keys[tails], values[tails]
-            done.append(_attend_tails(own, keys[prompt], values[prompt], span, layout, scale))
+        if sum(span.completions):
+            own = queries[completions], keys[completions], values[completions]
+            done.append(_attend_completions(own, keys[prompt], values[prompt], span, layout, scale))
     return torch.cat(done, 2)
 
 
-def _attend_tails(
-    tails: tuple[Tensor, ...], key: Tensor, value: Tensor, span: Span, layout: PackLayout, scale: float | None
+def _attend_completions(
+    completions: tuple[Tensor, ...],
+    key: Tensor,
+    value: Tensor,
+    span: Span,
+    layout: PackLayout,
+    scale: float | None,
 ) -> Tensor:
-    """Attention of one group's completions: ``(1, heads, sum of tails, dim)``."""
-    rows, width = len(span.tails), max(span.tails)
+    """Attention of one group's completions: ``(1, heads, sum of completions, dim)``."""
+    rows, width = len(span.completions), max(span.completions)
     index = None
-    if min(span.tails) != width:
-        index = layout.once((span.tails, key.device), lambda: _ragged_index(span.tails, key.device))
-    own_query, own_key, own_value = (_to_rows(part, rows, width, index) for part in tails)
+    if min(span.completions) != width:
+        index = layout.once(
+            (span.completions, key.device), lambda: _ragged_index(span.completions, key.device)
+        )
+    own_query, own_key, own_value = (_to_rows(part, rows, width, index) for part in completions)
     keys = torch.cat([key.expand(rows, -1, -1, -1), own_key], 2)
     values = torch.cat([value.expand(rows, -1, -1, -1), own_value], 2)
     out = _sdpa_lower_right(own_query, keys, values, layout, scale)
@@ -63,18 +70,18 @@ def _attend_tails(
     return flat if index is None else flat.index_select(2, index[1])
 
 
-def _ragged_index(tails: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+def _ragged_index(completions: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Index from packed to padded completions, and back. Padding repeats some token; nobody looks at it."""
-    lengths, width = torch.tensor(tails), max(tails)
+    lengths, width = torch.tensor(completions), max(completions)
     starts = lengths.cumsum(0) - lengths
     columns = torch.arange(width)
-    padded = (starts[:, None] + columns).clamp(max=sum(tails) - 1)
+    padded = (starts[:, None] + columns).clamp(max=sum(completions) - 1)
     real = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
     return padded.flatten().to(device), real.to(device)
 
 
 def _to_rows(packed: Tensor, rows: int, width: int, index: tuple[Tensor, Tensor] | None) -> Tensor:
-    """``(1, heads, sum of tails, dim)`` to ``(rows, heads, width, dim)``."""
+    """``(1, heads, sum of completions, dim)`` to ``(rows, heads, width, dim)``."""
     padded = packed if index is None else packed.index_select(2, index[0])
     return padded[0].unflatten(1, (rows, width)).transpose(0, 1)
 
@@ -135,12 +142,12 @@ def choose_backend(asked: str, implementation: str, device: torch.device, dtype:
     if asked == "auto":
         return "varlen" if device.type == "cuda" and half and "flash" in implementation else "two_part"
     if asked in ("flex", "varlen") and device.type != "cuda":
-        raise RefusedError(f"attention {asked} needs a GPU", where="SWIFT_GRPO_EXT_ATTENTION", mend="auto")
+        raise RefusedError(f"attention {asked} needs a GPU", where="SWIFT_GRPO_EXT_ATTENTION", fix="auto")
     if asked == "varlen" and not half:
         raise RefusedError(
             f"attention varlen needs 16-bit weights, not {dtype}",
             where="SWIFT_GRPO_EXT_ATTENTION",
-            mend="auto",
+            fix="auto",
         )
     return asked
 

@@ -63,7 +63,7 @@ def block_grid(layout: PackLayout) -> tuple[Tensor, Tensor]:
         prompt_end = span.start + span.prompt
         _mark(some, full, (span.start, span.stop), (span.start, prompt_end))
         at = prompt_end
-        for tail in span.tails:
+        for tail in span.completions:
             _mark(some, full, (at, at + tail), (at, at + tail))
             at += tail
     return some, full
@@ -108,7 +108,7 @@ def sequences_of(layout: PackLayout, device: torch.device) -> tuple[Tensor, Tens
         queries.append(span.prompt)
         keys.append(span.prompt)
         at = span.start + span.prompt
-        for tail in filter(None, span.tails):
+        for tail in filter(None, span.completions):
             rows += [prompt, torch.arange(at, at + tail)]
             queries.append(tail)
             keys.append(span.prompt + tail)

@@ -12,16 +12,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Span:
-    """One group in a pack: ``prompt`` tokens from ``start`` on, then completions of ``tails`` tokens each."""
+    """One group in a pack: ``prompt`` tokens from ``start`` on, then ``completions`` (tokens of each)."""
 
     start: int
     prompt: int
-    tails: tuple[int, ...]
+    completions: tuple[int, ...]
 
     @property
     def stop(self) -> int:
         """One past the last token."""
-        return self.start + self.prompt + sum(self.tails)
+        return self.start + self.prompt + sum(self.completions)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PackLayout:
         return [
             (group, branch, length)
             for group, span in enumerate(self.spans)
-            for branch, length in enumerate((span.prompt, *span.tails))
+            for branch, length in enumerate((span.prompt, *span.completions))
         ]
 
     def branches(self) -> tuple[Tensor, Tensor]:

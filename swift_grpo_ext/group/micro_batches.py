@@ -45,7 +45,7 @@ def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> 
         raise RefusedError(
             f"{of_generation} completions per generation and rank share no prompt in groups of {group}",
             where=SWITCH,
-            mend="make per_device_train_batch_size x steps_per_generation a multiple of num_generations",
+            fix="make per_device_train_batch_size x steps_per_generation a multiple of num_generations",
         )
     if budget:
         batch = _within(batch, completion, budget)
@@ -53,7 +53,7 @@ def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> 
         raise RefusedError(
             f"{of_step} completions per step and rank cannot be cut into micro-batches of {batch}",
             where=SWITCH,
-            mend=f"make per_device_train_batch_size x gradient_accumulation_steps a multiple of {batch}",
+            fix=f"make per_device_train_batch_size x gradient_accumulation_steps a multiple of {batch}",
         )
     if not budget and sizes.batch % batch == 0:
         return sizes  # whole groups already
@@ -66,6 +66,6 @@ def _within(batch: int, completion: int, budget: int) -> int:
         raise RefusedError(
             f"one completion may have {completion} tokens, more than the {budget} of a micro-batch",
             where=f"{SWITCH}_TOKENS",
-            mend=f"at least {completion}, or a smaller --max_completion_length",
+            fix=f"at least {completion}, or a smaller --max_completion_length",
         )
     return max(size for size in range(1, batch + 1) if batch % size == 0 and size * completion <= budget)

@@ -45,13 +45,13 @@ def checked_scores(output: Any, completions: int, name: str) -> Scores:
     if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):
         raise RewardError(
             f"reward {name!r} returned {type(output).__name__}",
-            mend=f"return a list with one number or None for each completion ({CONTRACT})",
+            fix=f"return a list with one number or None for each completion ({CONTRACT})",
         )
     scores = list(output)
     if len(scores) != completions:
         raise RewardError(
             f"reward {name!r} returned {len(scores)} scores for {completions} completions",
-            mend=f"return one number or None for each completion, in their order ({CONTRACT})",
+            fix=f"return one number or None for each completion, in their order ({CONTRACT})",
         )
     numbers = [_number(score, row, name) for row, score in enumerate(scores)]
     values = [number if math.isfinite(number) else math.nan for number in numbers]
@@ -74,5 +74,5 @@ def _number(score: Any, row: int, name: str) -> float:
         raise RewardError(
             f"reward {name!r} returned {str(score)[:60]!r} ({type(score).__name__})",
             where=f"completion {row} of the batch",
-            mend=f"return a number, or None for a completion that cannot be scored ({CONTRACT})",
+            fix=f"return a number, or None for a completion that cannot be scored ({CONTRACT})",
         ) from None

@@ -169,8 +169,8 @@ def build_pack(
             slot.append(columns - (seq - keep) + row.index * keep)
             source.append(torch.arange(row.split, row.stop - 1) + row.index * seq)
             length += row.stop - 1 - row.split
-        tails = tuple(row.stop - 1 - row.split for row in group)
-        spans.append(Span(start, first.split - first.start, tails))
+        completions = tuple(row.stop - 1 - row.split for row in group)
+        spans.append(Span(start, first.split - first.start, completions))
     device = attention_mask.device
     return Pack(
         layout=PackLayout(tuple(spans), backend),

@@ -40,7 +40,7 @@ def refusal(problems: Iterable[str]) -> DatasetRowError:
     found = list(problems)
     return DatasetRowError(
         f"{len(found)} broken row{'s' if len(found) > 1 else ''}: {'; '.join(found[:_SHOWN])}",
-        mend="mend or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced",
+        fix="fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced",
     )
 
 

@@ -13,7 +13,7 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import images
-from swift_grpo_ext.models.image_store import OnceStore
+from swift_grpo_ext.models.image_store import PreparedImageCache
 
 logger = get_logger()
 Options = Mapping[str, Any]
@@ -69,7 +69,7 @@ class ImagePipeline:
         prepare_image: Tensors, size seen by the tower and token ids of a resized image.
     """
 
-    store: OnceStore
+    store: PreparedImageCache
     resize_image: Callable[[Image.Image, Options], Image.Image]
     prepare_image: Callable[[Image.Image], tuple[dict[str, torch.Tensor], Size, list[int]]]
 

@@ -33,7 +33,7 @@ class StoreCounts:
     held_bytes: int = 0
 
 
-class OnceStore:
+class PreparedImageCache:
     """Least-recently-used memo of expensive results.
 
     Threads that ask for the same key at the same time wait for the first one instead of computing it again:
@@ -128,6 +128,6 @@ class OnceStore:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["limit"])  # type: ignore[misc]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> OnceStore:
+    def __deepcopy__(self, memo: dict[int, Any]) -> PreparedImageCache:
         """Copies of a template share one store."""
         return self

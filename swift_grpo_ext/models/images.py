@@ -55,12 +55,12 @@ def read_source(source: Any, fetch: Callable[[str], BytesIO]) -> bytes:
     if not isinstance(source, (str, bytes)) or not source:
         known = isinstance(source, (str, bytes, type(None)))
         what = "image is empty" if known else "this is no form of an image"
-        raise DatasetRowError(what, where=where, mend="give a path, a URL, base64, bytes or a Pillow image")
+        raise DatasetRowError(what, where=where, fix="give a path, a URL, base64, bytes or a Pillow image")
     try:
         data = source if isinstance(source, bytes) else _read_text(source.strip(), fetch)
     except FileNotFoundError:
         raise DatasetRowError(
-            "image file not found", where=where, mend="check the path, or set ROOT_IMAGE_DIR"
+            "image file not found", where=where, fix="check the path, or set ROOT_IMAGE_DIR"
         ) from None
     except (OSError, binascii.Error) as error:
         raise DatasetRowError(f"image cannot be loaded: {_one_line(error)}", where=where) from None
@@ -110,7 +110,7 @@ def to_rgb(image: Image.Image, where: str = "") -> Image.Image:
     if image.mode.startswith("I;16") or image.mode == "I":
         return _from_16_bit(image, where)
     if image.mode == "F":
-        raise DatasetRowError("pixels are 32-bit floats of unknown range", where=where, mend="save as 8 bit")
+        raise DatasetRowError("pixels are 32-bit floats of unknown range", where=where, fix="save as 8 bit")
     if "A" in image.mode or "a" in image.mode or "transparency" in image.info:
         layered = image.convert("RGBA")
         background = Image.new("RGBA", image.size, (255, 255, 255, 255))

@@ -27,7 +27,7 @@ from swift.utils import get_env_args
 
 from swift_grpo_ext.compat.native_config import is_native
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.models.facts import OVIS2
+from swift_grpo_ext.models.families import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
 from swift_grpo_ext.models.ovis2_vision import embed_images, image_tokens
 from swift_grpo_ext.models.template import VisionTemplate
@@ -65,13 +65,13 @@ class RemoteOvis2Loader(HostRemoteLoader):
 
         if is_native(model_dir):
             raise RefusedError(
-                "model type ovis2 is the remote-code class", where=model_dir, mend=f"--model_type {NAME}"
+                "model type ovis2 is the remote-code class", where=model_dir, fix=f"--model_type {NAME}"
             )
         if "aimv2" in CONFIG_MAPPING_NAMES:
             raise RefusedError(
                 "this transformers cannot load the original Ovis2: its code registers aimv2, which is taken",
                 where=model_dir,
-                mend=f"swift-grpo-ext convert-ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
+                fix=f"swift-grpo-ext convert-ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
             )
         return super().get_config(model_dir)
 

@@ -48,7 +48,7 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     original = _read_json(source / "config.json")
     if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
         raise CheckpointError(
-            "this checkpoint is in transformers' layout already", where=str(source), mend="use it as it is"
+            "this checkpoint is in transformers' layout already", where=str(source), fix="use it as it is"
         )
     _refuse_used(target)
     config = configuration(original)
@@ -67,7 +67,7 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
             written.unlink()
         if isinstance(error, OSError):
             problem = f"cannot be written: {error.strerror or error}"
-            raise CheckpointError(problem, where=str(target), mend="another folder, or more room") from None
+            raise CheckpointError(problem, where=str(target), fix="another folder, or more room") from None
         raise
     return target
 
@@ -81,7 +81,7 @@ def _refuse_used(target: Path) -> None:
     raise CheckpointError(
         "the folder to write is not empty" + (": a conversion was cut off there" if cut_off else ""),
         where=str(target),
-        mend="remove it, or give another",
+        fix="remove it, or give another",
     )
 
 
@@ -103,7 +103,7 @@ def _write_weights(shards: list[Path], target: Path, expected: dict[str, tuple[i
         save_file(tensors, target / name, metadata={"format": "pt"})
     if missing := sorted(set(expected) - set(where)):
         first = ", ".join(missing[:_SHOWN])
-        raise CheckpointError(f"{len(missing)} weights are missing, first {first}", mend=_AGAIN)
+        raise CheckpointError(f"{len(missing)} weights are missing, first {first}", fix=_AGAIN)
     index = {"metadata": {"total_size": total}, "weight_map": where}
     (target / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True), encoding="utf-8")
 
@@ -116,20 +116,18 @@ def _converted(shard: Path) -> Iterator[tuple[str, Any]]:
             for name in file.keys():  # noqa: SIM118  (no mapping)
                 yield from convert(name, file.get_tensor(name)).items()
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"shard cannot be read: {error}", where=str(shard), mend=_AGAIN) from None
+        raise CheckpointError(f"shard cannot be read: {error}", where=str(shard), fix=_AGAIN) from None
 
 
 def _check(
     key: str, shape: tuple[int, ...], expected: dict[str, tuple[int, ...]], seen: dict[str, str]
 ) -> None:
     if key not in expected:
-        raise CheckpointError(f"{key} has no place in a model of this config", mend=_TOGETHER)
+        raise CheckpointError(f"{key} has no place in a model of this config", fix=_TOGETHER)
     if shape != expected[key]:
-        raise CheckpointError(
-            f"{key} has shape {shape}, by config.json it is {expected[key]}", mend=_TOGETHER
-        )
+        raise CheckpointError(f"{key} has shape {shape}, by config.json it is {expected[key]}", fix=_TOGETHER)
     if key in seen:
-        raise CheckpointError(f"{key} comes twice", mend=_TOGETHER)
+        raise CheckpointError(f"{key} comes twice", fix=_TOGETHER)
 
 
 def _expected(config: Any) -> dict[str, tuple[int, ...]]:
@@ -164,7 +162,7 @@ def _shards(source: Path) -> list[Path]:
         raise CheckpointError(
             f"weights are missing: {', '.join(missing) or 'the index names none'}",
             where=str(source),
-            mend=f"{_AGAIN}; pickled .bin files are not read",
+            fix=f"{_AGAIN}; pickled .bin files are not read",
         )
     return shards
 
@@ -176,13 +174,13 @@ def _write_processor(source: Path, target: Path, config: Any) -> None:
     if not any((source / name).is_file() for name in ("tokenizer.json", "vocab.json")):
         # transformers would make an empty tokenizer of such a folder, without a word.
         what = "the tokenizer is missing: no tokenizer.json, no vocab.json"
-        raise CheckpointError(what, where=str(source), mend=_AGAIN)
+        raise CheckpointError(what, where=str(source), fix=_AGAIN)
     try:
         tokenizer = Qwen2TokenizerFast.from_pretrained(str(source))
     except Exception as error:  # what the tokenizers package raises for a file of another form is open
         problem = " ".join(str(error).split())[:160]
         what = f"the tokenizer cannot be loaded: {problem}"
-        raise CheckpointError(what, where=str(source), mend=_AGAIN) from None
+        raise CheckpointError(what, where=str(source), fix=_AGAIN) from None
     tokenizer.add_special_tokens({"additional_special_tokens": list(TOKENS)})
     tokenizer.model_max_length = _CONTEXT
     config.image_token_id, *indicators = tokenizer.convert_tokens_to_ids(list(TOKENS))
@@ -190,7 +188,7 @@ def _write_processor(source: Path, target: Path, config: Any) -> None:
     if max(indicators) >= config.vocab_size:
         raise CheckpointError(
             f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}",
-            mend=_TOGETHER,
+            fix=_TOGETHER,
         )
     vision = config.vision_config
     per_side = -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
@@ -209,14 +207,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        mend = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
-        raise CheckpointError(f"{path.name} is missing", where=str(path.parent), mend=mend) from None
+        fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
+        raise CheckpointError(f"{path.name} is missing", where=str(path.parent), fix=fix) from None
     except OSError as error:
         problem = f"{path.name} cannot be read: {error.strerror}"
-        raise CheckpointError(problem, where=str(path.parent), mend=_AGAIN) from None
+        raise CheckpointError(problem, where=str(path.parent), fix=_AGAIN) from None
     except ValueError as error:
         what = f"{path.name} is no JSON: {error}"
-        raise CheckpointError(what, where=str(path.parent), mend=_AGAIN) from None
+        raise CheckpointError(what, where=str(path.parent), fix=_AGAIN) from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{path.name} is no JSON object", where=str(path.parent), mend=_AGAIN)
+        raise CheckpointError(f"{path.name} is no JSON object", where=str(path.parent), fix=_AGAIN)
     return found

@@ -63,7 +63,7 @@ def native_names(original: str) -> tuple[str, ...]:
     for pattern, names in _PATTERNS:
         if match := pattern.fullmatch(original):
             return tuple(match.expand(name) for name in names)
-    raise CheckpointError(f"unknown weight {original}", mend="is this an AIDC-AI/Ovis2 checkpoint?")
+    raise CheckpointError(f"unknown weight {original}", fix="is this an AIDC-AI/Ovis2 checkpoint?")
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -102,7 +102,7 @@ def configuration(original: dict[str, Any]) -> Any:
         vision |= {name: tokenizer[name] for name in ("vocab_size", "hidden_stride", "tokenize_function")}
         hidden, rows = text["hidden_size"], text["vocab_size"]
     except KeyError as error:
-        raise CheckpointError(f"config.json lacks {error}", mend=_MEND) from None
+        raise CheckpointError(f"config.json lacks {error}", fix=_MEND) from None
     except (TypeError, ValueError) as error:
         raise no_config(error) from None
     optional = ("num_channels", "rms_norm_eps", "qkv_bias", "attention_dropout")
@@ -131,4 +131,4 @@ def configuration(original: dict[str, Any]) -> Any:
 def no_config(error: Exception) -> CheckpointError:
     """The error for a config.json of which no model can be made."""
     problem = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-    return CheckpointError(f"config.json makes no model: {problem}", mend=_MEND)
+    return CheckpointError(f"config.json makes no model: {problem}", fix=_MEND)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.models.facts import VisionFacts
+from swift_grpo_ext.models.families import VisionFamily
 
 
-def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFacts) -> list[int]:
+def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) -> list[int]:
     """Tokens that stand for one image: those that transformers' `Ovis2Processor` writes for a grid.
 
     Args:
@@ -51,7 +51,7 @@ def merge_features(
     input_ids: torch.Tensor,
     features: torch.Tensor,
     indicators: torch.Tensor,
-    facts: VisionFacts,
+    facts: VisionFamily,
 ) -> torch.Tensor:
     """Put features and indicators in the place of their tokens.
 
@@ -70,7 +70,7 @@ def merge_features(
     if int(places.sum()) != len(features):
         raise RefusedError(
             f"{int(places.sum())} image tokens for {len(features)} image features in a batch",
-            mend="report the row: its tokens and its images were made from different inputs",
+            fix="report the row: its tokens and its images were made from different inputs",
         )
     embeds = embeds.masked_scatter(places.unsqueeze(-1), features)
     for token_id, indicator in zip(facts.indicator_token_ids, indicators, strict=True):
@@ -80,7 +80,7 @@ def merge_features(
 
 
 def embed_images(
-    model: Any, input_ids: torch.Tensor, pixel_values: torch.Tensor | None, facts: VisionFacts
+    model: Any, input_ids: torch.Tensor, pixel_values: torch.Tensor | None, facts: VisionFamily
 ) -> torch.Tensor:
     """Embedded tokens of a batch with its images in place, ``(batch, seq, hidden)``.
 

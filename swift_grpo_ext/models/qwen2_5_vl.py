@@ -136,7 +136,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             if tokens != features:
                 raise RefusedError(
                     f"{tokens} {medium} tokens for {features} {medium} features in a batch",
-                    mend="report the row: its tokens and its images were made from different inputs",
+                    fix="report the row: its tokens and its images were made from different inputs",
                 )
 
 

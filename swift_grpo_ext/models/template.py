@@ -13,9 +13,9 @@ from swift.template.vision_utils import rescale_image
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import text
-from swift_grpo_ext.models.facts import VisionFacts, facts_for
+from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.models.image_pipeline import ImagePipeline, Options, PreparedImage, Size
-from swift_grpo_ext.models.image_store import OnceStore
+from swift_grpo_ext.models.image_store import PreparedImageCache
 from swift_grpo_ext.settings import current_settings
 
 _TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
@@ -33,11 +33,11 @@ class VisionTemplate(Template):
 
     support_padding_free = True
     has_grid = False
-    facts: VisionFacts
+    facts: VisionFamily
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.placeholder_tokens: list[int] = []  # the host's is one list for all templates of a process
-        store = OnceStore(current_settings().image_store_mib * 2**20)
+        store = PreparedImageCache(current_settings().image_store_mib * 2**20)
         self.images = ImagePipeline(store, self.resize_image, self.prepare_image)
         super().__init__(*args, **kwargs)
 
@@ -46,7 +46,7 @@ class VisionTemplate(Template):
         super().init_processor(processor)
         if processor is None:
             return
-        facts = facts_for(self.config)
+        facts = family_of(self.config)
         assert facts is not None, f"no facts of {self.config.model_type}"
         self.facts = facts
         self.placeholder_tokens = list(facts.forbidden_token_ids)
@@ -209,7 +209,7 @@ class VisionTemplate(Template):
         if of_images >= self.max_length:
             raise DatasetRowError(
                 f"{of_images} image tokens leave no room for text in {self.max_length} tokens",
-                mend=f"--max_length {of_images + len(input_ids)} or a smaller MAX_PIXELS",
+                fix=f"--max_length {of_images + len(input_ids)} or a smaller MAX_PIXELS",
             )
         return super()._truncate(input_ids, labels, encoded, truncation_strategy)
 
@@ -225,7 +225,7 @@ class VisionTemplate(Template):
     def prepare_engine_kwargs(self) -> dict[str, Any]:
         """Refuse an engine that cannot serve the family, before it loads anything."""
         if self.mode == "vllm":
-            self.facts.require("vllm", mend="--use_vllm false: transformers samples")
+            self.facts.require("vllm", fix="--use_vllm false: transformers samples")
         return super().prepare_engine_kwargs()
 
 

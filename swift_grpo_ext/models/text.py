@@ -66,7 +66,7 @@ def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[s
             raise DatasetRowError(
                 f"{in_prompt} {tag} tags for {number} {medium}s",
                 where=label(messages),
-                mend=f"one {tag} for each {medium} of the row, or none at all",
+                fix=f"one {tag} for each {medium} of the row, or none at all",
             )
     return answers_hold_tags
 

@@ -165,7 +165,7 @@ def unknown_form(video: Any) -> DatasetRowError:
     return DatasetRowError(
         f"video is a {type(video).__name__}",
         where=_named(video),
-        mend="give a path, a URL, or a list of images",
+        fix="give a path, a URL, or a list of images",
     )
 
 

@@ -137,7 +137,7 @@ class Reward:
         """
         if not (math.isfinite(score) and self.low <= score <= self.high):
             raise RewardError(
-                f"score {score!r} is outside {self.low:g}..{self.high:g}", where=self.name, mend="report it"
+                f"score {score!r} is outside {self.low:g}..{self.high:g}", where=self.name, fix="report it"
             )
         return float(score)
 
@@ -184,11 +184,11 @@ class Reward:
             where = f"parameter {name!r} of {self.name}"
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "it has none"
-                raise SettingsError("unknown parameter", where=where, mend=f"parameters: {known}")
+                raise SettingsError("unknown parameter", where=where, fix=f"parameters: {known}")
             try:
                 checked[name] = self.checked_parameter(name, value)
             except ValueError as error:
-                raise SettingsError(str(error), where=where, mend="see the reward's page in docs/") from None
+                raise SettingsError(str(error), where=where, fix="see the reward's page in docs/") from None
         return checked
 
     def row_parameters(self, columns: Columns) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Endpoint:
             raise SettingsError(
                 f"{NAME} needs the parameters url and model",
                 where=f"url {self.url!r}, model {self.model!r}",
-                mend='url is the base of the API, such as "http://127.0.0.1:8000/v1"',
+                fix='url is the base of the API, such as "http://127.0.0.1:8000/v1"',
             )
 
 

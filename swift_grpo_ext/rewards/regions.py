@@ -21,7 +21,7 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable
 from swift_grpo_ext.rewards.frames import Frame
 from swift_grpo_ext.rewards.geometry import Box, Point, area
 from swift_grpo_ext.rewards.gold import gold_value
-from swift_grpo_ext.rewards.prose import Kind, written_out
+from swift_grpo_ext.rewards.text_coordinates import Kind, written_out
 
 MAX_REGIONS = 300
 """An answer with more objects counts as none."""

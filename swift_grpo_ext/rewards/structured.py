@@ -7,8 +7,8 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.fields import field_f1
 from swift_grpo_ext.rewards.gold import as_text, gold_value, short_enough, without_array
+from swift_grpo_ext.rewards.json_f1 import field_f1
 from swift_grpo_ext.rewards.schema import check_schema, is_valid
 
 GOLD = ("solution", "answer")

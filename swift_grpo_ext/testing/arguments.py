@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.plugin_files import plugin_file
 
 # What every CPU run of the host needs, whatever it trains.
@@ -82,7 +82,7 @@ def command_line(arguments: dict[str, Any]) -> list[str]:
 def host_types(model: str | Path) -> dict[str, str]:
     """The host's ``model_type`` and ``template`` of a checkpoint folder, as far as its config names them."""
     config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-    facts = facts_for(config["model_type"])
+    facts = family_of(config["model_type"])
     return {} if facts is None else {"model_type": facts.host_model_type, "template": facts.host_template}
 
 

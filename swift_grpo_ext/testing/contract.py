@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.testing.contract_cases import CASES, SPECIAL_TEXT, VIDEO, Case, picture
 from swift_grpo_ext.testing.contract_subject import (
     Subject,
@@ -45,7 +45,7 @@ def check_tokens(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
 
 def check_engine_prompt(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
     """What an engine is given, one placeholder an image, its processor expands to the training prompt."""
-    facts = facts_for(subject.model.config)
+    facts = family_of(subject.model.config)
     if facts is not None and not facts.capabilities["vllm"]:
         return  # such a template refuses the engine
     for case in cases:

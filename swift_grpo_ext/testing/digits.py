@@ -73,7 +73,7 @@ def _load(seed: int, limit: int | None) -> tuple[list[list[list[float]]], list[i
         from sklearn.datasets import load_digits
     except ImportError:
         raise MissingExtraError(
-            "scikit-learn is not installed", where="digits_dataset", mend="pip install scikit-learn"
+            "scikit-learn is not installed", where="digits_dataset", fix="pip install scikit-learn"
         ) from None
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.target))[:limit]

@@ -103,7 +103,7 @@ def swift_command() -> str:
     beside = Path(sys.executable).with_name("swift")
     found = str(beside) if beside.is_file() else shutil.which("swift")
     if found is None:
-        raise MissingExtraError("no swift command", where=str(beside), mend="pip install ms-swift")
+        raise MissingExtraError("no swift command", where=str(beside), fix="pip install ms-swift")
     return found
 
 

@@ -80,7 +80,7 @@ class GroupBaselines:
         if not torch.allclose(rewards_per_func, rewards_per_func[last][rows], atol=1e-6, equal_nan=True):
             raise RewardError(
                 "turns of one request have different rewards",
-                mend="give every turn of a request the reward of the whole trajectory",
+                fix="give every turn of a request the reward of the whole trajectory",
             )
         result = group_advantages(
             rewards_per_func[last],

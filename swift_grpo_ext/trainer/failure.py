@@ -24,7 +24,7 @@ LAST_WORDS_SECONDS = 3.0
 TEARDOWN_SECONDS = 30.0
 
 
-class EndTogether:
+class FailFast:
     """Mixin of the host's trainer: an exception anywhere in its construction or training ends every rank.
 
     Without it a rank that raises leaves the others waiting in a collective until ``ddp_timeout``, and their

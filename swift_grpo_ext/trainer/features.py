@@ -16,7 +16,7 @@ from torch import nn
 
 from swift_grpo_ext.group.interface import special_layers, unsupported
 from swift_grpo_ext.group.vision import trains
-from swift_grpo_ext.models.facts import VisionFacts, facts_for
+from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.vision_once import same_weights
@@ -62,7 +62,7 @@ class Off:
 def decide(trainer: Any, settings: Settings) -> Off:
     """Hold every optimisation against the run."""
     base = base_model(trainer, trainer.model)
-    facts = facts_for(base.config)
+    facts = family_of(base.config)
     layout = _layout_reason(trainer)
     head = layout or _head_reason(base)
     return Off(
@@ -80,7 +80,7 @@ def base_model(trainer: Any, model: nn.Module) -> Any:
     return trainer.template.get_base_model(trainer.accelerator.unwrap_model(model))
 
 
-def frozen_modules(base: nn.Module, facts: VisionFacts) -> list[nn.Module]:
+def frozen_modules(base: nn.Module, facts: VisionFamily) -> list[nn.Module]:
     """What an image passes on its way to the language model."""
     return [base.get_submodule(path) for path in (*facts.vision_tower, *facts.aligner)]
 
@@ -105,7 +105,7 @@ def _head_reason(base: Any) -> str:
     return "" if base.get_output_embeddings() is not None else "the model has no output layer of its own"
 
 
-def _prefix_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
+def _prefix_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
     if trainer.is_multimodal and facts is None:
         return f"nothing is known about the family {base.config.model_type!r}"
     if facts is not None and not facts.capabilities["shared_prefix"]:
@@ -116,7 +116,7 @@ def _prefix_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
     return reason or _dropout_reason(trainer.model)
 
 
-def _prefill_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
+def _prefill_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
     if trainer.args.use_vllm:
         return "rollouts by vLLM, which shares prompts itself"
     if trainer.is_multimodal and facts is None:
@@ -138,7 +138,7 @@ def _dropout_reason(model: nn.Module) -> str:
     return ""
 
 
-def _vision_reason(trainer: Any, base: Any, facts: VisionFacts | None) -> str:
+def _vision_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
     if facts is None:
         return f"nothing is known about images of the family {base.config.model_type!r}"
     if not facts.capabilities["vision_once"]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.micro_batch import bring_pixels
+from swift_grpo_ext.trainer.micro_batch import restore_pixels
 from swift_grpo_ext.trainer.passes import GroupPasses
 
 
@@ -62,7 +62,7 @@ class GroupForward:
             if not passes.checked:
                 passes.check(model, batch, super()._get_per_token_logps_and_entropies_single)  # type: ignore[misc]
         if not passes.takes(model) or passes.off.stock_forward:
-            bring_pixels(model_inputs, grpo_batch)
+            restore_pixels(model_inputs, grpo_batch)
             return super()._get_per_token_logps_and_entropies_single(  # type: ignore[misc]
                 model, model_inputs, grpo_batch, compute_entropy=compute_entropy
             )

@@ -6,9 +6,9 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.trainer.baselines import GroupBaselines
 from swift_grpo_ext.trainer.empty_completions import NoEmptyCompletions
-from swift_grpo_ext.trainer.failure import EndTogether
+from swift_grpo_ext.trainer.failure import FailFast
 from swift_grpo_ext.trainer.forward import GroupForward
-from swift_grpo_ext.trainer.logged import HonestLog
+from swift_grpo_ext.trainer.logged import TokenWeightedMetrics
 from swift_grpo_ext.trainer.logged_images import LoggedImages
 from swift_grpo_ext.trainer.own_ratio import OwnRatio
 from swift_grpo_ext.trainer.placeholders import NoPlaceholders
@@ -27,7 +27,7 @@ from swift_grpo_ext.trainer.window_loss import WindowLoss
 
 class GRPOTrainer(
     # The run: whatever fails below, in construction too, is told to every rank.
-    EndTogether,
+    FailFast,
     Startup,
     # The model's passes: one that is left out must reach none of those that look at passes.
     GroupForward,
@@ -43,7 +43,7 @@ class GRPOTrainer(
     RewardRuntime,
     GroupBaselines,
     Resampling,
-    HonestLog,
+    TokenWeightedMetrics,
     LoggedImages,
     NoPhantomTeacher,
     WindowLoss,

@@ -16,7 +16,7 @@ from swift_grpo_ext.group.statistics import WeightedMean, per_token_kl, with_mea
 logger = get_logger()
 
 
-class HonestLog:
+class TokenWeightedMetrics:
     """Mixin of the host's GRPO trainer for what it logs.
 
     The host logs the mean over micro-batches (and ranks) of the mean over their tokens. That depends on how

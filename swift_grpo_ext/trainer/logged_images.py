@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.rewards.located import located, reward_with_frame
+from swift_grpo_ext.rewards.overlay_boxes import located, reward_with_frame
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.picture_folder import PictureFolder

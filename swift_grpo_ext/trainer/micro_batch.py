@@ -19,7 +19,7 @@ from swift_grpo_ext.group.shared_prefix import (
     read_rows,
 )
 from swift_grpo_ext.group.vision import Images, assign
-from swift_grpo_ext.models.facts import VisionFacts
+from swift_grpo_ext.models.families import VisionFamily
 
 # Pixels, grid and placeholder of each medium, by the names of the model's inputs and of the facts.
 MEDIA = (
@@ -81,7 +81,7 @@ class MicroBatch:
             [row], False
         )
 
-    def leave_pixels(self) -> None:
+    def offload_pixels(self) -> None:
         """Bring the pixels out of the device's memory, those of equal images once."""
         assert self.media is not None
         for name, images in self.media.items():
@@ -89,7 +89,7 @@ class MicroBatch:
                 self.media[name] = images.stored_once()
                 self.inputs[name] = self._no_pixels(images)
 
-    def bring_pixels(self, inputs: dict[str, Any]) -> None:
+    def restore_pixels(self, inputs: dict[str, Any]) -> None:
         """Put the pixels back into inputs that have lost them, for whoever forwards or keeps them."""
         for name, images in (self.media or {}).items():
             if name in inputs and not len(inputs[name]):
@@ -119,17 +119,17 @@ class MicroBatch:
         return images.parts[0].new_empty(0)
 
 
-def bring_pixels(inputs: dict[str, Any], grpo_batch: Any) -> None:
+def restore_pixels(inputs: dict[str, Any], grpo_batch: Any) -> None:
     """Give the inputs of a micro-batch back what left the device, if anything did."""
     batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
     if batch is not None:
-        batch.bring_pixels(inputs)
+        batch.restore_pixels(inputs)
 
 
 def look_at(
     inputs: dict[str, Any],
     completion_mask: Tensor,
-    facts: VisionFacts | None,
+    facts: VisionFamily | None,
     backend: str,
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch.
@@ -153,7 +153,7 @@ def look_at(
     return batch
 
 
-def _media_of(inputs: Mapping[str, Any], facts: VisionFacts | None) -> dict[str, Images] | None:
+def _media_of(inputs: Mapping[str, Any], facts: VisionFamily | None) -> dict[str, Images] | None:
     if facts is None:  # a language model, or a family whose images nobody here can tell apart
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     media = {}
@@ -164,7 +164,7 @@ def _media_of(inputs: Mapping[str, Any], facts: VisionFacts | None) -> dict[str,
     return media
 
 
-def _pack_of(batch: MicroBatch, facts: VisionFacts | None, backend: str) -> Pack | None:
+def _pack_of(batch: MicroBatch, facts: VisionFamily | None, backend: str) -> Pack | None:
     ids, attention_mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
     rows = read_rows(attention_mask, batch.completion_mask)
     if facts is not None:
@@ -179,7 +179,7 @@ def _pack_of(batch: MicroBatch, facts: VisionFacts | None, backend: str) -> Pack
     return pack
 
 
-def _check_completions(ids: Tensor, rows: list[Row], facts: VisionFacts) -> None:
+def _check_completions(ids: Tensor, rows: list[Row], facts: VisionFamily) -> None:
     special = torch.isin(ids, torch.tensor(facts.placeholder_token_ids, device=ids.device)).cpu()
     for row in rows:
         if special[row.index, row.split : row.stop].any():

@@ -17,14 +17,14 @@ from swift_grpo_ext.group.interface import install
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.vision import Images
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling, gathers_parameters
 from swift_grpo_ext.trainer.features import Off, base_model, decide, frozen_modules
-from swift_grpo_ext.trainer.in_step import blank_encoder, in_step
-from swift_grpo_ext.trainer.micro_batch import MicroBatch, bring_pixels, look_at
+from swift_grpo_ext.trainer.micro_batch import MicroBatch, look_at, restore_pixels
 from swift_grpo_ext.trainer.self_check import mismatch, without_dropout
+from swift_grpo_ext.trainer.vision_lockstep import blank_encoder, in_step
 from swift_grpo_ext.trainer.vision_once import VisionOnce, share_weights
 
 logger = get_logger()
@@ -49,7 +49,7 @@ class GroupPasses:
         self.checked = not settings.self_check
         self._told: set[str] = set()
         base = base_model(trainer, trainer.model)
-        self._facts = facts_for(base.config) if trainer.is_multimodal else None
+        self._facts = family_of(base.config) if trainer.is_multimodal else None
         self.turn_off(decide(trainer, settings))
         if not self.off.shared_prefix:
             implementation = base.config.get_text_config()._attn_implementation
@@ -132,7 +132,7 @@ class GroupPasses:
         """What is known of a micro-batch; found out at its first pass."""
         batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
         if batch is None or batch.inputs is not model_inputs:
-            bring_pixels(model_inputs, grpo_batch)
+            restore_pixels(model_inputs, grpo_batch)
             backend = "" if self.off.shared_prefix else self._backend
             batch = look_at(model_inputs, grpo_batch.completion_mask, self._facts, backend)
             grpo_batch.swift_grpo_ext = batch
@@ -162,7 +162,7 @@ class GroupPasses:
             else:
                 scores = row_scores(model, head, inputs, batch.completion_mask, **options)
         if encoded and not self.trainer.use_liger_loss:  # whose policy pass is its own, and takes pixels
-            batch.leave_pixels()
+            batch.offload_pixels()
         return scores
 
     def check(self, model: nn.Module, batch: MicroBatch, stock: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ import torch
 from accelerate.utils import gather_object
 from swift.utils import get_logger
 
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 
 logger = get_logger()
 
@@ -24,7 +24,7 @@ class NoPlaceholders:
 
     def _postprocess_rollout_outputs(self: Any, samples: list[Any], outputs: list[Any]) -> list[Any]:
         results = super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[misc]
-        facts = facts_for(self.template.config)
+        facts = family_of(self.template.config)
         forbidden = facts.forbidden_token_ids if facts else ()
         for sample in results:
             if cut_placeholders(sample, forbidden, self.template.tokenizer):

@@ -38,7 +38,7 @@ class Resuming:
                 f"{len(missing)} weights are missing and {len(unknown)} unknown, the first: "
                 f"{[*missing, *unknown][0]}",
                 where=resume_from_checkpoint,
-                mend="resume with the model that the run was started with",
+                fix="resume with the model that the run was started with",
             )
         logger.info(
             f"swift-grpo-ext: loaded {len(saved)} weights of {resume_from_checkpoint} under translated names"

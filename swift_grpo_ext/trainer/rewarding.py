@@ -12,8 +12,8 @@ from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
-from swift_grpo_ext.rewards.runtime.agreement import Budget, added, metrics, unscored_in_words
 from swift_grpo_ext.rewards.runtime.composition import Composition
+from swift_grpo_ext.rewards.runtime.cross_rank import Budget, added, metrics, unscored_in_words
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
 from swift_grpo_ext.rewards.runtime.ledger import drain_all
 from swift_grpo_ext.rewards.runtime.limits import Limited

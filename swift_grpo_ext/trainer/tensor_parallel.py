@@ -61,7 +61,7 @@ def agree(digest: str, group: Any) -> None:
         raise RolloutError(
             f"ranks of one tensor-parallel group hold different requests: {sorted(sides.values())}",
             where="vllm_tensor_parallel_size, before generation, where their collectives would hang",
-            mend="give all ranks the same dataset files and image folders, and the same request settings, or "
+            fix="give all ranks the same dataset files and image folders, and the same request settings, or "
             f"--vllm_tensor_parallel_size 1 ({TENSOR_PARALLEL})",
         )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.ledger import Failure
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.micro_batch import bring_pixels
+from swift_grpo_ext.trainer.micro_batch import restore_pixels
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.watch.rollout import row_name
 
@@ -133,7 +133,7 @@ class Tracing:
         self._traces = False
         dump = self._dump_path("safetensors")
         if model_inputs:
-            bring_pixels(model_inputs, grpo_batch)
+            restore_pixels(model_inputs, grpo_batch)
         self.watch.journal.write(lambda: _dump(dump, model_inputs, grpo_batch))
         self._tell(fault, self._names_of(fault.rows), dump)
 

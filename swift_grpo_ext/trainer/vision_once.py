@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.vision import FeatureCache, Images, Key
-from swift_grpo_ext.models.facts import VisionFacts
+from swift_grpo_ext.models.families import VisionFamily
 
 Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
@@ -31,7 +31,7 @@ class VisionOnce:
         agree: The largest of a number over the ranks that must call the tower equally often.
     """
 
-    def __init__(self, facts: VisionFacts, limit: int, agree: Callable[[int], int]) -> None:
+    def __init__(self, facts: VisionFamily, limit: int, agree: Callable[[int], int]) -> None:
         self.facts = facts
         self.cache = FeatureCache(limit)
         self._agree = agree
@@ -109,7 +109,7 @@ def _smallest(images: Images, which: Sequence[int]) -> tuple[Tensor, Tensor | No
     return images.pick([min(which, key=lambda image: images.sizes[image])])
 
 
-def encoder_of(base: Any, facts: VisionFacts) -> tuple[Any, str]:
+def encoder_of(base: Any, facts: VisionFamily) -> tuple[Any, str]:
     """Object and name of what turns pixels into features of the language model's width."""
     (tower,) = facts.vision_tower
     if all(part.startswith(tower) for part in facts.aligner):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from swift_grpo_ext.watch.facts import RewardFacts, RunFacts, StepFacts
+from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
 Window = Sequence[StepFacts]
 
@@ -93,7 +93,7 @@ def identical_completions(run: RunFacts) -> str:
 def loses_micro_batches(run: RunFacts) -> bool:
     """ZeRO-2 with the optimizer on the CPU and more than two micro-batches, on a DeepSpeed that drops some.
 
-    DeepSpeed #6550, from 0.15.2 on; mended by #7967 and #7981 in 0.19.0.
+    DeepSpeed #6550, from 0.15.2 on; fixed by #7967 and #7981 in 0.19.0.
     """
     return (
         run.zero_stage == 2

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from swift_grpo_ext.watch.facts import RunFacts, StepFacts, as_json, step_from_json
+from swift_grpo_ext.watch.records import RunFacts, StepFacts, as_json, step_from_json
 from swift_grpo_ext.watch.rules import Finding, Level, findings
 
 _KEPT = 200

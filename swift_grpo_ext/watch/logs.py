@@ -22,7 +22,7 @@ def newest_version(output_dir: str | Path) -> Path:
     versions = [folder for folder in output.glob("v*-*") if re.match(r"v\d+-", folder.name)]
     if not versions:
         raise OutputFolderError(
-            "no run of the host was found", where=str(output), mend="give the --output_dir of a run"
+            "no run of the host was found", where=str(output), fix="give the --output_dir of a run"
         )
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
@@ -105,7 +105,7 @@ def json_lines(path: Path) -> list[str]:
         raise OutputFolderError(
             f"{path.name} is missing",
             where=str(path.parent),
-            mend="wait for the first step, or name the folder of another run",
+            fix="wait for the first step, or name the folder of another run",
         ) from None
     except OSError as error:
         raise OutputFolderError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from swift_grpo_ext.watch.facts import RolloutFacts, empty_share, identical_share, reward_facts
+from swift_grpo_ext.watch.records import RolloutFacts, empty_share, identical_share, reward_facts
 
 _SHOWN = 60
 _NOISE = 1e-3

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 
-from swift_grpo_ext.watch import causes, words
-from swift_grpo_ext.watch.facts import RunFacts, StepFacts
+from swift_grpo_ext.watch import causes, messages
+from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
 
@@ -89,34 +89,38 @@ def _coarse(step: StepFacts, run: RunFacts) -> bool:
 
 # Of those that are dead the first is the verdict; of warnings all are told.
 RULES: tuple[Rule, ...] = (
-    Rule("parameters-still", Level.DEAD, 1, words.is_still, words.still),
-    Rule("all-skipped", Level.DEAD, 1, lambda step, run: step.skipped, words.all_skipped),
-    Rule("no-advantage", Level.DEAD, 1, words.has_no_advantage, words.no_advantage),
-    Rule("lost-micro-batches", Level.WARN, 1, lambda step, run: causes.loses_micro_batches(run), words.lost),
+    Rule("parameters-still", Level.DEAD, 1, messages.is_still, messages.still),
+    Rule("all-skipped", Level.DEAD, 1, lambda step, run: step.skipped, messages.all_skipped),
+    Rule("no-advantage", Level.DEAD, 1, messages.has_no_advantage, messages.no_advantage),
+    Rule(
+        "lost-micro-batches", Level.WARN, 1, lambda step, run: causes.loses_micro_batches(run), messages.lost
+    ),
     Rule(
         "infinite-rewards",
         Level.WARN,
         0,
         lambda step, run: any(reward.infinite for reward in step.rollout.rewards),
-        lambda steps, run: words.infinite(steps, run) if steps else "",
+        lambda steps, run: messages.infinite(steps, run) if steps else "",
     ),
-    Rule("coarse-weights", Level.WARN, 1, _coarse, words.coarse),
+    Rule("coarse-weights", Level.WARN, 1, _coarse, messages.coarse),
     Rule(
         "unscored",
         Level.WARN,
         1,
-        lambda step, run: bool(step.rollout.rewards) and words.least_scored(step).scored <= 0.9,
-        words.unscored,
+        lambda step, run: bool(step.rollout.rewards) and messages.least_scored(step).scored <= 0.9,
+        messages.unscored,
     ),
-    Rule("some-skipped", Level.WARN, 3, lambda step, run: True, words.some_skipped),
+    Rule("some-skipped", Level.WARN, 3, lambda step, run: True, messages.some_skipped),
     Rule(
         "few-varying-groups",
         Level.WARN,
         5,
         lambda step, run: (step.rollout.zero_variance or 0) >= 0.9,
-        words.few_varying,
+        messages.few_varying,
     ),
-    Rule("identical", Level.WARN, 3, lambda step, run: (step.rollout.identical or 0) >= 0.9, words.identical),
-    Rule("clipped", Level.WARN, 3, lambda step, run: (step.rollout.clipped or 0) >= 0.9, words.clipped),
-    Rule("empty", Level.WARN, 3, lambda step, run: (step.rollout.empty or 0) >= 0.5, words.empty),
+    Rule(
+        "identical", Level.WARN, 3, lambda step, run: (step.rollout.identical or 0) >= 0.9, messages.identical
+    ),
+    Rule("clipped", Level.WARN, 3, lambda step, run: (step.rollout.clipped or 0) >= 0.9, messages.clipped),
+    Rule("empty", Level.WARN, 3, lambda step, run: (step.rollout.empty or 0) >= 0.5, messages.empty),
 )

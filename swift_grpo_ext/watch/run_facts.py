@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from swift_grpo_ext.versions import installed_version
-from swift_grpo_ext.watch.facts import RunFacts
 from swift_grpo_ext.watch.movement import local_masters, local_parameters
+from swift_grpo_ext.watch.records import RunFacts
 
 
 def run_facts(trainer: Any, max_steps: int) -> RunFacts:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, MutableSequence
 from typing import Any
 
-from swift_grpo_ext.watch.facts import StepFacts
+from swift_grpo_ext.watch.records import StepFacts
 
 
 def add_scalars(

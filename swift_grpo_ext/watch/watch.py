@@ -15,14 +15,14 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.watch.emergency import Turn, end_now, save_last_step
-from swift_grpo_ext.watch.ending import EndRequest
-from swift_grpo_ext.watch.facts import RolloutFacts, StepFacts
+from swift_grpo_ext.watch.abort_save import Turn, end_now, save_last_step
+from swift_grpo_ext.watch.graceful_stop import EndRequest
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.probe import Probe
+from swift_grpo_ext.watch.records import RolloutFacts, StepFacts
 from swift_grpo_ext.watch.rules import Finding
 from swift_grpo_ext.watch.run_facts import run_facts
 from swift_grpo_ext.watch.scalars import add_scalars
@@ -87,7 +87,7 @@ class Watch:
             raise RefusedError(
                 "no parameter is trained: all are frozen",
                 where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
-                mend="leave one of them trainable, or use --tuner_type lora",
+                fix="leave one of them trainable, or use --tuner_type lora",
             )
         self.monitor = LearningMonitor(facts, self._patience)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
@@ -225,7 +225,7 @@ class Watch:
             raise DeadRunError(
                 self.monitor.verdict.text or "the run could not learn",
                 where=f"stopped at step {self.monitor.verdict.step}",
-                mend="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
+                fix="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
             )
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:

@@ -1,4 +1,4 @@
-"""Minimal stand-ins for patch targets that the installed releases have mended, or that are not installed."""
+"""Minimal stand-ins for patch targets that the installed releases have fixed, or that are not installed."""
 
 from types import SimpleNamespace
 

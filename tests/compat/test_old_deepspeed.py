@@ -53,7 +53,7 @@ def test_stock_offload_loses_micro_batches(results):
 
 
 def test_zero0_with_bf16_trains_as_without_deepspeed(results):
-    """B11 was mended in 0.18.6: no step is scaled down, and no gradient is left over from the one before."""
+    """B11 was fixed in 0.18.6: no step is scaled down, and no gradient is left over from the one before."""
     for deepspeed, plain in zip(results["zero0 bf16"], results["plain bf16"], strict=True):
         assert deepspeed["grad_norm"] == pytest.approx(plain["grad_norm"], rel=0.1)
 

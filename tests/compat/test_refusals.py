@@ -1,4 +1,4 @@
-"""Runs that must not start: each message says what, why and the exact mend."""
+"""Runs that must not start: each message says what, why and the exact fix."""
 
 import pytest
 
@@ -12,7 +12,7 @@ NEW = {"deepspeed": "0.19.8"}
 
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
 
-# For each rule a run, and of its message: what happens, why, the exact mend, the link.
+# For each rule a run, and of its message: what happens, why, the exact fix, the link.
 REFUSED = {
     "A4": (
         Run({"num_generations": 1, "reward_funcs": ["format"]}),
@@ -91,14 +91,14 @@ RUNS = {
 
 @pytest.mark.parametrize("rule", REFUSED)
 def test_refused_with_what_why_the_mend_and_a_link(rule):
-    run, what, why, mend, link = REFUSED[rule]
+    run, what, why, fix, link = REFUSED[rule]
     with pytest.raises(RefusedError) as caught:
         refuse(run)
     message = str(caught.value)
     assert message.startswith(f"swift-grpo-ext: {rule}: ")
     assert what in message
     assert why in message
-    assert mend in message
+    assert fix in message
     assert link in message
     assert "\n" not in message
 

@@ -104,7 +104,7 @@ def test_every_finding_says_where_and_how_to_mend():
         for finding in lint(broken):
             assert finding.what
             assert finding.where
-            assert finding.mend
+            assert finding.fix
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_broken_script_gets_its_diagnosis(path):
     found = diagnosed(path)
     mine = [finding for finding in found if finding.rule == expected]
     assert mine, [finding.rule for finding in found]
-    assert all(finding.what and finding.mend for finding in mine)
+    assert all(finding.what and finding.fix for finding in mine)
     assert exit_code(mine) >= 1
 
 
@@ -59,7 +59,7 @@ def test_a_good_script_raises_no_alarm(path):
 
 def test_valid_values_are_listed():
     found = diagnosed(SCRIPTS / "broken" / "groups_do_not_fit.sh")
-    assert any("[2, 4, 8]" in finding.mend for finding in found)
+    assert any("[2, 4, 8]" in finding.fix for finding in found)
 
 
 def test_the_reported_72b_run_gets_every_reason():
@@ -77,9 +77,9 @@ def test_json_and_exit_codes(capsys):
     assert command.check([str(SCRIPTS / "broken" / "greedy.sh")], as_json=True) == 2
     found = json.loads(capsys.readouterr().out)
     assert found[0]["severity"] == "error"
-    assert {"rule", "what", "where", "mend", "reports"} <= set(found[0])
+    assert {"rule", "what", "where", "fix", "reports"} <= set(found[0])
     assert command.check([str(SCRIPTS / "good" / "7b_lora_colocate.sh")]) == 0
-    assert "nothing to mend" in capsys.readouterr().out
+    assert "nothing to fix" in capsys.readouterr().out
 
 
 def test_a_script_is_read_and_not_run(tmp_path):
@@ -211,7 +211,7 @@ def test_a_script_without_the_command_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "rule", "mend"),
+    ("words", "rule", "fix"),
     [
         (["--num_generation", "8"], "args-refused", "write the whole name"),
         (["--per_device_batch_size", "8"], "args-refused", "--per_device_"),
@@ -224,11 +224,9 @@ def test_a_script_without_the_command_is_told(tmp_path):
         (["--use_liger_kernel", "true", "--loss_type", "real", "--delta", "2"], "host-refuses", ""),
     ],
 )
-def test_spellings(words, rule, mend):
+def test_spellings(words, rule, fix):
     found = command.findings_of(command.run_of(["--rlhf_type", "grpo", *words], environ={}))
-    assert any(one.rule == rule and mend in one.mend for one in found), [
-        (one.rule, one.mend) for one in found
-    ]
+    assert any(one.rule == rule and fix in one.fix for one in found), [(one.rule, one.fix) for one in found]
 
 
 @pytest.mark.parametrize(

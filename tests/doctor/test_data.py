@@ -111,7 +111,7 @@ def test_images_beside_the_dataset_are_not_found_by_the_host(folder, found_in):
     data.mkdir()
     (folder / "red.png").rename(data / "red.png")
     written(data / "rows.jsonl", ROWS)
-    assert f"ROOT_IMAGE_DIR={data}" in found_in("data/rows.jsonl")["row-image"].mend
+    assert f"ROOT_IMAGE_DIR={data}" in found_in("data/rows.jsonl")["row-image"].fix
     assert found_in("data/rows.jsonl", environ={"ROOT_IMAGE_DIR": str(data)}) == {}
     assert found_in("data/rows.jsonl", environ={"ROOT_IMAGE_DIR": "data"}) == {}
 

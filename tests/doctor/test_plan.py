@@ -140,7 +140,7 @@ def test_the_72b_gets_a_plan_that_fits(big):
 def test_what_cannot_fit_says_why(big):
     found = plans(big, Work(full=True), Machine(gpus_per_node=1, gpu_memory=24))
     assert not found[0].fits
-    assert found[0].objections[0].mend
+    assert found[0].objections[0].fix
 
 
 def test_more_of_anything_never_takes_less_memory(seven):

@@ -1,4 +1,4 @@
-"""Inside the host, a fault of the set-up is an exception that names its cause and mend."""
+"""Inside the host, a fault of the set-up is an exception that names its cause and fix."""
 
 import pytest
 

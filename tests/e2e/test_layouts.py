@@ -12,7 +12,7 @@ import torch
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.models.facts import FAMILIES
+from swift_grpo_ext.models.families import FAMILIES
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.arguments import CPU_ARGUMENTS, command_line
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from swift.trainers.trainer_factory import TrainerFactory
 
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 
 module, _, name = TrainerFactory.TRAINER_MAPPING["grpo"].rpartition(".")
 trainer_class = getattr(import_module(module), name)
@@ -25,7 +25,7 @@ def write(table, row):
 
 
 def receive_and_count(self, samples, outputs):
-    forbidden = facts_for(self.template.config).forbidden_token_ids
+    forbidden = family_of(self.template.config).forbidden_token_ids
     for output in outputs:
         tokens = output.response.choices[0].token_ids
         write("rollouts", {"tokens": len(tokens), "forbidden": sum(token in forbidden for token in tokens)})

@@ -2,14 +2,14 @@
 
 from swift.infer_engine import VllmEngine
 
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 
 prepare = VllmEngine._prepare_generation_config
 
 
 def prepare_and_tempt(self, request_config):
     params = prepare(self, request_config)
-    params.logit_bias = dict.fromkeys(facts_for(self.config).forbidden_token_ids, 100.0)
+    params.logit_bias = dict.fromkeys(family_of(self.config).forbidden_token_ids, 100.0)
     return params
 
 

@@ -16,8 +16,8 @@ HEADS, KV_HEADS, DIM = 4, 2, 8
 
 def layout_of(sizes, backend):
     spans, at = [], 0
-    for prompt, tails in sizes:
-        spans.append(Span(at, prompt, tuple(tails)))
+    for prompt, completions in sizes:
+        spans.append(Span(at, prompt, tuple(completions)))
         at = spans[-1].stop
     return PackLayout(tuple(spans), backend)
 
@@ -36,7 +36,7 @@ def row_by_row(query, key, value, layout):
     for span in layout.spans:
         prompt = list(range(span.start, span.start + span.prompt))
         at = span.start + span.prompt
-        for tail in (0, *span.tails):
+        for tail in (0, *span.completions):
             index = torch.tensor(prompt + list(range(at, at + tail)))
             rows = [tensor[:, :, index] for tensor in (query, key, value)]
             own = torch.tensor(prompt if not tail else list(range(at, at + tail)))

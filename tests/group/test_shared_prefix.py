@@ -60,7 +60,7 @@ def test_along_a_branch_the_tokens_are_those_of_the_row(batch):
     for group, span in zip(groups, pack.layout.spans, strict=True):
         prompt = packed[span.start : span.start + span.prompt].tolist()
         at = span.start + span.prompt
-        for row, tail in zip(group, span.tails, strict=True):
+        for row, tail in zip(group, span.completions, strict=True):
             assert (
                 prompt + packed[at : at + tail].tolist() == ids[row.index, row.start : row.stop - 1].tolist()
             )
@@ -85,7 +85,7 @@ def test_equal_tokens_at_other_positions_are_another_group():
 def test_rows_without_a_loss_are_left_out_and_get_zero():
     batch = collate([([1, 2], [3, 4]), ([1, 2], ([3, 4], [0, 0]))])
     _, pack = pack_of(batch)
-    assert [len(span.tails) for span in pack.layout.spans] == [1]
+    assert [len(span.completions) for span in pack.layout.spans] == [1]
     assert pack.scatter(torch.ones(len(pack.target)))[1].abs().sum() == 0
 
 

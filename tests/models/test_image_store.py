@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import image_store
-from swift_grpo_ext.models.image_store import OnceStore
+from swift_grpo_ext.models.image_store import PreparedImageCache
 
 
 def test_threads_that_ask_at_once_share_one_result():
-    store, started, made = OnceStore(100), threading.Barrier(8), []
+    store, started, made = PreparedImageCache(100), threading.Barrier(8), []
 
     def ask(_):
         started.wait()
@@ -31,7 +31,7 @@ def test_threads_that_ask_at_once_share_one_result():
 
 @given(limit=st.integers(0, 50), asked=st.lists(st.integers(0, 9), max_size=60))
 def test_never_more_bytes_than_the_limit_and_always_the_right_result(limit, asked):
-    store = OnceStore(limit)
+    store = PreparedImageCache(limit)
     for key in asked:
         assert store.get(key, lambda key=key: f"result {key}", lambda _, key=key: key * 3) == f"result {key}"
         assert 0 <= store.counts.held_bytes <= limit
@@ -39,7 +39,7 @@ def test_never_more_bytes_than_the_limit_and_always_the_right_result(limit, aske
 
 
 def test_the_least_recently_used_goes_first():
-    store = OnceStore(2)
+    store = PreparedImageCache(2)
     for key in ("a", "b", "a", "c"):
         store.get(key, object, lambda _: 1)
     made = store.counts.made
@@ -50,7 +50,7 @@ def test_the_least_recently_used_goes_first():
 
 
 def test_a_broken_row_fails_again_at_once_and_other_errors_are_tried_again():
-    store, tries = OnceStore(10), []
+    store, tries = PreparedImageCache(10), []
 
     def fail(error):
         tries.append(1)
@@ -68,7 +68,7 @@ def test_a_broken_row_fails_again_at_once_and_other_errors_are_tried_again():
 
 
 def test_copies_in_the_process_share_and_those_in_others_start_empty():
-    store = OnceStore(10)
+    store = PreparedImageCache(10)
     store.get("key", lambda: 1, lambda _: 1)
     assert copy.deepcopy(store) is store
     other = pickle.loads(pickle.dumps(store))
@@ -80,14 +80,14 @@ def test_a_kept_failure_holds_nothing_of_the_broken_file_and_does_not_grow():
         pass
 
     def fail(content):
-        raise DatasetRowError("cannot be decoded", where="a.png", mend="mend it")
+        raise DatasetRowError("cannot be decoded", where="a.png", fix="fix it")
 
     def ask(content):
-        with pytest.raises(DatasetRowError, match=r"cannot be decoded \[a.png\] -> mend it") as told:
+        with pytest.raises(DatasetRowError, match=r"cannot be decoded \[a.png\] -> fix it") as told:
             store.get("row", lambda: fail(content), lambda _: 1)
         return len(told.traceback)
 
-    store, content = OnceStore(10), Content()
+    store, content = PreparedImageCache(10), Content()
     alive = weakref.ref(content)
     ask(content)
     del content
@@ -99,7 +99,7 @@ def test_a_kept_failure_holds_nothing_of_the_broken_file_and_does_not_grow():
 def test_failures_are_forgotten_after_their_time(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(image_store.time, "monotonic", lambda: clock[0])
-    store = OnceStore(10)
+    store = PreparedImageCache(10)
 
     def fail():
         raise DatasetRowError("missing")

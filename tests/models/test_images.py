@@ -10,7 +10,7 @@ from PIL import Image
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import images
 from swift_grpo_ext.models.image_pipeline import ImagePipeline
-from swift_grpo_ext.models.image_store import OnceStore
+from swift_grpo_ext.models.image_store import PreparedImageCache
 from swift_grpo_ext.testing.contract_cases import picture
 
 GRADIENT = picture(24, 16)
@@ -131,7 +131,7 @@ def test_pictures_that_differ_by_their_palette_are_two():
     def keep(image, *_):
         return image
 
-    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    pipeline = ImagePipeline(PreparedImageCache(2**20), keep, keep)
     red, blue = (Image.new("P", (4, 4)) for _ in range(2))
     red.putpalette([255, 0, 0])
     blue.putpalette([0, 0, 255])
@@ -144,7 +144,7 @@ def test_drawing_on_an_image_afterwards_does_not_change_what_was_loaded():
     def keep(image, *_):
         return image
 
-    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    pipeline = ImagePipeline(PreparedImageCache(2**20), keep, keep)
     image, same = GRADIENT.copy(), GRADIENT.copy()
     pipeline.load(image)
     image.paste((0, 0, 0), (0, 0, 24, 16))
@@ -155,7 +155,7 @@ def test_a_pillow_image_that_cannot_be_read_is_refused():
     def keep(image, *_):
         return image
 
-    pipeline = ImagePipeline(OnceStore(2**20), keep, keep)
+    pipeline = ImagePipeline(PreparedImageCache(2**20), keep, keep)
     data = encoded(picture(120, 90))
     image = Image.open(io.BytesIO(data[: len(data) // 2]))
     with pytest.raises(DatasetRowError, match=r"cannot be decoded.* image of \d+x\d+ pixels\]"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unscorable
-from swift_grpo_ext.rewards.fields import field_f1
+from swift_grpo_ext.rewards.json_f1 import field_f1
 from swift_grpo_ext.rewards.schema import check_schema, is_valid
 from swift_grpo_ext.rewards.structured import json_schema
 

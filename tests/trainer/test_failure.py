@@ -13,7 +13,7 @@ from swift_grpo_ext.trainer import failure
 RANK = """
 import sys, time
 import torch, torch.distributed as dist
-from swift_grpo_ext.trainer.failure import EndTogether
+from swift_grpo_ext.trainer.failure import FailFast
 
 class Host:
     def train(self, fails):
@@ -25,7 +25,7 @@ class Host:
             dist.all_reduce(torch.ones(1))
         return "done"
 
-class Trainer(EndTogether, Host):
+class Trainer(FailFast, Host):
     pass
 
 dist.init_process_group("gloo")

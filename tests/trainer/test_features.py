@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from swift_grpo_ext.models.facts import Unsupported, facts_for
+from swift_grpo_ext.models.families import Unsupported, family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import Off, decide
@@ -73,7 +73,7 @@ def test_a_model_without_an_output_layer(trainer, monkeypatch):
 
 
 def test_a_family_nobody_knows(trainer, monkeypatch):
-    monkeypatch.setattr(features, "facts_for", lambda config: None)
+    monkeypatch.setattr(features, "family_of", lambda config: None)
     found = reasons(trainer)
     assert found["shared_prefix"] == "nothing is known about the family 'qwen2_5_vl'"
     assert found["shared_prefill"] == "nothing is known about the family 'qwen2_5_vl'"
@@ -82,9 +82,9 @@ def test_a_family_nobody_knows(trainer, monkeypatch):
 
 @pytest.mark.parametrize("name", ["shared_prefix", "vision_once"])
 def test_a_family_that_cannot(trainer, monkeypatch, name):
-    facts = facts_for("qwen2_5_vl")
+    facts = family_of("qwen2_5_vl")
     lacking = replace(facts, capabilities={**facts.capabilities, name: Unsupported("it cannot")})
-    monkeypatch.setattr(features, "facts_for", lambda config: lacking)
+    monkeypatch.setattr(features, "family_of", lambda config: lacking)
     assert reasons(trainer)[name] == "it cannot"
 
 

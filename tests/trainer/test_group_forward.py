@@ -56,7 +56,7 @@ def test_micro_batches_of_groups_change_nothing_but_their_size(tiny_qwen, overri
 def test_a_family_nobody_knows_keeps_its_images(tiny_qwen, digits, tmp_path, monkeypatch):
     """Its rows cannot be shared, but the log-probs are still taken in chunks, of prompts with their images."""
     for room in (features, passes):
-        monkeypatch.setattr(room, "facts_for", lambda config: None)
+        monkeypatch.setattr(room, "family_of", lambda config: None)
     overrides = {"per_device_train_batch_size": 8}
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
     with told() as messages:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.logged import HonestLog
+from swift_grpo_ext.trainer.logged import TokenWeightedMetrics
 
 
 def test_kl_is_the_mean_over_tokens_however_they_are_cut(tiny_qwen, digits, tmp_path):
@@ -42,7 +42,7 @@ class Records:
 
 
 def test_nan_in_one_micro_batch_leaves_the_mean_of_the_others(caplog):
-    trainer = object.__new__(type("Trainer", (HonestLog, Records), {}))
+    trainer = object.__new__(type("Trainer", (TokenWeightedMetrics, Records), {}))
     trainer._token_kl, trainer._named = {}, set()
     trainer.model = torch.nn.Linear(1, 1)
     trainer.state = type("State", (), {"global_step": 3})

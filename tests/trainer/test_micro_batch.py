@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from swift_grpo_ext.models.facts import QWEN2_5_VL
-from swift_grpo_ext.trainer.micro_batch import bring_pixels, look_at
+from swift_grpo_ext.models.families import QWEN2_5_VL
+from swift_grpo_ext.trainer.micro_batch import look_at, restore_pixels
 
 
 def batch_of_two_rows():
@@ -20,23 +20,23 @@ def batch_of_two_rows():
 
 def test_pixels_leave_and_come_back():
     inputs, batch = batch_of_two_rows()
-    assert [group.tails for group in batch.pack.layout.spans] == [(0, 0)]
+    assert [group.completions for group in batch.pack.layout.spans] == [(0, 0)]
     pixels = inputs["pixel_values"]
-    batch.leave_pixels()
+    batch.offload_pixels()
     assert len(inputs["pixel_values"]) == 0
     assert torch.equal(batch.row_inputs(1)["pixel_values"], pixels[4:])
     holder = SimpleNamespace(swift_grpo_ext=batch)
     copied = dict(inputs)  # as a trainer does that moves its inputs to another device
-    bring_pixels(copied, holder)
+    restore_pixels(copied, holder)
     assert torch.equal(copied["pixel_values"], pixels)
     assert len(inputs["pixel_values"]) == 0
-    bring_pixels(inputs, holder)
+    restore_pixels(inputs, holder)
     assert torch.equal(inputs["pixel_values"], pixels)
 
 
 def test_whoever_has_left_nothing_gets_nothing():
     inputs, batch = batch_of_two_rows()
     pixels = inputs["pixel_values"]
-    bring_pixels(inputs, SimpleNamespace(swift_grpo_ext=batch))
-    bring_pixels(inputs, SimpleNamespace())
+    restore_pixels(inputs, SimpleNamespace(swift_grpo_ext=batch))
+    restore_pixels(inputs, SimpleNamespace())
     assert inputs["pixel_values"] is pixels

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.trainer.forward import GroupForward
 from tests.trainer.runs import STOCK, figures
 
@@ -23,7 +23,7 @@ def seen(monkeypatch):
 
     def watched(self, *args, **kwargs):
         base = self.template.get_base_model(self.accelerator.unwrap_model(self.model))
-        tower = base.get_submodule(facts_for(base.config).vision_tower[0])
+        tower = base.get_submodule(family_of(base.config).vision_tower[0])
         inner = getattr(tower, "patch_embed", None) or tower.transformer
 
         def image_encoded(module, args, output):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.watch.facts import (
+from swift_grpo_ext.watch.learning import LearningMonitor
+from swift_grpo_ext.watch.records import (
     RewardFacts,
     RolloutFacts,
     RunFacts,
@@ -18,7 +19,6 @@ from swift_grpo_ext.watch.facts import (
     reward_facts,
     step_from_json,
 )
-from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.rules import RULES, Level, findings
 
 RUN = RunFacts(num_generations=8, max_steps=100)

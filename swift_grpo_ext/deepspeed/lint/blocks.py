@@ -60,7 +60,7 @@ def _scheduler_block(setup: Setup) -> Iterator[Problem]:
     Severity.WARNING,
     symptoms=("loss or grad_norm becomes NaN with ZeRO-2", "grad_norm differs between ZeRO-1/2 and ZeRO-3"),
     cause="With overlap_comm the reduction stream of ZeRO-1/2 read gradient buffers that were still being "
-    "written, in several releases; where that was mended by waiting, nothing overlaps.",
+    "written, in several releases; where that was fixed by waiting, nothing overlaps.",
     reports=(f"{DEEPSPEED}/issues/5545", f"{DEEPSPEED}/issues/7804", f"{DEEPSPEED}/issues/8061"),
 )
 def _overlap_comm(setup: Setup) -> Iterator[Problem]:

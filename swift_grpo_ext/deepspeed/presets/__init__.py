@@ -32,7 +32,7 @@ def resolve(name: str) -> str:
         raise SwiftGrpoExtError(
             f"unknown DeepSpeed preset {name!r}, did you mean {nearest!r}?",
             where=f"--deepspeed {name}",
-            mend=f"presets: {', '.join(presets)}",
+            fix=f"presets: {', '.join(presets)}",
         )
     return str(presets[name])
 

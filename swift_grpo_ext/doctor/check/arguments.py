@@ -41,11 +41,11 @@ _MENDS = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """An argument that the host's parser refuses: its message, the argument, and the mend."""
+    """An argument that the host's parser refuses: its message, the argument, and the fix."""
 
     message: str
     where: str
-    mend: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
             break
         except _Refused as refused:
             name, left = _without(str(refused), left)
-            mend = next((mend for sign, mend in _MENDS if sign in str(refused)), "mend or drop it")
-            refusals.append(Refusal(str(refused), name, mend))
+            fix = next((fix for sign, fix in _MENDS if sign in str(refused)), "fix or drop it")
+            refusals.append(Refusal(str(refused), name, fix))
     else:
         namespace, strange = parser.parse_known_args([])
     refusals += _strange(strange, parser)
@@ -134,9 +134,9 @@ def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
         table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0]
-        raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), mend="check the file") from None
+        raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), fix="check the file") from None
     if not isinstance(table, dict):
-        raise SwiftGrpoExtError("no table of arguments", where=str(path), mend="one `name: value` a line")
+        raise SwiftGrpoExtError("no table of arguments", where=str(path), fix="one `name: value` a line")
     environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
     words: list[str] = []
     for name, value in table.items():
@@ -215,8 +215,8 @@ def _invisible(words: Sequence[str]) -> Iterator[Refusal]:
     for word in words:
         if _hides(word):
             sign = f"U+{ord(_INVISIBLE.search(word)[0]):04X}"  # type: ignore[index]
-            mend = "type the blanks of this line again"
-            yield Refusal(f"the invisible character {sign} is part of the word", word, mend)
+            fix = "type the blanks of this line again"
+            yield Refusal(f"the invisible character {sign} is part of the word", word, fix)
 
 
 def _typographic(words: Sequence[str]) -> Iterator[Refusal]:
@@ -236,21 +236,21 @@ def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[
             behind_unknown = True
             yield _unknown(word, parser)
         elif not behind_unknown and not _UNRESOLVED.search(word):
-            mend = "quote values that hold blanks, or put the option before it"
-            yield Refusal(f"ValueError: remaining_argv: [{word!r}]", word, mend)
+            fix = "quote values that hold blanks, or put the option before it"
+            yield Refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)
 
 
 def _unknown(word: str, parser: argparse.ArgumentParser) -> Refusal:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     known = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
     if name in RENAMED:
-        mend = f"--{RENAMED[name]} took its place" if RENAMED[name] else "it is gone, leave it out"
+        fix = f"--{RENAMED[name]} took its place" if RENAMED[name] else "it is gone, leave it out"
     elif name == "config":
-        mend = "the file is the first word, without a flag: swift rlhf run.yaml"
+        fix = "the file is the first word, without a flag: swift rlhf run.yaml"
     else:
         nearest = difflib.get_close_matches(name, known, n=1)
-        mend = f"did you mean --{nearest[0]}?" if nearest else "leave it out"
-    return Refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, mend)
+        fix = f"did you mean --{nearest[0]}?" if nearest else "leave it out"
+    return Refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
 
 
 def _repeated(groups: list[tuple[str, list[str]]]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -128,14 +128,14 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise SwiftGrpoExtError(what, where=str(path), mend="give a file that you may read") from None
+        raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
     launch = read_script(text, os.environ, lambda name: _sourced(name, path.resolve().parent))
     launch = replace(launch, refusal=syntax_refusal(text))
     commands = launch.all("rlhf")
     if not commands:
         others = ", ".join(f"swift {command.subcommand}" for command in launch.commands)
         what = f"no swift rlhf command{f', only {others}' if others else ''}"
-        raise SwiftGrpoExtError(what, where=str(path), mend="give a script that has one")
+        raise SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
     return [_run_of_command(command, launch, path, gpu_memory) for command in commands]
 
 
@@ -177,7 +177,7 @@ def check(
         console: Where to print; stdout by default.
 
     Returns:
-        0: nothing to mend, 1: warnings, 2: the run will fail.
+        0: nothing to fix, 1: warnings, 2: the run will fail.
 
     Raises:
         SwiftGrpoExtError: There is nothing to check.
@@ -205,35 +205,35 @@ def _stripped(words: list[str]) -> list[str]:
 
 def _runs(words: list[str], gpu_memory: float) -> list[Run]:
     if not words:
-        mend = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
-        raise SwiftGrpoExtError("nothing to check", mend=mend)
+        fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
+        raise SwiftGrpoExtError("nothing to check", fix=fix)
     is_file = not words[0].startswith("-") and not words[0].endswith(CONFIG_SUFFIXES)
     if not is_file:
         return [run_of(words, gpu_memory=gpu_memory)]
     path = Path(words[0]).expanduser()
     if not path.is_file():
-        mend = "give a launch script, a configuration file, or the arguments of swift rlhf"
-        raise SwiftGrpoExtError("no such script", where=words[0], mend=mend)
+        fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
+        raise SwiftGrpoExtError("no such script", where=words[0], fix=fix)
     if len(words) > 1:
         what = f"only a script's own text is read, not the words behind it: {' '.join(words[1:])[:80]}"
-        mend = "check one script at a time, or give all arguments of swift rlhf in the place of the script"
-        raise SwiftGrpoExtError(what, where=words[0], mend=mend)
+        fix = "check one script at a time, or give all arguments of swift rlhf in the place of the script"
+        raise SwiftGrpoExtError(what, where=words[0], fix=fix)
     return runs_of_script(path, gpu_memory=gpu_memory)
 
 
 def _print(found: list[Finding], console: Console) -> None:
     for finding in found:
         place = f" [{finding.where}]" if finding.where else ""
-        mend = f"\n        -> {finding.mend}" if finding.mend else ""
+        fix = f"\n        -> {finding.fix}" if finding.fix else ""
         reports = (
             f"  ({finding.rule}: {', '.join(finding.reports)})" if finding.reports else f"  ({finding.rule})"
         )
         console.print(
-            f"{finding.severity.value:8}{finding.what}{place}{reports}{mend}",
+            f"{finding.severity.value:8}{finding.what}{place}{reports}{fix}",
             style=_COLOURS[finding.severity],
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
-    verdicts = ("nothing to mend", "it will run, look at the warnings", "it will fail")
+    verdicts = ("nothing to fix", "it will run, look at the warnings", "it will fail")
     console.print(verdicts[exit_code(found)], style="bold", highlight=False)

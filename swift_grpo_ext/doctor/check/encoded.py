@@ -74,7 +74,7 @@ def _row(run: Run, template: Any, where: str, row: dict[str, Any]) -> Iterator[F
         encoded = template.encode(dict(row))
     except _REFUSALS as error:
         what = f"the template refuses it: {type(error).__name__}: {error}"
-        yield Finding("row-refused", Severity.ERROR, what[:400], where, "mend or drop the row")
+        yield Finding("row-refused", Severity.ERROR, what[:400], where, "fix or drop the row")
         return
     tokens = len(encoded["input_ids"])
     limit = run.arguments.max_length

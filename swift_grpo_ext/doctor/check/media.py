@@ -41,8 +41,8 @@ def findings(run: Run, where: str, row: dict[str, Any], folder: Path) -> Iterato
             entry, fault = _placed(run, entry, folder, opens=kind == "images")
             placed.append(entry)
             if fault:
-                mend = fault[1] or "mend or drop the row"
-                yield Finding("row-image", Severity.ERROR, fault[0], where, mend)
+                fix = fault[1] or "fix or drop the row"
+                yield Finding("row-image", Severity.ERROR, fault[0], where, fix)
         if placed:
             row[kind] = placed
     yield from _over_the_limit(run, where, len(row.get("images") or []))
@@ -60,12 +60,12 @@ def _over_the_limit(run: Run, where: str, images: int) -> Iterator[Finding]:
     most = limits.get("image") if isinstance(limits, dict) else None
     if run.arguments.use_vllm and isinstance(most, int) and images > most:
         what = f"{images} images, --vllm_limit_mm_per_prompt takes {most}"
-        mend = f"""--vllm_limit_mm_per_prompt '{{"image": {images}}}'"""
-        yield Finding("row-images", Severity.ERROR, what, where, mend)
+        fix = f"""--vllm_limit_mm_per_prompt '{{"image": {images}}}'"""
+        yield Finding("row-images", Severity.ERROR, what, where, fix)
 
 
 def _placed(run: Run, entry: Any, folder: Path, *, opens: bool) -> tuple[Any, tuple[str, str] | None]:
-    """The entry with an absolute path, and what is wrong with it (fault, mend)."""
+    """The entry with an absolute path, and what is wrong with it (fault, fix)."""
     name = entry.get("path") if isinstance(entry, dict) else entry
     content = entry.get("bytes") if isinstance(entry, dict) else None
     if isinstance(content, bytes):
@@ -80,8 +80,8 @@ def _placed(run: Run, entry: Any, folder: Path, *, opens: bool) -> tuple[Any, tu
         return entry, _fault_of(io.BytesIO(_base64(name) or b""), "a base64 image") if opens else None
     beside = folder / name
     if len(name) < 1024 and beside.is_file():
-        mend = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
-        return entry, (f"{name} lies beside the dataset, where the host does not look", mend)
+        fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
+        return entry, (f"{name} lies beside the dataset, where the host does not look", fix)
     return entry, (f"{name:.200} is not there", "")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check import golds, probing
+from swift_grpo_ext.doctor.check import probing, reward_probes
 from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
@@ -49,7 +49,7 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
 
 def _no_variance(names: list[str], constant: list[Finding]) -> Iterator[Finding]:
     """Nothing tells completions apart; less sure where a reward may read answers of another form."""
-    unread = any(one.mend == _MEND_FORM for one in constant)
+    unread = any(one.fix == _MEND_FORM for one in constant)
     what = "no reward tells one completion from another, so every advantage is 0"
     yield Finding(
         "no-variance",
@@ -81,7 +81,7 @@ def _by_its_rule(run: Run, reward: Reward, samples: list[Sample]) -> Iterator[Fi
         rule = table.rule(reward.name)
         reward.checked_parameters(rule.parameters)
     except SettingsError as error:
-        yield Finding("reward-table", Severity.ERROR, error.what, error.where, error.mend)
+        yield Finding("reward-table", Severity.ERROR, error.what, error.where, error.fix)
         return
     own = [one for one in samples if not rule.tasks or rule.is_for(one.columns.get(table.task_column))]
     if samples and not own:
@@ -137,18 +137,18 @@ def _gold_and_garbage(
         return None
     if gold is None:
         return None
-    garbage = (reward.outcome(text, columns, parameters).score for text in golds.GARBAGE)
+    garbage = (reward.outcome(text, columns, parameters).score for text in reward_probes.GARBAGE)
     return gold, max(reward.low if score is None else score for score in garbage)
 
 
 def _of_others(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Iterator[Finding]:
     """A reward of the host or of a plugin."""
     arguments = _arguments(run)
-    probes = golds.probes(samples[:_ROWS])
+    probes = reward_probes.probes(samples[:_ROWS])
     first = probes[:1]
-    answer = probing.ask(job, name, arguments, *golds.as_batch(first))
+    answer = probing.ask(job, name, arguments, *reward_probes.as_batch(first))
     if answer.ended == "value" and first and "scores" in answer.value:
-        answer = probing.ask(job, name, arguments, *golds.as_batch(probes))
+        answer = probing.ask(job, name, arguments, *reward_probes.as_batch(probes))
         if answer.ended == "timeout":
             what = f"{len(probes)} completions take longer than {probing.LIMIT:g} s"
             yield Finding("reward-slow", Severity.WARNING, what, name, "score them together, or side by side")
@@ -157,10 +157,10 @@ def _of_others(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]
         yield _failure(name, answer.ended, str(answer.value), samples)
     elif "unknown" in answer.value:
         nearest = answer.value["unknown"]
-        mend = f"did you mean {nearest[0]}?" if nearest else "register it: orms[...] in --external_plugins"
+        fix = f"did you mean {nearest[0]}?" if nearest else "register it: orms[...] in --external_plugins"
         if job.plugins or all(file == PLUGIN for file in run.arguments.external_plugins or [PLUGIN]):
             yield Finding(
-                "unknown-reward", Severity.ERROR, f"no reward is called {name}", "--reward_funcs", mend
+                "unknown-reward", Severity.ERROR, f"no reward is called {name}", "--reward_funcs", fix
             )
     elif probes:
         yield from _judged(name, probes, answer.value["scores"])
@@ -172,18 +172,18 @@ def _failure(name: str, ended: str, details: str, samples: list[Sample]) -> Find
     frames = [line.strip() for line in lines if line.strip().startswith("File ")]
     place = next((frame for frame in reversed(frames) if "/lib/python" not in frame), "")
     if ended == "timeout":
-        mend = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
-        return Finding("reward-hangs", Severity.ERROR, f"one completion: {last}", name, mend, ("B9",))
+        fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
+        return Finding("reward-hangs", Severity.ERROR, f"one completion: {last}", name, fix, ("B9",))
     if "missing" in last and "argument" in last:
         columns = ", ".join(sorted(_own_columns(samples))) or "none"
         what = f"it needs a column that the data lacks: {last}; the columns are {columns}"
         return Finding("reward-column", Severity.ERROR, what, name, "add the column, or rename it: --columns")
     return Finding(
-        "reward-fails", Severity.ERROR, f"it fails: {last}", f"{name} {place}".strip(), "mend it", ("B9",)
+        "reward-fails", Severity.ERROR, f"it fails: {last}", f"{name} {place}".strip(), "fix it", ("B9",)
     )
 
 
-def _judged(name: str, probes: list[golds.Probe], scores: list[Any]) -> Iterator[Finding]:
+def _judged(name: str, probes: list[reward_probes.Probe], scores: list[Any]) -> Iterator[Finding]:
     if len(scores) != len(probes):
         what = f"{len(scores)} scores for {len(probes)} completions"
         yield Finding("reward-length", Severity.ERROR, what, name, "return one score for each", ("B8",))
@@ -197,13 +197,13 @@ def _judged(name: str, probes: list[golds.Probe], scores: list[Any]) -> Iterator
     if not numbers:
         yield Finding("reward-none", Severity.ERROR, "it scores nothing", name, _MEND_GOLD, ("B3", "B7"))
         return
-    margin, garbage = golds.margins(probes, scores)
+    margin, garbage = reward_probes.margins(probes, scores)
     if max(numbers) - min(numbers) < 1e-9:
         what = f"it gives {numbers[0]:g} to every one of {len(numbers)} right, wrong and empty answers"
         severity = Severity.ERROR if name in _READ_GOLD else Severity.WARNING
         # A reward that finds no answer gives 0 or a penalty; what praises garbage does not look at all.
-        mend = _MEND_GOLD if name in _READ_GOLD or numbers[0] > 0 else _MEND_FORM
-        yield Finding("reward-constant", severity, what, name, mend, ("B3",))
+        fix = _MEND_GOLD if name in _READ_GOLD or numbers[0] > 0 else _MEND_FORM
+        yield Finding("reward-constant", severity, what, name, fix, ("B3",))
     elif margin.best <= 0 and name in _READ_GOLD:
         yield Finding(
             "gold-does-not-win", Severity.ERROR, "it never prefers the gold answer", name, _MEND_GOLD
@@ -227,4 +227,4 @@ def _arguments(run: Run) -> dict[str, Any]:
 
 
 def _own_columns(samples: list[Sample]) -> set[str]:
-    return {column for sample in samples for column in sample.columns if column not in golds.NOT_GOLD}
+    return {column for sample in samples for column in sample.columns if column not in reward_probes.NOT_GOLD}

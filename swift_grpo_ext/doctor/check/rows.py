@@ -111,7 +111,7 @@ def _as_they_stand(path: Path, limit: int) -> tuple[list[int], list[Finding]]:
         if row is None:
             what = "the row is no JSON object"
             faults.append(
-                Finding("row-unreadable", Severity.ERROR, what, f"{path.name}:{number}", "mend the line")
+                Finding("row-unreadable", Severity.ERROR, what, f"{path.name}:{number}", "fix the line")
             )
         lines.append(number)
     return lines, faults
@@ -153,7 +153,7 @@ def _as_the_host_reads(
         except _REFUSALS as error:
             refusal = refusal or f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     else:
-        yield Finding("dataset-unreadable", Severity.ERROR, refusal[:300], path.name, "mend the file")
+        yield Finding("dataset-unreadable", Severity.ERROR, refusal[:300], path.name, "fix the file")
         return
     whole = not refusal and len(loaded) == len(lines)
     for number, columns in enumerate(loaded):
@@ -163,7 +163,7 @@ def _as_the_host_reads(
         what = f"the host drops rows of it: {refusal[:300]}"
         severity = Severity.WARNING if loaded else Severity.ERROR
         yield Finding(
-            "row-dropped", severity, what, path.name, "mend the rows, --strict true names them in a run"
+            "row-dropped", severity, what, path.name, "fix the rows, --strict true names them in a run"
         )
     elif not loaded:
         yield Finding("dataset-empty", Severity.ERROR, "it has no rows", path.name, "check the path")

@@ -14,13 +14,13 @@ from typing import Any
 from unittest.mock import patch
 
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.doctor.check import healing
+from swift_grpo_ext.doctor.check import active_patches
 from swift_grpo_ext.doctor.check.arguments import Arguments
 from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape, shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.models.facts import VisionFacts, facts_for
+from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
@@ -104,7 +104,7 @@ class Run:
     def parts(self) -> frozenset[str]:
         """Parts of this package that the run's plugins turn on."""
         files = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
-        return healing.parts_of([str(self.find(file) or file) for file in files], self.environ)
+        return active_patches.parts_of([str(self.find(file) or file) for file in files], self.environ)
 
     @property
     def has_plugin(self) -> bool:
@@ -119,7 +119,7 @@ class Run:
 
     def heals(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
-        return "compat" in self.parts and healing.applies(patch_id, self.versions, self.environ)
+        return "compat" in self.parts and active_patches.applies(patch_id, self.versions, self.environ)
 
     @cached_property
     def settings(self) -> Settings:
@@ -163,13 +163,13 @@ class Run:
         return model_shape(self.model)
 
     @cached_property
-    def facts(self) -> VisionFacts | None:
+    def facts(self) -> VisionFamily | None:
         """Facts of the model's family; None for one that is not described."""
         try:
             config = find_config(self.model)
         except SwiftGrpoExtError:
             return None
-        return facts_for(str((config or {}).get("model_type") or self.arguments.model_type or ""))
+        return family_of(str((config or {}).get("model_type") or self.arguments.model_type or ""))
 
     @cached_property
     def deepspeed(self) -> dict[str, Any] | str | None:
@@ -234,7 +234,7 @@ def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:
         try:
             path = Path(presets.resolve(value))
         except SwiftGrpoExtError as error:
-            return f"{error.what} {error.mend}"
+            return f"{error.what} {error.fix}"
     else:
         path = run.find(value) if len(value) < 1024 and "{" not in value else None
         if path is None and "{" not in value:

@@ -80,7 +80,7 @@ def require_config(model: str) -> dict[str, Any]:
         raise SwiftGrpoExtError(
             "no config.json for this model",
             where=f"--model {model}",
-            mend=f"give a folder with a config.json, or one of {', '.join(PUBLISHED)}",
+            fix=f"give a folder with a config.json, or one of {', '.join(PUBLISHED)}",
         )
     return config
 
@@ -90,7 +90,7 @@ def _read(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         what = f"config.json cannot be read: {error}"
-        raise SwiftGrpoExtError(what, where=str(path), mend="download the model again") from None
+        raise SwiftGrpoExtError(what, where=str(path), fix="download the model again") from None
     if not isinstance(config, dict):
-        raise SwiftGrpoExtError("config.json is no object", where=str(path), mend="download the model again")
+        raise SwiftGrpoExtError("config.json is no object", where=str(path), fix="download the model again")
     return config

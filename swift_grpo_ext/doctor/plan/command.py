@@ -15,7 +15,7 @@ from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
-from swift_grpo_ext.models.facts import Unsupported, facts_for
+from swift_grpo_ext.models.families import Unsupported, family_of
 
 SHOWN = 8
 
@@ -55,7 +55,7 @@ def run(
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
         highlight=False,
     )
-    facts = facts_for(str(config.get("model_type")))
+    facts = family_of(str(config.get("model_type")))
     answer = facts.capabilities["vllm"] if facts else None
     if isinstance(answer, Unsupported):
         console.print(f"rollouts by transformers: {answer.reason}", highlight=False, soft_wrap=True)
@@ -65,13 +65,13 @@ def run(
         raise SwiftGrpoExtError(
             "a rollout server needs GPUs of its own",
             where="--rollout server",
-            mend="--gpus 2 or more, or colocate",
+            fix="--gpus 2 or more, or colocate",
         )
     console.print(_table(found[:SHOWN]))
     if not found[0].fits:
         console.print("[red]No setting fits.[/red] The nearest fails because of:")
         for objection in found[0].objections:
-            console.print(f"  {objection.what} -> {objection.mend}", highlight=False, soft_wrap=True)
+            console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
         _print_reports(model, work, machine, console)
         return False
     _print_reports(model, work, machine, console)
@@ -136,9 +136,7 @@ def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingExtraError(
-            "matplotlib is missing", mend='pip install "swift-grpo-ext[report]"'
-        ) from None
+        raise MissingExtraError("matplotlib is missing", fix='pip install "swift-grpo-ext[report]"') from None
     figure = Figure(figsize=(11, 1.6 + 0.5 * len(found)), layout="constrained")
     axes = figure.subplots()
     peaks: list[Counter[str]] = [Counter() for _ in found]

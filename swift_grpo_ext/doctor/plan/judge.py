@@ -26,11 +26,11 @@ class Objection:
 
     Attributes:
         what: The reason with its figures.
-        mend: What to change.
+        fix: What to change.
     """
 
     what: str
-    mend: str
+    fix: str
 
 
 def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> list[Objection]:

@@ -64,8 +64,8 @@ def of_model(model: str, work: Work) -> list[Report]:
 
 
 def reasons(report: Report, machine: Machine) -> Iterator[str]:
-    """Why the reported run fails on a machine, each with its mend."""
+    """Why the reported run fails on a machine, each with its fix."""
     shape = shape_of(require_config(report.model))
     for objection in objections(shape, report.work, report.setting, machine):
-        yield f"{objection.what} -> {objection.mend}"
+        yield f"{objection.what} -> {objection.fix}"
     yield from report.beyond

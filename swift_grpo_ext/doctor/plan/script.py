@@ -39,7 +39,7 @@ def write(
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"the plan cannot be written: {error.strerror}"
-        raise SwiftGrpoExtError(what, where=f"--output {folder}", mend="give a folder") from None
+        raise SwiftGrpoExtError(what, where=f"--output {folder}", fix="give a folder") from None
     return [folder / name for name in files]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.models.facts import facts_for
+from swift_grpo_ext.models.families import family_of
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
@@ -138,7 +138,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         kind, message = config.get("model_type", ""), " ".join(str(error).split())
         raise SwiftGrpoExtError(
             f"no model of type {kind!r} can be built from this config.json: {message:.200}",
-            mend="models with remote code cannot be planned; a family of transformers can",
+            fix="models with remote code cannot be planned; a family of transformers can",
         ) from None
 
 
@@ -184,7 +184,7 @@ def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
 
 def _sorter(config: Any) -> Any:
     """A function that says to which part of the model a parameter belongs."""
-    facts = facts_for(config)
+    facts = family_of(config)
     towers = facts.vision_tower if facts else _VISION_WORDS
     aligners = facts.aligner if facts else _ALIGNER_WORDS
 

@@ -39,9 +39,9 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
     unknown = [family for family in families if family not in FAMILIES]
     if unknown or not chosen:
         what, known = (unknown[0], FAMILIES) if unknown else (only, [case.name for case in cases()])
-        raise SwiftGrpoExtError(f"selftest knows no {what!r}", mend=f"one of: {'; '.join(known)}")
+        raise SwiftGrpoExtError(f"selftest knows no {what!r}", fix=f"one of: {'; '.join(known)}")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
-        raise SwiftGrpoExtError("selftest needs an empty folder", where=str(folder), mend="another --folder")
+        raise SwiftGrpoExtError("selftest needs an empty folder", where=str(folder), fix="another --folder")
     console = Console(file=sys.stdout)
     console.width = max(console.width, 140)  # a file or a pipe has no width, and rows must stay rows
     with tempfile.TemporaryDirectory() as temporary:

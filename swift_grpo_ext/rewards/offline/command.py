@@ -45,7 +45,7 @@ def run(
         SwiftGrpoExtError: A file, a row, a name or a parameter that does not fit.
     """
     if gold and completions is not None:
-        raise SettingsError("--gold scores the gold answers, not --completions", mend="give one of the two")
+        raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
     if plot:
         printed.check_plot()
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
@@ -68,14 +68,12 @@ def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
     named = {str(row.get("reward", "")) for row in rows}
     if len(named) != 1 or "" in named:
         raise DatasetRowError(
-            "the rows do not all name one reward", where=str(data), mend="give --reward ext_..."
+            "the rows do not all name one reward", where=str(data), fix="give --reward ext_..."
         )
     name = named.pop()
     if name not in NAMES:
-        mend = "call it on the completion and columns of each line, or give --reward ext_..."
-        raise RewardError(
-            f"{name!r} is a reward of your own, not of the catalogue", where=str(data), mend=mend
-        )
+        fix = "call it on the completion and columns of each line, or give --reward ext_..."
+        raise RewardError(f"{name!r} is a reward of your own, not of the catalogue", where=str(data), fix=fix)
     return name
 
 
@@ -88,5 +86,5 @@ def _write(found: Sequence[Scored], folder: Path, plot: bool) -> list[Path]:
             printed.write_plot(found, files[1])
     except OSError as error:
         where = f"--output {folder}"
-        raise SettingsError(f"cannot write: {error.strerror}", where=where, mend="give a folder") from None
+        raise SettingsError(f"cannot write: {error.strerror}", where=where, fix="give a folder") from None
     return files

@@ -75,7 +75,7 @@ def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list
         raise DatasetRowError(
             f"{len(lines)} completions for {len(rows)} rows",
             where=str(completions),
-            mend="one line per row of the dataset, in its order",
+            fix="one line per row of the dataset, in its order",
         )
     return [
         _paired(number, row, line, f"{completions}:{number}")
@@ -85,21 +85,21 @@ def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list
 
 def _lines(path: Path) -> Iterator[Any]:
     if not path.is_file():
-        raise DatasetRowError("no such file", where=str(path), mend="give the path of a JSONL file")
+        raise DatasetRowError("no such file", where=str(path), fix="give the path of a JSONL file")
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-8-sig").rstrip()
     except UnicodeDecodeError as error:
         place = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetRowError("not UTF-8", where=f"{path}:{place}", mend="write the file as UTF-8") from None
+        raise DatasetRowError("not UTF-8", where=f"{path}:{place}", fix="write the file as UTF-8") from None
     if not text:
-        raise DatasetRowError("nothing in it", where=str(path), mend="one JSON value per line")
+        raise DatasetRowError("nothing in it", where=str(path), fix="one JSON value per line")
     for number, line in enumerate(text.split("\n"), start=1):
         try:
             yield json.loads(line)
         except (ValueError, RecursionError):
-            mend = "one JSON value per line, no empty lines"
-            raise DatasetRowError("line is no JSON", where=f"{path}:{number}", mend=mend) from None
+            fix = "one JSON value per line, no empty lines"
+            raise DatasetRowError("line is no JSON", where=f"{path}:{number}", fix=fix) from None
 
 
 def _is_table(line: Any) -> bool:
@@ -108,14 +108,14 @@ def _is_table(line: Any) -> bool:
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
 
-def _text(line: Any, where: str, mend: str = "") -> str:
+def _text(line: Any, where: str, fix: str = "") -> str:
     text = line
     if isinstance(line, Mapping):
         text = next((line[key] for key in TEXT_KEYS if line.get(key) is not None), None)
         text = completion_text(text) if isinstance(text, list) else text
     if not isinstance(text, str):
         forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
-        raise DatasetRowError("no completion", where=where, mend=f"{forms} {mend}".rstrip())
+        raise DatasetRowError("no completion", where=where, fix=f"{forms} {fix}".rstrip())
     return text
 
 
@@ -126,7 +126,7 @@ def _paired(number: int, row: dict[str, Any], line: Any, where: str) -> Sample:
         raise DatasetRowError(
             f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}",
             where=where,
-            mend="infer without shuffling, on the same file",
+            fix="infer without shuffling, on the same file",
         )
     return Sample(number, row, _text(line, where))
 
@@ -145,7 +145,7 @@ def _matched(rows: Sequence[dict[str, Any]], tables: Sequence[Any], path: Path) 
             raise DatasetRowError(
                 "line is no table of completions with a value of every column for each",
                 where=f"{path}:{place}",
-                mend="completions.jsonl as the run wrote it",
+                fix="completions.jsonl as the run wrote it",
             )
         for index, completion in enumerate(table["completion"]):
             logged = {name: values[index] for name, values in table.items() if isinstance(values, list)}
@@ -175,7 +175,7 @@ def _row_of(
         raise DatasetRowError(
             "several rows have its question, images and solution",
             where=where,
-            mend=f"rows {some} differ elsewhere; score them as a file of completions in the rows' order",
+            fix=f"rows {some} differ elsewhere; score them as a file of completions in the rows' order",
         )
     return fitting[0]
 

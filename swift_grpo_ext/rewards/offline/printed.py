@@ -150,7 +150,7 @@ def check_plot() -> None:
         raise MissingExtraError(
             "matplotlib not installed",
             where="the plot of the scores",
-            mend='pip install "swift-grpo-ext[report]", or leave the plot out with --no-plot',
+            fix='pip install "swift-grpo-ext[report]", or leave the plot out with --no-plot',
         )
 
 

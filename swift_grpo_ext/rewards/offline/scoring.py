@@ -103,7 +103,7 @@ def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) 
     """
     reward = get_reward(name)
     if not reward.gold:
-        raise RewardError(f"{name} compares with no gold", mend="leave it out of --gold")
+        raise RewardError(f"{name} compares with no gold", fix="leave it out of --gold")
     rule = table.rule(name)
     samples = []
     for number, row in enumerate(rows, start=1):

@@ -9,8 +9,8 @@ from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Score
 from swift_grpo_ext.rewards.gold import gold_from
 from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
-from swift_grpo_ext.rewards.runtime.speech import say
 
 Scorer = Callable[[Batch], Sequence[Score]]
 

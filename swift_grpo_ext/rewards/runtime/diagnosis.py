@@ -8,7 +8,7 @@ from typing import Any
 from swift_grpo_ext.rewards.contract import Reward, Score
 from swift_grpo_ext.rewards.frames import FRAMES, Frame
 from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.speech import say
+from swift_grpo_ext.rewards.runtime.log_once import say
 
 LOW = 0.35
 GAIN = 0.25

@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
-from swift_grpo_ext.rewards.runtime.speech import say
+from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.threads import within
 
 

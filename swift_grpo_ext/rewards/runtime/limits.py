@@ -41,7 +41,7 @@ class Limited:
     def __init__(self, function: Callable[..., Any], seconds: float, name: str) -> None:
         self.name = name
         if not seconds > 0:
-            raise RewardError(f"a limit of {seconds} s", where=name, mend="give seconds above 0")
+            raise RewardError(f"a limit of {seconds} s", where=name, fix="give seconds above 0")
         self.whole_batch = bool(getattr(function, "whole_batch", False))
         try:
             job = PickledJob(pickle.dumps(function), _plugin_files())
@@ -49,7 +49,7 @@ class Limited:
             raise RewardError(
                 f"cannot be sent to a child process: {error}",
                 where=name,
-                mend="define its class at the top of a module or plugin file, under the name it keeps",
+                fix="define its class at the top of a module or plugin file, under the name it keeps",
             ) from None
         self.pool = Pool(job, worker_count(current_settings()), seconds)
         self.pool.warm_up()

@@ -197,7 +197,7 @@ class _Run:
         raise RewardError(
             f"a child process cannot load the reward: {lines[-1] if lines else 'no reason given'}",
             where=what.strip(),
-            mend="define the reward in a module or plugin file that can be imported, without side effects",
+            fix="define the reward in a module or plugin file that can be imported, without side effects",
         )
 
 

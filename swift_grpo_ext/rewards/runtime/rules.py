@@ -191,7 +191,7 @@ def load_table(text: str, given_by: str = SETTING) -> RewardTable:
     if not text.lstrip().startswith("{"):
         path, where = Path(text).expanduser(), f"{given_by}={text:.200}"
         if len(text) > MAX_PATH or not path.is_file():
-            raise SettingsError("no such file", where=where, mend="give JSON or the path of a JSON file")
+            raise SettingsError("no such file", where=where, fix="give JSON or the path of a JSON file")
         source = path.read_text(encoding="utf-8")
     try:
         return RewardTable.model_validate(json.loads(source))

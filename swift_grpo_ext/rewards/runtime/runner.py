@@ -19,9 +19,9 @@ from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
 from swift_grpo_ext.rewards.runtime.diagnosis import FrameDiagnosis
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.speech import say
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from swift_grpo_ext.settings import Settings, current_settings
 
@@ -59,8 +59,8 @@ class Runner:
         self.parameters = reward.checked_parameters({**_host_defaults(reward, arguments), **rule.parameters})
         for name in reward.required:
             if not self.parameters.get(name):
-                mend = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'
-                raise SettingsError(f"{reward.name} needs the parameter {name!r}", mend=mend)
+                fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'
+                raise SettingsError(f"{reward.name} needs the parameter {name!r}", fix=fix)
         self.composition = Composition(
             rule,
             table.task_column,

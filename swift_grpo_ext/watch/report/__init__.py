@@ -87,7 +87,7 @@ def write_report(
         html.write_bytes(as_utf8(text))
     except OSError as error:
         raise OutputFolderError(
-            f"the report cannot be written: {error.strerror}", where=str(folder), mend="give another --to"
+            f"the report cannot be written: {error.strerror}", where=str(folder), fix="give another --to"
         ) from None
     return Report(html, tuple(paths), tuple(map(judge, runs)))
 
@@ -129,5 +129,5 @@ def _require(*packages: str) -> None:
         raise MissingExtraError(
             f"{' and '.join(missing)} not installed",
             where="report",
-            mend='pip install "swift-grpo-ext[report]"',
+            fix='pip install "swift-grpo-ext[report]"',
         )

@@ -103,7 +103,7 @@ def serve(live: LivePage, port: int) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((HOST, port), Handler)
     except OSError as error:
-        raise PortError(f"{error.strerror}", where=f"{HOST}:{port}", mend="give another --port") from None
+        raise PortError(f"{error.strerror}", where=f"{HOST}:{port}", fix="give another --port") from None
 
 
 def follow(folders: Sequence[str], *, port: int, every: float, completions: int) -> None:

@@ -143,7 +143,7 @@ def read_run(output_dir: str | Path) -> Run:
     records = tuple(_once(_training_steps(read_logging(folder, damaged))))
     if not records:
         raise OutputFolderError(
-            "no GRPO step has been logged", where=str(folder), mend="wait for the first step of the run"
+            "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
         )
     arguments = _read_arguments(folder)
     size = _whole(arguments.get("num_generations")) or 8

@@ -1,39 +1,39 @@
 """The rules of preflight, by subject. Importing this fills the table."""
 
 from swift_grpo_ext.doctor.check.rules import (
-    amounts,
     batch,
+    dataset_size,
     engine,
     grpo_only,
     host,
     learning,
     model,
-    names,
-    places,
+    registry_names,
     script,
     settings,
     sharding,
     stack,
+    topology,
     trained,
     values,
 )
 from swift_grpo_ext.doctor.check.rules.table import table
 
 __all__ = [
-    "amounts",
     "batch",
+    "dataset_size",
     "engine",
     "grpo_only",
     "host",
     "learning",
     "model",
-    "names",
-    "places",
+    "registry_names",
     "script",
     "settings",
     "sharding",
     "stack",
     "table",
+    "topology",
     "trained",
     "values",
 ]

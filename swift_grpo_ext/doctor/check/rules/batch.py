@@ -25,7 +25,7 @@ from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, grouped
 )
 def _refused(run: Run) -> Iterator[Problem]:
     for refusal in run.arguments.refusals:
-        yield Problem(f"the host refuses it: {refusal.message}", refusal.where, refusal.mend)
+        yield Problem(f"the host refuses it: {refusal.message}", refusal.where, refusal.fix)
 
 
 @table.rule(
@@ -133,7 +133,7 @@ def _group_batch(run: Run) -> Iterator[Problem]:
     try:
         _sizes(run)
     except RefusedError as refusal:
-        yield Problem(refusal.what, refusal.where, refusal.mend)
+        yield Problem(refusal.what, refusal.where, refusal.fix)
     except SwiftGrpoExtError:
         return  # a setting, of which another rule tells
 

@@ -10,7 +10,7 @@ from swift_grpo_ext.doctor.plan import memory
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.findings import Problem, Severity
-from swift_grpo_ext.models.facts import Unsupported
+from swift_grpo_ext.models.families import Unsupported
 
 
 @table.rule(
@@ -196,7 +196,7 @@ def _memory(run: Run) -> Iterator[Problem]:
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
     needed = memory.budget(run.shape, work_of(run), setting_of(run), machine)
     for objection in memory_objections(needed, machine):
-        yield Problem(objection.what, "memory by arithmetic", objection.mend)
+        yield Problem(objection.what, "memory by arithmetic", objection.fix)
 
 
 @table.rule(

@@ -56,9 +56,9 @@ def findings(run: Run, found: Sequence[Finding]) -> list[Finding]:
         rule = row_of(message)
         if rule is not None and rule.id in seen:
             continue
-        mend = rule.cause if rule is not None and rule.id != "host-refuses" else "as the message says"
+        fix = rule.cause if rule is not None and rule.id != "host-refuses" else "as the message says"
         name = rule.id if rule is not None else "host-refuses"
-        refused.append(Finding(name, Severity.ERROR, f"the host refuses it: {message}", "", mend))
+        refused.append(Finding(name, Severity.ERROR, f"the host refuses it: {message}", "", fix))
     return refused
 
 

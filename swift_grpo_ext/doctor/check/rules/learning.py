@@ -182,16 +182,16 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
         if "$" in name or "`" in name:
             continue
         if "," in name or " " in name.strip():
-            mend = f"{' '.join(name.replace(',', ' ').split())}, each a word of its own"
-            yield Problem(f"{name} is taken for one name", "--reward_funcs", mend)
+            fix = f"{' '.join(name.replace(',', ' ').split())}, each a word of its own"
+            yield Problem(f"{name} is taken for one name", "--reward_funcs", fix)
         elif name in catalogue.NAMES and "rewards" not in run.parts:
             yield Problem(
                 f"{name} needs our plugin", "--reward_funcs", '--external_plugins "$(swift-grpo-ext path)"'
             )
         elif name not in known and (name.startswith("ext_") or not run.has_plugins_of_the_user):
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            mend = f"did you mean {nearest[0]}?" if nearest else "register it in --external_plugins"
-            yield Problem(f"no reward is called {name}", "--reward_funcs", mend)
+            fix = f"did you mean {nearest[0]}?" if nearest else "register it in --external_plugins"
+            yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
 
 
 @table.rule(

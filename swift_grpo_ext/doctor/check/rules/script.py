@@ -69,8 +69,8 @@ def _line(run: Run) -> Iterator[Problem]:
     }
     for cut in run.launch.cuts if run.launch else ():
         if cut.reason in reasons:
-            what, mend = reasons[cut.reason]
-            yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", mend)
+            what, fix = reasons[cut.reason]
+            yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", fix)
     if run.launch and run.launch.windows:
         what = (
             "lines end as on Windows: no backslash is the last character, last values get a carriage return"
@@ -199,8 +199,8 @@ def _no_model_files(run: Run) -> Iterator[Problem]:
         for folder in _folders(run, name):
             if run.find(folder) is None and "$" not in folder and "`" not in folder:
                 alone = "/" not in folder
-                mend = "a hub's id has an owner: Qwen/..., or check the path" if alone else _DOWNLOAD
-                yield Problem(f"{folder} is not on this machine", f"--{name}", mend)
+                fix = "a hub's id has an owner: Qwen/..., or check the path" if alone else _DOWNLOAD
+                yield Problem(f"{folder} is not on this machine", f"--{name}", fix)
 
 
 _MODELS = ("model", "ref_model", "reward_model", "teacher_model")

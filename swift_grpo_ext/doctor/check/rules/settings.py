@@ -22,4 +22,4 @@ def _settings(run: Run) -> Iterator[Problem]:
     try:
         check_part_names(run.settings.disable)
     except SwiftGrpoExtError as error:
-        yield Problem(error.what, error.where or PREFIX + "DISABLE", error.mend)
+        yield Problem(error.what, error.where or PREFIX + "DISABLE", error.fix)

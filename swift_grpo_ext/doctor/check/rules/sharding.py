@@ -43,7 +43,7 @@ def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
 
         message = _no_block(run.deepspeed) or refusal(run.deepspeed)
         if message:
-            yield Problem(message, f"--deepspeed {name:.80}", "mend the file, or --deepspeed ext_zero2")
+            yield Problem(message, f"--deepspeed {name:.80}", "fix the file, or --deepspeed ext_zero2")
 
 
 def _no_block(config: dict[str, Any]) -> str:

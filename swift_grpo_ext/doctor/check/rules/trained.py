@@ -36,8 +36,8 @@ def _nothing(run: Run) -> Iterator[Problem]:
     own_choice = not run.full and (args.target_regex or "all-linear" not in (args.target_modules or []))
     continued = not run.full and (args.adapters or args.resume_from_checkpoint)
     if all(args.values.get(name) for name in _FREEZES) and not (own_choice or continued or _activated(run)):
-        mend = "--freeze_llm false, or --freeze_vit false, or --freeze_aligner false"
-        yield Problem("language model, vision tower and aligner are frozen", "--freeze_llm true", mend)
+        fix = "--freeze_llm false, or --freeze_vit false, or --freeze_aligner false"
+        yield Problem("language model, vision tower and aligner are frozen", "--freeze_llm true", fix)
 
 
 def _activated(run: Run) -> bool:
@@ -105,7 +105,7 @@ def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
     try:
         matches = any(re.fullmatch(pattern, module) for module in modules)
     except re.error as error:
-        yield Problem(f"no regular expression: {error}", "--target_regex", "mend or drop it")
+        yield Problem(f"no regular expression: {error}", "--target_regex", "fix or drop it")
         return
     if not matches:
         what = f"it matches none of the model's modules, e.g. {modules[-1]}"

@@ -155,8 +155,8 @@ def _loss(run: Run) -> Iterator[Problem]:
     for name in given if isinstance(given, list) else [given] if given else []:
         if name not in LOSSES and "$" not in name:
             nearest = difflib.get_close_matches(name, LOSSES, n=1)
-            mend = f"did you mean {nearest[0]}?" if nearest else f"one of {', '.join(LOSSES)}"
-            yield Problem(f"GRPO has no loss called {name}", "--loss_type", mend)
+            fix = f"did you mean {nearest[0]}?" if nearest else f"one of {', '.join(LOSSES)}"
+            yield Problem(f"GRPO has no loss called {name}", "--loss_type", fix)
 
 
 @table.rule(
@@ -172,9 +172,9 @@ def _tuner(run: Run) -> Iterator[Problem]:
     name = str(run.arguments.tuner_type)
     if name not in known and not run.unsure("tuner_type") and not run.arguments.external_plugins:
         nearest = difflib.get_close_matches(name, known, n=1)
-        mend = "lora with --quant_method bnb --quant_bits 4" if name == "qlora" else "lora or full"
+        fix = "lora with --quant_method bnb --quant_bits 4" if name == "qlora" else "lora or full"
         yield Problem(
-            f"no tuner is called {name}", "--tuner_type", nearest[0] if nearest and name != "qlora" else mend
+            f"no tuner is called {name}", "--tuner_type", nearest[0] if nearest and name != "qlora" else fix
         )
 
 

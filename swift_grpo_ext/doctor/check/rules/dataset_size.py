@@ -61,8 +61,8 @@ def _evaluation(run: Run) -> Iterator[Problem]:
         rows = _split(rows, args.split_dataset_ratio or 0)
     if rows is not None and rows < prompts:
         where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
-        mend = "more rows to evaluate on, or a smaller --per_device_eval_batch_size"
-        yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, mend)
+        fix = "more rows to evaluate on, or a smaller --per_device_eval_batch_size"
+        yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
 
 
 def _split(rows: int, ratio: float) -> int:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from swift_grpo_ext.doctor.check import inside
+from swift_grpo_ext.doctor.check import preflight
 from swift_grpo_ext.errors import RefusedError
 
 
@@ -28,19 +28,19 @@ def test_a_run_that_will_fail_is_stopped_with_the_list(argv, capsys):
         "0",
     )
     with pytest.raises(RefusedError, match="preflight found errors"):
-        inside.preflight()
+        preflight.preflight()
     assert "all completions of a group will be the same" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", ["/x/swift/cli/rollout.py", "/x/pytest"])
 def test_other_commands_are_left_alone(argv, capsys, script):
     argv(script, "--temperature", "0")
-    inside.preflight()
+    preflight.preflight()
     assert capsys.readouterr().err == ""
 
 
 def test_only_the_first_rank_of_a_node_speaks(argv, capsys, monkeypatch):
     argv("/x/swift/cli/rlhf.py", "--temperature", "0")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    inside.preflight()
+    preflight.preflight()
     assert capsys.readouterr().err == ""

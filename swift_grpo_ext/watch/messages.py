@@ -1,4 +1,4 @@
-"""What to say about steps in a row that show a fault: symptom, cause, and what mends it."""
+"""What to say about steps in a row that show a fault: symptom, cause, and what fixes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from swift_grpo_ext.watch import causes
-from swift_grpo_ext.watch.facts import RewardFacts, RunFacts, StepFacts
+from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
 

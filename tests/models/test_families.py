@@ -5,7 +5,7 @@ import pytest
 from transformers import Ovis2Config, Qwen2_5_VLConfig
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.models.facts import FAMILIES, CapabilityName, Supported, Unsupported, facts_for
+from swift_grpo_ext.models.families import FAMILIES, CapabilityName, Supported, Unsupported, family_of
 
 
 def test_every_family_answers_for_every_capability():
@@ -17,14 +17,14 @@ def test_every_family_answers_for_every_capability():
 
 def test_published_defaults_are_those_of_the_configs():
     for name, config in {"qwen2_5_vl": Qwen2_5_VLConfig(), "ovis2": Ovis2Config()}.items():
-        assert facts_for(config) == facts_for(name) == FAMILIES[name]
+        assert family_of(config) == family_of(name) == FAMILIES[name]
 
 
 def test_ids_come_from_the_config():
-    ovis = facts_for(Ovis2Config(image_token_id=7, visual_indicator_token_ids=[8, 9, 10, 11, 12]))
+    ovis = family_of(Ovis2Config(image_token_id=7, visual_indicator_token_ids=[8, 9, 10, 11, 12]))
     assert ovis.placeholder_token_ids == (7,)
     assert ovis.forbidden_token_ids == (7, 8, 9, 10, 11, 12)
-    qwen = facts_for(
+    qwen = family_of(
         Qwen2_5_VLConfig(image_token_id=3, video_token_id=4, vision_start_token_id=5, vision_end_token_id=6)
     )
     assert qwen.placeholder_token_ids == (3, 4)
@@ -33,15 +33,15 @@ def test_ids_come_from_the_config():
 
 @pytest.mark.parametrize("name", ["ovis2", "ovis2_hf", "Ovis2ForConditionalGeneration"])
 def test_names(name):
-    assert facts_for(name).family == "ovis2"
+    assert family_of(name).family == "ovis2"
 
 
 def test_unknown_family_is_none():
-    assert facts_for("llama") is None
+    assert family_of("llama") is None
 
 
 def test_require_names_family_and_reason():
-    facts = facts_for("ovis2")
+    facts = family_of("ovis2")
     facts.require("shared_prefix")
     assert isinstance(facts.capabilities["vllm"], Unsupported)
     with pytest.raises(RefusedError, match="ovis2 does not support vllm"):
@@ -73,7 +73,7 @@ def test_why_vllm_cannot_serve_native_ovis2_still_holds():
 
 def test_importing_needs_neither_host_nor_torch():
     code = (
-        "import sys; import swift_grpo_ext.models.facts;"
+        "import sys; import swift_grpo_ext.models.families;"
         "sys.exit(bool({'swift', 'torch', 'transformers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

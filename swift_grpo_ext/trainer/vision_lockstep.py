@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from swift_grpo_ext.group.prefill import encoding_inside
-from swift_grpo_ext.models.facts import VisionFacts
+from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.trainer.micro_batch import MEDIA
 from swift_grpo_ext.trainer.vision_once import encoder_of
 
@@ -59,7 +59,7 @@ def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], A
         hook.remove()
 
 
-def blank_encoder(base: Any, template: Any, facts: VisionFacts) -> Callable[[], Any]:
+def blank_encoder(base: Any, template: Any, facts: VisionFamily) -> Callable[[], Any]:
     """What encodes a blank image, prepared as the template prepares any other."""
     tensors, _, _ = template.prepare_image(_BLANK)
     grids = {"grid_thw": tensors["image_grid_thw"].to(base.device)} if "image_grid_thw" in tensors else {}

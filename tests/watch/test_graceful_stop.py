@@ -13,7 +13,7 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
-from swift_grpo_ext.watch.ending import EndRequest
+from swift_grpo_ext.watch.graceful_stop import EndRequest
 from swift_grpo_ext.watch.journal import read_events
 
 PATIENCE = 200

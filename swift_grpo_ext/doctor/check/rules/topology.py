@@ -129,7 +129,7 @@ def _server_args(run: Run) -> Iterator[Problem]:
             continue  # its arguments are in a file
         for refusal in parse(server.arguments, "RolloutArguments").refusals:
             where = f"swift rollout {refusal.where}".strip()
-            yield Problem(f"the host refuses it: {refusal.message}", where, refusal.mend)
+            yield Problem(f"the host refuses it: {refusal.message}", where, refusal.fix)
 
 
 @table.rule(

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime.agreement import Budget, added, metrics
+from swift_grpo_ext.rewards.runtime.cross_rank import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
 from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
 

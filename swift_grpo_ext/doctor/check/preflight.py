@@ -30,7 +30,7 @@ def preflight() -> None:
         raise RefusedError(
             "preflight found errors, listed above",
             where="SWIFT_GRPO_EXT_PREFLIGHT",
-            mend="mend them, or start without the variable",
+            fix="fix them, or start without the variable",
         )
 
 

@@ -63,7 +63,7 @@ def _ended(first: Failure, failures: int, allowed: int) -> RewardError:
     return RewardError(
         f"{first}; {failures} of the last completions failed, {allowed} may",
         where="all ranks end here",
-        mend="mend the reward (reward_failures.rank*.jsonl in the output folder replays it), or raise "
+        fix="fix the reward (reward_failures.rank*.jsonl in the output folder replays it), or raise "
         f"SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT{details}",
     )
 

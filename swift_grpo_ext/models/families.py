@@ -57,7 +57,7 @@ Capability = Supported | Unsupported
 
 
 @dataclass(frozen=True)
-class VisionFacts:
+class VisionFamily:
     """One family of vision-language models.
 
     Module paths are relative to the ``*ForConditionalGeneration`` module, without a PEFT prefix.
@@ -101,12 +101,12 @@ class VisionFacts:
         """Ids that a model must never write: placeholders and indicators (C3 of docs/findings.md)."""
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
 
-    def require(self, capability: CapabilityName, mend: str = "") -> None:
+    def require(self, capability: CapabilityName, fix: str = "") -> None:
         """Raise if the family lacks a capability.
 
         Args:
             capability: What is asked for.
-            mend: What the user changes to do without.
+            fix: What the user changes to do without.
 
         Raises:
             RefusedError: Names the family, the capability and the reason.
@@ -114,7 +114,7 @@ class VisionFacts:
         answer = self.capabilities[capability]
         if isinstance(answer, Unsupported):
             what = f"{self.family} does not support {capability}: {answer.reason}"
-            raise RefusedError(what, mend=mend)
+            raise RefusedError(what, fix=fix)
 
 
 _FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
@@ -127,7 +127,7 @@ _NO_VLLM_OVIS2 = (
     "Ovis2Processor lacks"
 )
 
-QWEN2_5_VL = VisionFacts(
+QWEN2_5_VL = VisionFamily(
     family="qwen2_5_vl",
     architecture="Qwen2_5_VLForConditionalGeneration",
     host_model_type="qwen2_5_vl",
@@ -151,7 +151,7 @@ QWEN2_5_VL = VisionFacts(
     },
 )
 
-OVIS2 = VisionFacts(
+OVIS2 = VisionFamily(
     family="ovis2",
     architecture="Ovis2ForConditionalGeneration",
     host_model_type="ovis2_hf",
@@ -175,10 +175,10 @@ OVIS2 = VisionFacts(
     },
 )
 
-FAMILIES: dict[str, VisionFacts] = {facts.family: facts for facts in (QWEN2_5_VL, OVIS2)}
+FAMILIES: dict[str, VisionFamily] = {facts.family: facts for facts in (QWEN2_5_VL, OVIS2)}
 
 
-def facts_for(config_or_model_type: Any) -> VisionFacts | None:
+def family_of(config_or_model_type: Any) -> VisionFamily | None:
     """Facts of a model, with its own token ids where a config is given.
 
     Args:
@@ -198,14 +198,14 @@ def facts_for(config_or_model_type: Any) -> VisionFacts | None:
     return _with_ids_of(facts, config) if facts else None
 
 
-def _by_name(name: str) -> VisionFacts | None:
+def _by_name(name: str) -> VisionFamily | None:
     for facts in FAMILIES.values():
         if name in (facts.family, facts.host_model_type, facts.architecture):
             return facts
     return None
 
 
-def _with_ids_of(facts: VisionFacts, config: Any) -> VisionFacts:
+def _with_ids_of(facts: VisionFamily, config: Any) -> VisionFamily:
     if facts.family == "ovis2":
         indicators = tuple(config.visual_indicator_token_ids)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem, Severity
-from swift_grpo_ext.models.facts import FAMILIES
+from swift_grpo_ext.models.families import FAMILIES
 
 
 def _schedulers() -> Iterable[str]:
@@ -111,5 +111,5 @@ def _unknown(run: Run) -> Iterator[Problem]:
             # A name with a slash is that of an attention kernel on a hub.
             if name not in known and "/" not in str(name) and not run.unsure(argument):
                 nearest = difflib.get_close_matches(name, known, n=1)
-                mend = f"did you mean {nearest[0]}?" if nearest else "leave it out, the host finds it"
-                yield Problem(f"the host knows no {argument} called {name}", f"--{argument}", mend)
+                fix = f"did you mean {nearest[0]}?" if nearest else "leave it out, the host finds it"
+                yield Problem(f"the host knows no {argument} called {name}", f"--{argument}", fix)

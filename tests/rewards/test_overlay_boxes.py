@@ -5,7 +5,7 @@ import json
 import pytest
 
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.located import located, reward_with_frame
+from swift_grpo_ext.rewards.overlay_boxes import located, reward_with_frame
 
 SIZES = [{"original": [200, 100], "resized": [400, 200]}]
 ROW = {"solution": "[50, 20, 150, 60]", "image_sizes": SIZES}
