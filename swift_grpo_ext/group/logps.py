@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from swift_grpo_ext.swap import swapped
+
 Head = Callable[[Tensor], Tensor]
 CHUNK_BYTES = 256 * 2**20
 
@@ -80,16 +82,10 @@ def scores_for_logits(
         query: Targets and options.
         select: Picks the ``(N, hidden)`` states that predict the targets out of the layer's input.
     """
-    logits_of, own = head.forward, vars(head).get("forward")
+    logits_of = head.forward
 
     def forward(hidden: Tensor) -> Tensor:
         return score(select(hidden), logits_of, query)
 
-    head.forward = forward
-    try:
+    with swapped(head, "forward", forward):
         yield
-    finally:
-        if own is None:
-            del head.forward
-        else:
-            head.forward = own

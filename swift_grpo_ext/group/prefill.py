@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from swift_grpo_ext.group.family import GRID, PIXELS
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 from swift_grpo_ext.group.vision import Images, assign
+from swift_grpo_ext.swap import swapped
 
-PIXELS, GRID = "pixel_values", "image_grid_thw"
 # Inputs with one entry for each row of the batch, at this axis counted from the end.
 _ROW_AXIS = {
     "input_ids": -2,
@@ -103,7 +104,7 @@ def encoding_inside(model: nn.Module, forward: Callable[..., Any] | None = None)
         model: The model that generates.
         forward: Takes the place of its own.
     """
-    usual, own = model.forward, vars(model).get("forward")
+    usual = model.forward
     chosen = forward or usual
 
     @functools.wraps(usual)
@@ -111,14 +112,8 @@ def encoding_inside(model: nn.Module, forward: Callable[..., Any] | None = None)
         return chosen(*args, **kwargs)
 
     inside.__signature__ = _without_encoded(usual)  # type: ignore[attr-defined]
-    model.forward = inside
-    try:
+    with swapped(model, "forward", inside):
         yield
-    finally:
-        if own is None:
-            del model.forward
-        else:
-            model.forward = own
 
 
 def _without_encoded(forward: Callable[..., Any]) -> inspect.Signature:

@@ -13,12 +13,12 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.shared_prefix import Pack
+from swift_grpo_ext.swap import swapped
 
 _CHECKPOINT = "_gradient_checkpointing_func"  # where transformers' layers keep what they call
 _PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
@@ -75,10 +75,10 @@ def _recomputing_less(layers: list[nn.Module], kept: int) -> Iterator[None]:
     with ExitStack() as stack:
         for layer in changed:
             plain = functools.partial(checkpoint, use_reentrant=False)
-            stack.enter_context(_attribute(layer, _CHECKPOINT, plain))
+            stack.enter_context(swapped(layer, _CHECKPOINT, plain))
         for layer in layers[len(layers) - kept :]:
             if layer in changed:
-                stack.enter_context(_attribute(layer, "gradient_checkpointing", False))
+                stack.enter_context(swapped(layer, "gradient_checkpointing", False))
         yield
 
 
@@ -95,20 +95,5 @@ def _predicting_only(layer: nn.Module, pack: Pack) -> Iterator[None]:
     def forward(hidden: Tensor) -> Tensor:
         return torch.zeros_like(hidden).index_copy(1, needed, whole(hidden[:, needed]))
 
-    with _attribute(mlp, "forward", forward):
+    with swapped(mlp, "forward", forward):
         yield
-
-
-@contextmanager
-def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """The owner with another attribute of its own for a while."""
-    missing = name not in vars(owner)
-    before = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if missing:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)

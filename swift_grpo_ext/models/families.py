@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.group.family import GRID, PIXELS, VIDEO_GRID, VIDEO_PIXELS, Medium
 
 Frame = Literal["pixel_resized", "pixel_original", "norm1", "norm1000"]
 CapabilityName = Literal[
@@ -95,6 +96,20 @@ class VisionFamily:
         """Ids whose embeddings are replaced by features of the vision tower."""
         ids = (self.image_token_id, self.video_token_id)
         return tuple(token_id for token_id in ids if token_id is not None)
+
+    @property
+    def media(self) -> tuple[Medium, ...]:
+        """Images and videos, by the names of the model's inputs."""
+        image = Medium(PIXELS, GRID, self.image_token_id)
+        return image, Medium(VIDEO_PIXELS, VIDEO_GRID, self.video_token_id)
+
+    @property
+    def encoder(self) -> tuple[str, str]:
+        """Module and method that encode pixels: the tower where it merges patches, else the model's own."""
+        (tower,) = self.vision_tower
+        if all(part.startswith(tower) for part in self.aligner):
+            return tower, "forward"
+        return tower.rpartition(".")[0], "get_image_features"
 
     @property
     def forbidden_token_ids(self) -> tuple[int, ...]:

@@ -16,10 +16,10 @@ from torch import nn
 
 from swift_grpo_ext.group.interface import special_layers, unsupported
 from swift_grpo_ext.group.vision import trains
+from swift_grpo_ext.group.vision_once import same_weights
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.vision_once import same_weights
 
 SWITCHED_OFF = "switched off"
 

@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.micro_batch import restore_pixels
-from swift_grpo_ext.trainer.passes import GroupPasses
+from swift_grpo_ext.trainer.passes import GroupPasses, restore_pixels
 
 
 class GroupForward:

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.attention import choose_backend
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.interface import install
+from swift_grpo_ext.group.micro_batch import MicroBatch, look_at
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.recompute import sparing
+from swift_grpo_ext.group.self_check import mismatch, without_dropout
 from swift_grpo_ext.group.vision import Images
+from swift_grpo_ext.group.vision_once import VisionOnce, share_weights
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling, gathers_parameters
 from swift_grpo_ext.trainer.features import Off, base_model, decide, frozen_modules
-from swift_grpo_ext.trainer.micro_batch import MicroBatch, look_at, restore_pixels
-from swift_grpo_ext.trainer.self_check import mismatch, without_dropout
 from swift_grpo_ext.trainer.vision_lockstep import blank_encoder, in_step
-from swift_grpo_ext.trainer.vision_once import VisionOnce, share_weights
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
@@ -204,3 +204,10 @@ class GroupPasses:
         device = self.trainer.accelerator.device
         agree = (lambda number: agreed_max(number, device)) if self._keeps_step else (lambda number: number)
         return VisionOnce(self._facts, self.settings.vision_cache_mib * 2**20, agree)
+
+
+def restore_pixels(inputs: dict[str, Any], grpo_batch: Any) -> None:
+    """Give the inputs of a micro-batch back what left the device, if anything did."""
+    batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
+    if batch is not None:
+        batch.restore_pixels(inputs)

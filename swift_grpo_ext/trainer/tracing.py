@@ -17,7 +17,8 @@ from torch import Tensor
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.ledger import Failure
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.micro_batch import restore_pixels
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.passes import restore_pixels
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.watch.rollout import row_name
 
@@ -51,11 +52,8 @@ class Tracing:
             # The class's own, which the host replaces while it trains.
             return type(accelerator).clip_grad_norm_(accelerator, parameters, *args, **kwargs)
 
-        accelerator.clip_grad_norm_ = clip_grad_norm_
-        try:
+        with swapped(accelerator, "clip_grad_norm_", clip_grad_norm_):
             return super().train(*args, **kwargs)  # type: ignore[misc]
-        finally:
-            del accelerator.clip_grad_norm_
 
     def _generate_completions(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from PIL import Image
 
+from swift_grpo_ext.group.family import GRID_OF
 from swift_grpo_ext.group.prefill import encoding_inside
+from swift_grpo_ext.group.vision_once import encoder_of
 from swift_grpo_ext.models.families import VisionFamily
-from swift_grpo_ext.trainer.micro_batch import MEDIA
-from swift_grpo_ext.trainer.vision_once import encoder_of
 
 _BLANK = Image.new("RGB", (112, 112))  # a multiple of every patch size
 
@@ -40,7 +40,7 @@ def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], A
         cache = kwargs.get("past_key_values")
         if cache is None or cache.get_seq_length() == 0:
             # Before all else: the tower's gather on one rank must not meet this collective on another.
-            calls = sum(kwargs.get(pixels) is not None for pixels, *_ in MEDIA)
+            calls = sum(kwargs.get(pixels) is not None for pixels in GRID_OF)
             blanks[0] = agree(calls) - calls
         with torch.inference_mode(False), torch.no_grad():
             return forward(*args, **kwargs)

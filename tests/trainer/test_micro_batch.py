@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import torch
 
+from swift_grpo_ext.group.micro_batch import look_at
 from swift_grpo_ext.models.families import QWEN2_5_VL
-from swift_grpo_ext.trainer.micro_batch import look_at, restore_pixels
+from swift_grpo_ext.trainer.passes import restore_pixels
 
 
 def batch_of_two_rows():

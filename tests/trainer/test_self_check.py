@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from swift_grpo_ext.group.attention import BACKENDS, two_part
-from swift_grpo_ext.trainer.self_check import TOLERANCE, mismatch
+from swift_grpo_ext.group.self_check import TOLERANCE, mismatch
 from tests.trainer.runs import STOCK, figures, told
 
 

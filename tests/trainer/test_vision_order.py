@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from swift_grpo_ext.group.vision import Images, assign
+from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import QWEN2_5_VL
 from swift_grpo_ext.trainer.vision_lockstep import in_step
-from swift_grpo_ext.trainer.vision_once import VisionOnce
 
 HIDDEN = 4
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from swift_grpo_ext.trainer.vision_once import same_weights
+from swift_grpo_ext.group.vision_once import same_weights
 
 WHOLE = torch.tensor([1.0, 2.0, 3.0])  # two ranks: two values, and a value with padding
 

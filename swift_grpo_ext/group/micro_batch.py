@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from swift_grpo_ext.group.family import GRID_OF, MEDIA_INPUTS, Family
 from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, pack_inputs
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
@@ -19,13 +20,6 @@ from swift_grpo_ext.group.shared_prefix import (
     read_rows,
 )
 from swift_grpo_ext.group.vision import Images, assign
-from swift_grpo_ext.models.families import VisionFamily
-
-# Pixels, grid and placeholder of each medium, by the names of the model's inputs and of the facts.
-MEDIA = (
-    ("pixel_values", "image_grid_thw", "image_token_id"),
-    ("pixel_values_videos", "video_grid_thw", "video_token_id"),
-)
 
 
 @dataclass
@@ -98,20 +92,18 @@ class MicroBatch:
 
     def text_inputs(self) -> dict[str, Any]:
         """The inputs without those of the images."""
-        of_images = {name for names in MEDIA for name in names[:2]}
-        return {name: value for name, value in self.inputs.items() if name not in of_images}
+        return {name: value for name, value in self.inputs.items() if name not in MEDIA_INPUTS}
 
     def _media(self, rows: Sequence[int], encoded: bool) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
-        for pixels_name, grid_name, _ in MEDIA:
-            images = (self.media or {}).get(pixels_name)
-            which = images.of_rows(rows) if images else []
-            if images is None or not which:
+        for pixels_name, images in (self.media or {}).items():
+            which = images.of_rows(rows)
+            if not which:
                 continue
             pixels = self._no_pixels(images) if encoded else images.pick(which)[0]
             inputs[pixels_name] = pixels.to(self.inputs["input_ids"].device)
             if images.grid is not None:
-                inputs[grid_name] = images.grid_of(which)
+                inputs[GRID_OF[pixels_name]] = images.grid_of(which)
         return inputs
 
     @staticmethod
@@ -119,17 +111,10 @@ class MicroBatch:
         return images.parts[0].new_empty(0)
 
 
-def restore_pixels(inputs: dict[str, Any], grpo_batch: Any) -> None:
-    """Give the inputs of a micro-batch back what left the device, if anything did."""
-    batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
-    if batch is not None:
-        batch.restore_pixels(inputs)
-
-
 def look_at(
     inputs: dict[str, Any],
     completion_mask: Tensor,
-    facts: VisionFamily | None,
+    family: Family | None,
     backend: str,
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch.
@@ -137,38 +122,38 @@ def look_at(
     Args:
         inputs: The model's inputs as the host collated them.
         completion_mask: ``(batch, keep)``.
-        facts: The model's family; None for a language model.
+        family: The model's family; None for a language model.
         backend: Attention function for a pack; empty to make none.
     """
     try:
-        media = _media_of(inputs, facts)
+        media = _media_of(inputs, family)
         batch = MicroBatch(inputs, completion_mask, media)
     except CannotPackError as problem:
         return MicroBatch(inputs, completion_mask, None, reason=str(problem))
     if backend:
         try:
-            batch.pack = _pack_of(batch, facts, backend)
+            batch.pack = _pack_of(batch, family, backend)
         except CannotPackError as problem:
             batch.reason = str(problem)
     return batch
 
 
-def _media_of(inputs: Mapping[str, Any], facts: VisionFamily | None) -> dict[str, Images] | None:
-    if facts is None:  # a language model, or a family whose images nobody here can tell apart
+def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Images] | None:
+    if family is None:  # a language model, or a family whose images nobody here can tell apart
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     media = {}
-    for pixels_name, grid_name, token in MEDIA:
-        if inputs.get(pixels_name) is not None:
-            placeholders = (inputs["input_ids"] == getattr(facts, token)).sum(1)
-            media[pixels_name] = assign(placeholders, inputs[pixels_name], inputs.get(grid_name))
+    for medium in family.media:
+        if inputs.get(medium.pixels) is not None:
+            placeholders = (inputs["input_ids"] == medium.token_id).sum(1)
+            media[medium.pixels] = assign(placeholders, inputs[medium.pixels], inputs.get(medium.grid))
     return media
 
 
-def _pack_of(batch: MicroBatch, facts: VisionFamily | None, backend: str) -> Pack | None:
+def _pack_of(batch: MicroBatch, family: Family | None, backend: str) -> Pack | None:
     ids, attention_mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
     rows = read_rows(attention_mask, batch.completion_mask)
-    if facts is not None:
-        _check_completions(ids, rows, facts)
+    if family is not None:
+        _check_completions(ids, rows, family)
     media = (batch.media or {}).values()
     keys = [tuple(images.of_row(row.index) for images in media) for row in rows]
     groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
@@ -179,8 +164,8 @@ def _pack_of(batch: MicroBatch, facts: VisionFamily | None, backend: str) -> Pac
     return pack
 
 
-def _check_completions(ids: Tensor, rows: list[Row], facts: VisionFamily) -> None:
-    special = torch.isin(ids, torch.tensor(facts.placeholder_token_ids, device=ids.device)).cpu()
+def _check_completions(ids: Tensor, rows: list[Row], family: Family) -> None:
+    special = torch.isin(ids, torch.tensor(family.placeholder_token_ids, device=ids.device)).cpu()
     for row in rows:
         if special[row.index, row.split : row.stop].any():
             raise CannotPackError("a completion has images in it")

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from swift_grpo_ext.group.family import Family
 from swift_grpo_ext.group.vision import FeatureCache, Images, Key
-from swift_grpo_ext.models.families import VisionFamily
+from swift_grpo_ext.swap import swapped
 
 Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
@@ -26,13 +27,13 @@ class VisionOnce:
     """Encodes the images of one kind of generation batch (training, or evaluation).
 
     Args:
-        facts: The model's family.
+        family: The model's family.
         limit: Most bytes of features.
         agree: The largest of a number over the ranks that must call the tower equally often.
     """
 
-    def __init__(self, facts: VisionFamily, limit: int, agree: Callable[[int], int]) -> None:
-        self.facts = facts
+    def __init__(self, family: Family, limit: int, agree: Callable[[int], int]) -> None:
+        self.family = family
         self.cache = FeatureCache(limit)
         self._agree = agree
         self._form: Any = None  # what the encoder answered last, emptied
@@ -47,7 +48,7 @@ class VisionOnce:
                 zeros answer for the blank image that the template encodes. None if they cannot be told
                 apart: the tower runs over them as they are.
         """
-        owner, name = encoder_of(base, self.facts)
+        owner, name = encoder_of(base, self.family)
         encode = getattr(owner, name)
 
         def answer(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +63,7 @@ class VisionOnce:
                 return encode(*args, **kwargs)
             return _in_form(self._form, given.new_zeros(1, base.config.get_text_config().hidden_size))
 
-        with _replaced(owner, name, answer):
+        with swapped(owner, name, answer):
             yield
 
     def _encode_missing(
@@ -109,12 +110,10 @@ def _smallest(images: Images, which: Sequence[int]) -> tuple[Tensor, Tensor | No
     return images.pick([min(which, key=lambda image: images.sizes[image])])
 
 
-def encoder_of(base: Any, facts: VisionFamily) -> tuple[Any, str]:
+def encoder_of(base: nn.Module, family: Family) -> tuple[Any, str]:
     """Object and name of what turns pixels into features of the language model's width."""
-    (tower,) = facts.vision_tower
-    if all(part.startswith(tower) for part in facts.aligner):
-        return base.get_submodule(tower), "forward"
-    return base.get_submodule(tower.rpartition(".")[0]), "get_image_features"
+    path, method = family.encoder
+    return base.get_submodule(path), method
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
@@ -156,16 +155,3 @@ def _in_form(found: Any, features: Tensor) -> Any:
         return (features, *found[1:])
     kept = {name: value for name, value in found.items() if name not in _LARGE}
     return type(found)(**{**kept, "pooler_output": features})
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    own = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)

@@ -1,0 +1,28 @@
+"""One way to give an object another attribute for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """While this is open, ``owner.name`` is ``value``; then it is as before, its class's own included.
+
+    Args:
+        owner: A module, an object or a class.
+        name: Of the attribute.
+        value: What stands in its place.
+    """
+    had = name in vars(owner)
+    before = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if had:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
