@@ -1,0 +1,64 @@
+"""Agreement with a careful human on `benchmarks/reward_styles.jsonl` stays where it is."""
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext.rewards.catalogue import NAMES
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+FLOOR = 0.95
+BELOW = {
+    "ext_math": 0.62,
+    "ext_choice": 0.69,
+    "ext_yes_no": 0.55,
+    "ext_numeric": 0.75,
+    "ext_count": 0.67,
+    "ext_count_shaped": 0.91,
+    "ext_temporal_iou": 0.88,
+    "ext_ocr": 0.54,
+    "ext_wer": 0.5,
+    "ext_anls": 0.44,
+    "ext_text_f1": 0.75,
+    "ext_rouge": 0.71,
+    "ext_json_schema": 0.7,
+    "ext_repetition": 0.85,
+    "ext_cosine": 0.75,
+    "ext_iou": 0.76,
+    "ext_giou": 0.75,
+    "ext_detection_f1": 0.7,
+    "ext_detection_map": 0.8,
+    "ext_judge": 0.8,
+}
+
+
+@pytest.fixture(scope="module")
+def styles():
+    spec = importlib.util.spec_from_file_location("reward_styles", BENCHMARKS / "reward_styles.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def measured(styles):
+    return styles.agreement(styles.read_styles())
+
+
+def test_the_set_covers_rewards_and_families(styles):
+    cases = styles.read_styles()
+    assert len(cases) >= 600
+    assert {case["reward"] for case in cases} == set(NAMES)
+    families = Counter(case["family"] for case in cases)
+    assert sum(number >= 9 for number in families.values()) >= 15
+    assert {case["language"] for case in cases} >= {"en", "zh", "ja", "ko"}
+
+
+@pytest.mark.parametrize("reward", NAMES)
+def test_agreement_with_a_human(measured, reward):
+    agreed, wrong = measured
+    rate = sum(agreed[reward]) / len(agreed[reward])
+    missed = [(case["completion"], case["human"], case["ours"]) for case in wrong if case["reward"] == reward]
+    assert rate >= BELOW.get(reward, FLOOR), missed
