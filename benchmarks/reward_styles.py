@@ -3,10 +3,10 @@
     python benchmarks/reward_styles.py --json styles.json
     python benchmarks/reward_styles.py --wrong ext_choice
 
-`reward_styles.jsonl` holds the completions, each with its row and the score that a human gives. It was written
-before the code that reads them was looked at; a score in it is changed only where it was a slip. Loads neither
-torch nor ms-swift. ext_judge asks a judge on the loopback interface that says 10 if it is shown what the row's
-``shown`` says, else 0.
+`reward_styles.jsonl` holds the completions, each with its row and the score that a human gives. It was
+written before the code that reads them was looked at; a score in it is changed only where it was a slip.
+Loads neither torch nor ms-swift. ext_judge asks a judge on the loopback interface that says 10 if it is
+shown what the row's ``shown`` says, else 0.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def main() -> None:
             print(json.dumps(style, ensure_ascii=False))
     if options.json:
         rates = {name: sum(found) / len(found) for name, found in agreed.items()}
-        options.json.write_text(json.dumps({"agreement": rates, "wrong": wrong}, indent=1, ensure_ascii=False))
+        options.json.write_text(
+            json.dumps({"agreement": rates, "wrong": wrong}, indent=1, ensure_ascii=False)
+        )
 
 
 if __name__ == "__main__":
