@@ -1,6 +1,7 @@
 """Attention over a pack: every completion sees its prompt and its own past, and nothing else.
 
-All functions of `BACKENDS` compute the same thing from ``(1, heads, T, dim)`` tensors:
+All functions of `BACKENDS` compute the same thing from ``(1, heads, T, dim)`` tensors, in layers that see
+everything before, with a sliding window, and where the tokens of an image see each other (`Reach`):
 
     dense     SDPA with a (T, T) mask: the reference
     two_part  SDPA, prompts first, then the completions as a batch over prompt and own keys; no (T, T) mask
@@ -18,32 +19,54 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import flex, varlen
-from swift_grpo_ext.group.layout import PackLayout, Span, visible
+from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackLayout, Reach, Span, visible
+from swift_grpo_ext.group.reach import completions_mask, prompt_mask
 
-Attend = Callable[[Tensor, Tensor, Tensor, PackLayout, float | None], Tensor]
+Attend = Callable[..., Tensor]  # (query, key, value, layout, scale, reach), as below
 
 
-def dense(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None) -> Tensor:
+def dense(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach = EVERYTHING_BEFORE,
+) -> Tensor:
     """SDPA with the whole ``(T, T)`` mask."""
-    mask = layout.once(("dense", query.device), lambda: visible(layout).to(query.device))
+    mask = layout.once(("dense", reach, query.device), lambda: visible(layout, reach).to(query.device))
     return _sdpa(query, key, value, scale, mask=mask)
 
 
-def two_part(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None) -> Tensor:
+def two_part(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach = EVERYTHING_BEFORE,
+) -> Tensor:
     """SDPA of each prompt, then of its completions as a batch, over the keys of prompt and completion.
 
-    Memory: a mask of ``(completion, prompt + completion)`` where the kernel wants one, and a copy of the
-    prompt's keys and values for each completion.
+    Memory: a mask of ``(completion, prompt + completion)`` where the kernel wants one, one of ``(prompt,
+    prompt)`` for windows and blocks, and a copy of the prompt's keys and values for each completion.
     """
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     queries, keys, values = (tensor.split(sizes, 2) for tensor in (query, key, value))
     done: list[Tensor] = []
     for at, span in enumerate(layout.spans):
         prompt, completions = 2 * at, 2 * at + 1
-        done.append(_sdpa(queries[prompt], keys[prompt], values[prompt], scale, causal=True))
+        of_prompt = queries[prompt], keys[prompt], values[prompt]
+        if reach == EVERYTHING_BEFORE:
+            done.append(_sdpa(*of_prompt, scale, causal=True))
+        else:
+            mask = prompt_mask(layout, span, reach, query.device)
+            done.append(_sdpa(*of_prompt, scale, mask=mask))
         if sum(span.completions):
             own = queries[completions], keys[completions], values[completions]
-            done.append(_attend_completions(own, keys[prompt], values[prompt], span, layout, scale))
+            done.append(
+                _attend_completions(own, keys[prompt], values[prompt], span, layout, scale, reach)
+            )
     return torch.cat(done, 2)
 
 
@@ -54,6 +77,7 @@ def _attend_completions(
     span: Span,
     layout: PackLayout,
     scale: float | None,
+    reach: Reach,
 ) -> Tensor:
     """Attention of one group's completions: ``(1, heads, sum of completions, dim)``."""
     rows, width = len(span.completions), max(span.completions)
@@ -63,9 +87,16 @@ def _attend_completions(
             (span.completions, key.device), lambda: _ragged_index(span.completions, key.device)
         )
     own_query, own_key, own_value = (_to_rows(part, rows, width, index) for part in completions)
+    if reach.window is not None:  # no completion sees more of its prompt
+        seen = min(span.prompt, reach.window - 1)
+        key, value = (part[:, :, span.prompt - seen :] for part in (key, value))
     keys = torch.cat([key.expand(rows, -1, -1, -1), own_key], 2)
     values = torch.cat([value.expand(rows, -1, -1, -1), own_value], 2)
-    out = _sdpa_lower_right(own_query, keys, values, layout, scale)
+    if reach == EVERYTHING_BEFORE:
+        out = _sdpa_lower_right(own_query, keys, values, layout, scale)
+    else:
+        mask = completions_mask(layout, span, reach, own_query.device)
+        out = _sdpa(own_query, keys, values, scale, mask=mask)
     flat = out.transpose(0, 1).flatten(1, 2)[None]
     return flat if index is None else flat.index_select(2, index[1])
 

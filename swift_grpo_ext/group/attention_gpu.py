@@ -14,14 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swift_grpo_ext.group.layout import PackLayout
+from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackLayout, Reach
 
 BLOCK = 128  # side of FlexAttention's blocks, tokens
 
 
-def flex(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None) -> Tensor:
+def flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach = EVERYTHING_BEFORE,
+) -> Tensor:
     """FlexAttention, compiled once per process for any length."""
-    block_mask = layout.once(("flex", query.device), lambda: block_mask_of(layout, query.device))
+    block_mask = layout.once(
+        ("flex", reach, query.device), lambda: block_mask_of(layout, query.device, reach)
+    )
     grouped = query.shape[1] != key.shape[1]
     return _flex_attention(query.is_cuda)(
         query, key, value, block_mask=block_mask, scale=scale, enable_gqa=grouped
@@ -35,17 +44,28 @@ def _flex_attention(compiled: bool) -> Callable[..., Tensor]:
     return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
 
 
-def block_mask_of(layout: PackLayout, device: torch.device) -> Any:
+def block_mask_of(layout: PackLayout, device: torch.device, reach: Reach = EVERYTHING_BEFORE) -> Any:
     """FlexAttention's ``BlockMask`` of a layout, made from the spans without a ``(T, T)`` mask."""
     from torch.nn.attention.flex_attention import BlockMask
 
     group, branch = (tensor.to(device) for tensor in layout.branches())
+    place, number = layout.positions().to(device), layout.block_numbers().to(device)
 
     def mask_mod(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         same_branch = (branch[k] == 0) | (branch[k] == branch[q])
-        return (q >= k) & (group[q] == group[k]) & same_branch
+        before = q >= k
+        if reach.blocks:
+            before = before | ((number[q] == number[k]) & (number[k] >= 0))
+        if reach.window is not None:
+            before = before & (place[q] - place[k] < reach.window)
+        return before & (group[q] == group[k]) & same_branch
 
     some, full = block_grid(layout)
+    if reach != EVERYTHING_BEFORE:  # every block that might hold a visible pair is looked at in full
+        full = torch.zeros_like(full)
+        for start, stop in layout.blocks if reach.blocks else ():
+            run = slice(start // BLOCK, (stop - 1) // BLOCK + 1)
+            some[run, run] = True
     return BlockMask.from_kv_blocks(
         *_block_lists(some & ~full, device),
         *_block_lists(full, device),
@@ -88,14 +108,24 @@ def _block_lists(grid: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     return counts[None, None].to(device), indices[None, None].to(device)
 
 
-def varlen(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None) -> Tensor:
-    """One variable-length call: a sequence for each prompt, and one for each completion behind its prompt."""
+def varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach = EVERYTHING_BEFORE,
+) -> Tensor:
+    """One variable-length call: a sequence for each prompt, and one for each completion behind its prompt.
+
+    Not for images whose tokens see each other: the kernels know none but causal masks and windows.
+    """
     index, starts_q, starts_k, longest_q, longest_k = layout.once(
         ("varlen", query.device), lambda: sequences_of(layout, query.device)
     )
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
-    out = varlen_kernel()(queries, keys, values, starts_q, starts_k, longest_q, longest_k, scale)
+    out = varlen_kernel()(queries, keys, values, starts_q, starts_k, longest_q, longest_k, scale, reach.window)
     return out.transpose(0, 1)[None]
 
 
@@ -135,25 +165,32 @@ class RepeatRows(torch.autograd.Function):
         return total.index_add_(0, index, grad.float()).to(ctx.dtype), None
 
 
-VarlenKernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, "float | None"], Tensor]
+VarlenKernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, "float | None", "int | None"], Tensor]
 
 
 @lru_cache(maxsize=1)
 def varlen_kernel() -> VarlenKernel:
     """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key.
 
-    All take ``(tokens, heads, dim)`` of queries, keys, values, the cumulative lengths and longest sequences.
+    All take ``(tokens, heads, dim)`` of queries, keys, values, the cumulative lengths and longest sequences,
+    the scale and the window.
     """
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func
 
         def installed(q: Tensor, k: Tensor, v: Tensor, *lengths: Any) -> Tensor:
-            return flash_attn_varlen_func(q, k, v, *lengths[:4], softmax_scale=lengths[4], causal=True)
+            *sequences, scale, window = lengths
+            sizes = (-1, -1) if window is None else (window - 1, 0)
+            return flash_attn_varlen_func(
+                q, k, v, *sequences, softmax_scale=scale, causal=True, window_size=sizes
+            )
 
         return installed
 
     def built_in(q: Tensor, k: Tensor, v: Tensor, *lengths: Any) -> Tensor:
+        *sequences, scale, window = lengths
+        sizes = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
         forward = torch.ops.aten._flash_attention_forward
-        return forward(q, k, v, *lengths[:4], 0.0, True, False, scale=lengths[4])[0]
+        return forward(q, k, v, *sequences, 0.0, True, False, scale=scale, **sizes)[0]
 
     return built_in

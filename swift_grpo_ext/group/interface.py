@@ -1,15 +1,16 @@
 """Plugs `swift_grpo_ext.group.attention` in behind transformers' attention interface.
 
-The entry of the model's own implementation is wrapped once per process: a call whose mask is a `PackLayout`
-is ours, every other call goes on to the original. So no modelling code is touched, stock forwards are as
-before, and the recomputation of gradient checkpointing finds its way, because the layout travels with the
-arguments of the layer.
+The entry of the model's own implementation is wrapped once per process: a call whose mask is a `PackMask` is
+ours, every other call goes on to the original. transformers hands a mask of four dimensions through to the
+layers untouched, so no modelling code is changed, stock forwards are as before, and the recomputation of
+gradient checkpointing finds its way, because the layout travels with the arguments of the layer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
@@ -17,6 +18,43 @@ from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import PackLayout
 
 _wrapped: set[str] = set()
+_KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
+# Options of an attention call that a pack does not know.
+_SPECIAL = ("softcap", "s_aux", "position_bias")
+# Fields of a config that say so beforehand, or that one token's output depends on others of the batch.
+_UNSUPPORTED_FIELDS = {
+    "attention_dropout": "",
+    "attn_logit_softcapping": "",
+    "router_jitter_noise": ", noise that rows of a group would share",
+    "alibi": "",
+}
+
+
+class PackMask(Tensor):
+    """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function.
+
+    Attributes:
+        layout: Of the pack.
+    """
+
+    layout: PackLayout
+
+    @staticmethod
+    def of(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask:
+        """The mask of a layout. Boolean, so that mixed precision does not cast it."""
+        mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
+        mask.layout = layout
+        return mask
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
+        found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
+            layout = args[0].__dict__.get("layout")
+            if layout is not None:
+                found.layout = layout
+        return found
 
 
 def install(implementation: str) -> None:
@@ -32,27 +70,63 @@ def install(implementation: str) -> None:
     def attend_pack_or_rows(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
     ) -> tuple[Tensor, Any]:
-        if not isinstance(attention_mask, PackLayout):
+        if not isinstance(attention_mask, PackMask):
             return original(module, query, key, value, attention_mask, **kwargs)
-        _check_plain(kwargs)
-        out = BACKENDS[attention_mask.backend](query, key, value, attention_mask, kwargs.get("scaling"))
-        return out.transpose(1, 2).contiguous(), None
+        return attend(module, query, key, value, attention_mask.layout, kwargs), None
 
     AttentionInterface.register(implementation, attend_pack_or_rows)
     _wrapped.add(implementation)
 
 
-def _check_plain(kwargs: dict[str, Any]) -> None:
-    """Packs attend fully, without dropout, soft caps, sinks or biases; `unsupported` says so beforehand."""
-    special = ("sliding_window", "softcap", "s_aux", "position_bias")
-    odd = [name for name in special if kwargs.get(name) is not None]
-    if odd or kwargs.get("dropout"):
+def attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, options: dict[str, Any]
+) -> Tensor:
+    """Attention over a pack as a layer of the model calls it: ``(1, T, heads, dim)``.
+
+    Args:
+        module: The layer's attention.
+        query: ``(1, heads, T, dim)``.
+        key: ``(1, key heads, T, dim)``.
+        value: ``(1, key heads, T, dim of values)``.
+        layout: Of the pack.
+        options: Further arguments of the call.
+
+    Raises:
+        ValueError: An option that packs do not know.
+    """
+    odd = [name for name in _SPECIAL if options.get(name) is not None]
+    if odd or options.get("dropout"):
         raise ValueError(f"attention over a pack does not know {', '.join(odd) or 'dropout'}")
+    reach = layout.reach(window_of(module, options))
+    backend = layout.backend
+    if backend == "varlen" and (reach.blocks or query.shape[-1] != value.shape[-1]):
+        backend = "two_part"  # flash kernels know neither images seen as a whole nor MLA's narrow values
+    out = BACKENDS[backend](query, key, value, layout, options.get("scaling"), reach)
+    return out.transpose(1, 2).contiguous()
 
 
-def mask_mapping(layout: PackLayout) -> dict[str, PackLayout]:
-    """What to pass as ``attention_mask``: transformers takes a prepared mask for each type of layer."""
-    return {"full_attention": layout}
+def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
+    """The sliding window of a layer, in tokens, itself included; None if it sees everything before."""
+    window = options.get("sliding_window")
+    if window is not None:
+        return int(window)
+    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    kinds = getattr(config, "layer_types", None)
+    # Some pass no window to the function: their mask alone would have it.
+    if kinds and layer is not None and layer < len(kinds) and kinds[layer] == "sliding_attention":
+        return int(config.sliding_window)  # type: ignore[union-attr]
+    return None
+
+
+def pack_mask(layout: PackLayout, text_config: PretrainedConfig, device: torch.device | str = "cpu") -> Any:
+    """What to pass as ``attention_mask``: the mask, or one for each type of layer where some have states.
+
+    transformers drops masks of four dimensions on their way to layers with a recurrent state, but takes a
+    prepared mapping there.
+    """
+    mask = PackMask.of(layout, device)
+    kinds = set(getattr(text_config, "layer_types", None) or [])
+    return dict.fromkeys(kinds, mask) if "linear_attention" in kinds else mask
 
 
 def unsupported(text_config: PretrainedConfig) -> str:
@@ -60,14 +134,17 @@ def unsupported(text_config: PretrainedConfig) -> str:
     implementation = text_config._attn_implementation
     if implementation not in AttentionInterface():
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
+    if getattr(text_config, "is_encoder_decoder", False):
+        return "an encoder and a decoder"
     if reason := special_layers(text_config):
         return reason
-    if getattr(text_config, "attention_dropout", 0.0):
-        return f"attention_dropout {text_config.attention_dropout}"
+    for name, explained in _UNSUPPORTED_FIELDS.items():
+        if value := getattr(text_config, name, None):
+            return f"{name} {value}{explained}"
     return ""
 
 
 def special_layers(text_config: PretrainedConfig) -> str:
-    """Layers that do not attend to everything before them (windows, states), in words; empty if none."""
-    layer_types = set(getattr(text_config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
-    return f"layers of type {', '.join(sorted(layer_types))}" if layer_types else ""
+    """Types of layers that nothing is known of, in words; empty if there are none."""
+    odd = set(getattr(text_config, "layer_types", None) or []) - _KNOWN_LAYERS
+    return f"layers of type {', '.join(sorted(odd))}" if odd else ""

@@ -25,17 +25,37 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """Which of the tokens of its row a layer's token looks at, beside those before it.
+
+    Attributes:
+        window: So many tokens, itself included; None for all.
+        blocks: Also the later tokens of the image that it belongs to.
+    """
+
+    window: int | None = None
+    blocks: bool = False
+
+
+EVERYTHING_BEFORE = Reach()
+
+
+@dataclass(frozen=True)
 class PackLayout:
     """Spans of a pack and the function that attends over them.
 
     Attributes:
         spans: Groups, one after another without a gap.
         backend: A key of `swift_grpo_ext.group.attention.BACKENDS`.
+        blocks: ``[start, stop)`` of each run of image tokens whose tokens see each other, in order.
+        blocks_in_windows_only: They do so in layers with a sliding window only.
         cache: Index tensors and masks, made once for all layers and passes.
     """
 
     spans: tuple[Span, ...]
     backend: str
+    blocks: tuple[tuple[int, int], ...] = ()
+    blocks_in_windows_only: bool = False
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -57,6 +77,27 @@ class PackLayout:
         group, branch, length = torch.tensor(self.segments).unbind(1)
         return group.repeat_interleave(length), branch.repeat_interleave(length)
 
+    def positions(self) -> Tensor:
+        """``(T,)`` place of each token in the row that it came from."""
+        places = [
+            torch.arange(length) + (self.spans[group].prompt if branch else 0)
+            for group, branch, length in self.segments
+        ]
+        return torch.cat(places)
+
+    def block_numbers(self) -> Tensor:
+        """``(T,)`` number of the run of image tokens that each token belongs to; -1 if to none."""
+        numbers = torch.full((self.length,), -1)
+        for number, (start, stop) in enumerate(self.blocks):
+            numbers[start:stop] = number
+        return numbers
+
+    def reach(self, window: int | None) -> Reach:
+        """What the tokens of a layer with this sliding window see."""
+        longest = max(span.prompt + max(span.completions, default=0) for span in self.spans)
+        blocks = bool(self.blocks) and not (self.blocks_in_windows_only and window is None)
+        return Reach(None if window is None or window >= longest else window, blocks)
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """``make()``, kept under ``key``."""
         if key not in self.cache:
@@ -64,9 +105,17 @@ class PackLayout:
         return self.cache[key]
 
 
-def visible(layout: PackLayout) -> Tensor:
+def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE) -> Tensor:
     """``(T, T)`` mask on the CPU, True where the query of the row may look at the key of the column."""
     group, branch = layout.branches()
     at = torch.arange(len(group))
     same_branch = (branch == 0) | (branch[:, None] == branch)
-    return (group[:, None] == group) & (at[:, None] >= at) & same_branch
+    before = at[:, None] >= at
+    if reach.blocks:
+        number = layout.block_numbers()
+        before |= (number[:, None] == number) & (number >= 0)
+    seen = (group[:, None] == group) & before & same_branch
+    if reach.window is not None:
+        place = layout.positions()
+        seen &= place[:, None] - place < reach.window
+    return seen
