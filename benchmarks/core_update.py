@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: 
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from swift_grpo_ext.group.vision import FeatureCache, assign
 
@@ -185,7 +186,7 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
     cache.encode(images, missing, lambda pixels, grid: tower(model, pixels, grid))
     rows = read_rows(inputs["attention_mask"], mask)
     groups = find_groups(inputs["input_ids"], rows, [images.of_row(row) for row in range(len(rows))])
-    pack = build_pack(groups, inputs["attention_mask"], mask, backend)
+    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
     first = [image for row in pack.representatives for image in images.rows[row]]
     features = torch.cat([cache.features[images.keys[image]] for image in first])
     text = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}

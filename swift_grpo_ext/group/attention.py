@@ -64,9 +64,7 @@ def two_part(
             done.append(_sdpa(*of_prompt, scale, mask=mask))
         if sum(span.completions):
             own = queries[completions], keys[completions], values[completions]
-            done.append(
-                _attend_completions(own, keys[prompt], values[prompt], span, layout, scale, reach)
-            )
+            done.append(_attend_completions(own, keys[prompt], values[prompt], span, layout, scale, reach))
     return torch.cat(done, 2)
 
 

@@ -125,7 +125,9 @@ def varlen(
     )
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
-    out = varlen_kernel()(queries, keys, values, starts_q, starts_k, longest_q, longest_k, scale, reach.window)
+    out = varlen_kernel()(
+        queries, keys, values, starts_q, starts_k, longest_q, longest_k, scale, reach.window
+    )
     return out.transpose(0, 1)[None]
 
 
@@ -165,7 +167,9 @@ class RepeatRows(torch.autograd.Function):
         return total.index_add_(0, index, grad.float()).to(ctx.dtype), None
 
 
-VarlenKernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, "float | None", "int | None"], Tensor]
+VarlenKernel = Callable[
+    [Tensor, Tensor, Tensor, Tensor, Tensor, int, int, "float | None", "int | None"], Tensor
+]
 
 
 @lru_cache(maxsize=1)

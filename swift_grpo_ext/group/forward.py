@@ -7,12 +7,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.interface import mask_mapping
+from swift_grpo_ext.group.interface import pack_mask
 from swift_grpo_ext.group.logps import TokenQuery, scores_for_logits
 from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack
 
 # Inputs with a value for each token, gathered; those that only describe padding or packing, left out.
-TOKEN_INPUTS = ("input_ids", "position_ids", "token_type_ids", "mm_token_type_ids")
+TYPE_INPUTS = ("token_type_ids", "mm_token_type_ids")
+TOKEN_INPUTS = ("input_ids", "position_ids", *TYPE_INPUTS)
 ROW_INPUTS = (
     "attention_mask",
     "text_position_ids",
@@ -46,7 +47,7 @@ def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any])
     return {
         **packed,
         **media,
-        "attention_mask": mask_mapping(pack.layout),
+        "attention_mask": pack_mask(pack.layout, pack.source.device),
         "logits_to_keep": pack.predictor,
         "use_cache": False,
     }

@@ -8,14 +8,14 @@ gradient checkpointing finds its way, because the layout travels with the argume
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from swift_grpo_ext.group.attention import BACKENDS
-from swift_grpo_ext.group.layout import PackLayout
+from swift_grpo_ext.group.layout import PackForm, PackLayout
 
 _wrapped: set[str] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
@@ -34,16 +34,16 @@ class PackMask(Tensor):
     """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function.
 
     Attributes:
-        layout: Of the pack.
+        pack_layout: Of the pack (a tensor has a ``layout`` of its own).
     """
 
-    layout: PackLayout
+    pack_layout: PackLayout
 
     @staticmethod
     def of(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask:
         """The mask of a layout. Boolean, so that mixed precision does not cast it."""
         mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
-        mask.layout = layout
+        mask.pack_layout = layout
         return mask
 
     @classmethod
@@ -51,9 +51,9 @@ class PackMask(Tensor):
         """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
         found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
-            layout = args[0].__dict__.get("layout")
+            layout = args[0].__dict__.get("pack_layout")
             if layout is not None:
-                found.layout = layout
+                found.pack_layout = layout
         return found
 
 
@@ -72,7 +72,7 @@ def install(implementation: str) -> None:
     ) -> tuple[Tensor, Any]:
         if not isinstance(attention_mask, PackMask):
             return original(module, query, key, value, attention_mask, **kwargs)
-        return attend(module, query, key, value, attention_mask.layout, kwargs), None
+        return attend(module, query, key, value, attention_mask.pack_layout, kwargs), None
 
     AttentionInterface.register(implementation, attend_pack_or_rows)
     _wrapped.add(implementation)
@@ -98,7 +98,7 @@ def attend(
     if odd or options.get("dropout"):
         raise ValueError(f"attention over a pack does not know {', '.join(odd) or 'dropout'}")
     reach = layout.reach(window_of(module, options))
-    backend = layout.backend
+    backend = layout.form.backend
     if backend == "varlen" and (reach.blocks or query.shape[-1] != value.shape[-1]):
         backend = "two_part"  # flash kernels know neither images seen as a whole nor MLA's narrow values
     out = BACKENDS[backend](query, key, value, layout, options.get("scaling"), reach)
@@ -118,15 +118,28 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
     return None
 
 
-def pack_mask(layout: PackLayout, text_config: PretrainedConfig, device: torch.device | str = "cpu") -> Any:
-    """What to pass as ``attention_mask``: the mask, or one for each type of layer where some have states.
+def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> Any:
+    """What to pass as ``attention_mask``: the mask, or a mapping with it for each type of layer."""
+    mask = PackMask.of(layout, device)
+    return dict.fromkeys(layout.form.layer_types, mask) or mask
+
+
+def pack_form(text_config: PretrainedConfig, backend: str) -> PackForm:
+    """How a language model of this config takes packs.
 
     transformers drops masks of four dimensions on their way to layers with a recurrent state, but takes a
-    prepared mapping there.
+    mapping there.
     """
-    mask = PackMask.of(layout, device)
-    kinds = set(getattr(text_config, "layer_types", None) or [])
-    return dict.fromkeys(kinds, mask) if "linear_attention" in kinds else mask
+    kinds = tuple(sorted(set(getattr(text_config, "layer_types", None) or [])))
+    return PackForm(backend, kinds if "linear_attention" in kinds else (), _image_blocks(text_config))
+
+
+def _image_blocks(text_config: PretrainedConfig) -> Literal["none", "windows", "all"]:
+    """Where the tokens of an image see each other (``create_masks_for_vision_model`` of both Gemmas)."""
+    name = text_config.model_type
+    if name.startswith("gemma4"):
+        return "windows" if text_config.use_bidirectional_attention == "vision" else "none"
+    return "all" if name == "gemma3_text" else "none"
 
 
 def unsupported(text_config: PretrainedConfig) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -41,21 +41,35 @@ EVERYTHING_BEFORE = Reach()
 
 
 @dataclass(frozen=True)
+class PackForm:
+    """How a model takes packs.
+
+    Attributes:
+        backend: A key of `swift_grpo_ext.group.attention.BACKENDS`.
+        layer_types: Types of layers to hand a mask over for one by one; empty for one mask for all.
+        image_blocks: Layers in which the tokens of an image see each other: no layers, those with a sliding
+            window, or all.
+    """
+
+    backend: str
+    layer_types: tuple[str, ...] = ()
+    image_blocks: Literal["none", "windows", "all"] = "none"
+
+
+@dataclass(frozen=True)
 class PackLayout:
-    """Spans of a pack and the function that attends over them.
+    """Spans of a pack, and how the model's layers go over them.
 
     Attributes:
         spans: Groups, one after another without a gap.
-        backend: A key of `swift_grpo_ext.group.attention.BACKENDS`.
-        blocks: ``[start, stop)`` of each run of image tokens whose tokens see each other, in order.
-        blocks_in_windows_only: They do so in layers with a sliding window only.
+        form: How the model takes packs.
+        blocks: ``[start, stop)`` of each run of image tokens, in order; only where they see each other.
         cache: Index tensors and masks, made once for all layers and passes.
     """
 
     spans: tuple[Span, ...]
-    backend: str
+    form: PackForm
     blocks: tuple[tuple[int, int], ...] = ()
-    blocks_in_windows_only: bool = False
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -95,7 +109,7 @@ class PackLayout:
     def reach(self, window: int | None) -> Reach:
         """What the tokens of a layer with this sliding window see."""
         longest = max(span.prompt + max(span.completions, default=0) for span in self.spans)
-        blocks = bool(self.blocks) and not (self.blocks_in_windows_only and window is None)
+        blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Reach(None if window is None or window >= longest else window, blocks)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:

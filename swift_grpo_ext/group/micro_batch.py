@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from swift_grpo_ext.group.family import GRID_OF, MEDIA_INPUTS, Family
-from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, pack_inputs
+from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, TYPE_INPUTS, pack_inputs
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
     Pack,
@@ -115,7 +116,7 @@ def look_at(
     inputs: dict[str, Any],
     completion_mask: Tensor,
     family: Family | None,
-    backend: str,
+    form: PackForm | None,
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch.
 
@@ -123,16 +124,16 @@ def look_at(
         inputs: The model's inputs as the host collated them.
         completion_mask: ``(batch, keep)``.
         family: The model's family; None for a language model.
-        backend: Attention function for a pack; empty to make none.
+        form: How the model takes packs; None to make none.
     """
     try:
         media = _media_of(inputs, family)
         batch = MicroBatch(inputs, completion_mask, media)
     except CannotPackError as problem:
         return MicroBatch(inputs, completion_mask, None, reason=str(problem))
-    if backend:
+    if form:
         try:
-            batch.pack = _pack_of(batch, family, backend)
+            batch.pack = _pack_of(batch, family, form)
         except CannotPackError as problem:
             batch.reason = str(problem)
     return batch
@@ -149,7 +150,7 @@ def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Ima
     return media
 
 
-def _pack_of(batch: MicroBatch, family: Family | None, backend: str) -> Pack | None:
+def _pack_of(batch: MicroBatch, family: Family | None, form: PackForm) -> Pack | None:
     ids, attention_mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
     rows = read_rows(attention_mask, batch.completion_mask)
     if family is not None:
@@ -159,7 +160,8 @@ def _pack_of(batch: MicroBatch, family: Family | None, backend: str) -> Pack | N
     groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
     if all(len(group) == 1 for group in groups):
         return None
-    pack = build_pack(groups, attention_mask, batch.completion_mask, backend)
+    types = next((batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs), None)
+    pack = build_pack(groups, attention_mask, batch.completion_mask, form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     return pack
 

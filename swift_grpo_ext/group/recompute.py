@@ -93,7 +93,9 @@ def _predicting_only(layer: nn.Module, pack: Pack) -> Iterator[None]:
     needed = pack.layout.once("needed", pack.predictor.unique)
 
     def forward(hidden: Tensor) -> Tensor:
-        return torch.zeros_like(hidden).index_copy(1, needed, whole(hidden[:, needed]))
+        computed = whole(hidden[:, needed])
+        # Of its dtype: under autocast that is another one, and only the CPU's index_copy takes two.
+        return computed.new_zeros(hidden.shape).index_copy(1, needed, computed)
 
     with swapped(mlp, "forward", forward):
         yield

@@ -11,12 +11,12 @@ The same idea for text: PrefixGrouper, arXiv 2506.05433.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from swift_grpo_ext.group.layout import PackLayout, Span
+from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
 
 
 class CannotPackError(ValueError):
@@ -137,7 +137,11 @@ def find_groups(
 
 
 def build_pack(
-    groups: Sequence[Sequence[Row]], attention_mask: Tensor, completion_mask: Tensor, backend: str
+    groups: Sequence[Sequence[Row]],
+    attention_mask: Tensor,
+    completion_mask: Tensor,
+    form: PackForm,
+    token_types: Tensor | None = None,
 ) -> Pack:
     """Lay the groups out one after another.
 
@@ -145,10 +149,12 @@ def build_pack(
         groups: What `find_groups` found.
         attention_mask: ``(batch, seq)``; gives the sizes and the device of the index tensors.
         completion_mask: ``(batch, keep)``, True where a token has a loss.
-        backend: Name of the attention function, see `swift_grpo_ext.group.attention`.
+        form: How the model takes packs.
+        token_types: ``(batch, seq)``, 1 for tokens of images and 2 for those of videos. Only read where the
+            tokens of an image see each other.
 
     Raises:
-        CannotPackError: No row has a loss token.
+        CannotPackError: No row has a loss token, or an image reaches from a prompt into a completion.
     """
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
@@ -172,8 +178,12 @@ def build_pack(
         completions = tuple(row.stop - 1 - row.split for row in group)
         spans.append(Span(start, first.split - first.start, completions))
     device = attention_mask.device
+    layout = PackLayout(tuple(spans), form)
+    if form.image_blocks != "none" and token_types is not None:
+        of_images = torch.isin(token_types.flatten().cpu()[torch.cat(source)], torch.tensor([1, 2]))
+        layout = replace(layout, blocks=image_runs(of_images, layout))
     return Pack(
-        layout=PackLayout(tuple(spans), backend),
+        layout=layout,
         representatives=tuple(group[0].index for group in groups),
         source=torch.cat(source).to(device),
         predictor=torch.cat(predictor).to(device),
@@ -183,3 +193,29 @@ def build_pack(
         seq=seq,
         keep=keep,
     )
+
+
+def image_runs(of_images: Tensor, layout: PackLayout) -> tuple[tuple[int, int], ...]:
+    """``[start, stop)`` of each run of image tokens in a pack.
+
+    Args:
+        of_images: ``(T,)`` True for tokens of images.
+        layout: Of the pack.
+
+    Raises:
+        CannotPackError: A run reaches from a prompt into a completion.
+    """
+    runs: list[tuple[int, int]] = []
+    start = 0
+    open_prompt = False
+    for _, branch, length in layout.segments:
+        inside = of_images[start : start + length].tolist()
+        if branch == 0:
+            open_prompt = bool(inside) and inside[-1]
+        elif open_prompt and inside and inside[0]:
+            raise CannotPackError("an image reaches from a prompt into a completion")
+        padded = [False, *inside, False]
+        bounds = [start + at for at in range(length + 1) if padded[at] != padded[at + 1]]
+        runs += zip(bounds[::2], bounds[1::2], strict=True)
+        start += length
+    return tuple(runs)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.group.attention import choose_backend
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
-from swift_grpo_ext.group.interface import install
+from swift_grpo_ext.group.interface import install, pack_form
 from swift_grpo_ext.group.micro_batch import MicroBatch, look_at
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.recompute import sparing
@@ -54,7 +54,8 @@ class GroupPasses:
         if not self.off.shared_prefix:
             implementation = base.config.get_text_config()._attn_implementation
             install(implementation)
-            self._backend = choose_backend(settings.attention, implementation, base.device, base.dtype)
+            backend = choose_backend(settings.attention, implementation, base.device, base.dtype)
+            self._form = pack_form(base.config.get_text_config(), backend)
         self._keeps_step = gathers_parameters(trainer)
         self._share_tower(base)
         self._vision = {mode: self._new_vision() for mode in (True, False)}
@@ -133,8 +134,8 @@ class GroupPasses:
         batch: MicroBatch | None = getattr(grpo_batch, "swift_grpo_ext", None)
         if batch is None or batch.inputs is not model_inputs:
             restore_pixels(model_inputs, grpo_batch)
-            backend = "" if self.off.shared_prefix else self._backend
-            batch = look_at(model_inputs, grpo_batch.completion_mask, self._facts, backend)
+            form = None if self.off.shared_prefix else self._form
+            batch = look_at(model_inputs, grpo_batch.completion_mask, self._facts, form)
             grpo_batch.swift_grpo_ext = batch
             if batch.reason:
                 self.tell(f"a micro-batch went the stock way: {batch.reason}")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -6,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.attention import BACKENDS
-from swift_grpo_ext.group.layout import PackLayout, Span, visible
+from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackForm, PackLayout, Reach, Span, visible
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 9), st.lists(st.integers(0, 6), min_size=1, max_size=4)), min_size=1, max_size=3
@@ -14,12 +16,15 @@ SPANS = st.lists(
 HEADS, KV_HEADS, DIM = 4, 2, 8
 
 
+REACHES = [Reach(window=3), Reach(window=1), Reach(blocks=True), Reach(window=4, blocks=True)]
+
+
 def layout_of(sizes, backend):
     spans, at = [], 0
     for prompt, completions in sizes:
         spans.append(Span(at, prompt, tuple(completions)))
         at = spans[-1].stop
-    return PackLayout(tuple(spans), backend)
+    return PackLayout(tuple(spans), PackForm(backend))
 
 
 def tensors(length, kv_heads=KV_HEADS, dtype=torch.float64):
@@ -28,7 +33,26 @@ def tensors(length, kv_heads=KV_HEADS, dtype=torch.float64):
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
 
 
-def row_by_row(query, key, value, layout):
+def with_blocks(layout):
+    """The layout with tokens 1 to 2 of each run of three or more being an image, and 4 to 6 of longer ones."""
+    blocks, start = [], 0
+    for _, _, length in layout.segments:
+        blocks += [(start + first, start + last) for first, last in ((1, 3), (4, 7)) if last <= length]
+        start += length
+    return replace(layout, blocks=tuple(blocks), form=PackForm(layout.form.backend, image_blocks="all"))
+
+
+def mask_of_row(layout, index, reach):
+    """What the tokens of one row see, from the definition: the row alone, without any pack."""
+    at = torch.arange(len(index))
+    mask = at[:, None] >= at
+    if reach.blocks:
+        numbers = layout.block_numbers()[index]
+        mask = mask | ((numbers[:, None] == numbers) & (numbers >= 0))
+    return mask & (at[:, None] - at < reach.window) if reach.window else mask
+
+
+def row_by_row(query, key, value, layout, reach=EVERYTHING_BEFORE):
     """Each completion behind its own copy of the prompt: what the stock path computes."""
     times = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
@@ -41,13 +65,14 @@ def row_by_row(query, key, value, layout):
             rows = [tensor[:, :, index] for tensor in (query, key, value)]
             own = torch.tensor(prompt if not tail else list(range(at, at + tail)))
             if len(own):
-                result = scaled_dot_product_attention(*rows, is_causal=True)[:, :, -len(own) :]
+                mask = mask_of_row(layout, index, reach)
+                result = scaled_dot_product_attention(*rows, attn_mask=mask)[:, :, -len(own) :]
                 out = out.index_copy(2, own, result)
             at += tail
     return out
 
 
-def reference_varlen(q, k, v, starts_q, starts_k, longest_q, longest_k, scale):
+def reference_varlen(q, k, v, starts_q, starts_k, longest_q, longest_k, scale, window=None):
     """What the flash kernel computes: causal per sequence, aligned to the last key."""
     assert (longest_q, longest_k) == (int(starts_q.diff().max()), int(starts_k.diff().max()))
     times = q.shape[1] // k.shape[1]
@@ -55,6 +80,8 @@ def reference_varlen(q, k, v, starts_q, starts_k, longest_q, longest_k, scale):
     for a, b, c, d in zip(starts_q[:-1], starts_q[1:], starts_k[:-1], starts_k[1:], strict=True):
         one, two, three = q[a:b], k[c:d].repeat_interleave(times, 1), v[c:d].repeat_interleave(times, 1)
         mask = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a))
+        if window is not None:
+            mask = mask.triu((d - c) - (b - a) - window + 1)
         rows = [part.transpose(0, 1)[None] for part in (one, two, three)]
         parts.append(scaled_dot_product_attention(*rows, attn_mask=mask, scale=scale)[0].transpose(0, 1))
     return torch.cat(parts)
@@ -87,6 +114,33 @@ def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
     ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None), inputs)
     for one, two in zip(expected, ours, strict=True):
         torch.testing.assert_close(two, one, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("reach", REACHES, ids=str)
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@given(sizes=SPANS)
+@settings(max_examples=8, deadline=None)
+def test_windows_and_images_are_those_of_the_row(backend, reach, sizes):
+    if backend == "varlen" and reach.blocks:
+        pytest.skip("the interface takes another function")
+    layout = with_blocks(layout_of(sizes, backend))
+    tolerance = 1e-5 if backend == "varlen" else 1e-10
+    inputs = tensors(layout.length)
+    if backend == "flex":
+        inputs = [tensor.detach() for tensor in inputs]
+    expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout, reach), inputs)
+    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, reach), inputs)
+    for one, two in zip(expected, ours, strict=True):
+        torch.testing.assert_close(two, one, atol=tolerance, rtol=tolerance)
+
+
+def test_a_window_that_nobody_leaves_is_none():
+    layout = with_blocks(layout_of([(5, [3, 4])], "two_part"))
+    assert layout.reach(9) == Reach(blocks=True)
+    assert layout.reach(8) == Reach(window=8, blocks=True)
+    only = replace(layout, form=PackForm("two_part", image_blocks="windows"))
+    assert only.reach(None) == EVERYTHING_BEFORE
+    assert only.reach(100) == Reach(blocks=True)
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))

@@ -4,6 +4,7 @@ from torch.nn.functional import log_softmax
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows
 from swift_grpo_ext.group.vision import assign
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture, batch_of
@@ -52,7 +53,7 @@ def packed_logps(model, inputs, mask, backend="two_part", **options):
     groups = find_groups(
         inputs["input_ids"], rows, images and [images.of_row(row) for row in range(len(rows))]
     )
-    pack = build_pack(groups, inputs["attention_mask"], mask, backend)
+    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
     media = {}
     if images:
         pixels, grid = images.pick([one for row in pack.representatives for one in images.rows[row]])
@@ -123,7 +124,9 @@ def test_a_model_that_does_not_know_logits_to_keep(family, model):
     expected = packed_logps(model, inputs, mask)
 
     rows = read_rows(inputs["attention_mask"], mask)
-    pack = build_pack(find_groups(inputs["input_ids"], rows), inputs["attention_mask"], mask, "two_part")
+    pack = build_pack(
+        find_groups(inputs["input_ids"], rows), inputs["attention_mask"], mask, PackForm("two_part")
+    )
     images = assign(
         (inputs["input_ids"] == IMAGE).sum(1), inputs["pixel_values"], inputs.get("image_grid_thw")
     )
@@ -159,7 +162,7 @@ def test_what_packs_cannot_do_is_named(model):
     assert interface.unsupported(config) == ""
     for field, value, reason in [
         ("_attn_implementation", "eager", "'eager'"),
-        ("layer_types", ["full_attention", "sliding_attention"], "sliding_attention"),
+        ("layer_types", ["full_attention", "chunked_attention"], "chunked_attention"),
         ("attention_dropout", 0.1, "attention_dropout 0.1"),
     ]:
         other = type(config).from_dict(config.to_dict())

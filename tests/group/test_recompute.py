@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.recompute import layers_to_keep, sparing
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
@@ -54,7 +55,7 @@ def run(setting, spare, grad=True):
     family, model = setting
     inputs, mask = batch_of(family, model, ROWS)
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, "two_part")
+    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("two_part"))
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
     context = nullcontext() if spare is None else sparing(model.get_decoder(), pack, spare)
     model.zero_grad(set_to_none=True)

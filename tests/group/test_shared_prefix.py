@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows
 from tests.group.batches import collate
 
@@ -23,7 +24,7 @@ def batches(draw):
 def pack_of(batch, backend="dense"):
     rows = read_rows(batch["attention_mask"], batch["completion_mask"])
     groups = find_groups(batch["input_ids"], rows)
-    return groups, build_pack(groups, batch["attention_mask"], batch["completion_mask"], backend)
+    return groups, build_pack(groups, batch["attention_mask"], batch["completion_mask"], PackForm(backend))
 
 
 @given(batches())

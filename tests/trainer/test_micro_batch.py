@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import look_at
 from swift_grpo_ext.models.families import QWEN2_5_VL
 from swift_grpo_ext.trainer.passes import restore_pixels
@@ -16,7 +17,7 @@ def batch_of_two_rows():
     grid = torch.tensor([[1, 2, 2]]).repeat(2, 1)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     inputs |= {"pixel_values": pixels, "image_grid_thw": grid}
-    return inputs, look_at(inputs, torch.ones(2, 1), QWEN2_5_VL, "two_part")
+    return inputs, look_at(inputs, torch.ones(2, 1), QWEN2_5_VL, PackForm("two_part"))
 
 
 def test_pixels_leave_and_come_back():

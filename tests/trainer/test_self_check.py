@@ -8,9 +8,9 @@ from swift_grpo_ext.group.self_check import TOLERANCE, mismatch
 from tests.trainer.runs import STOCK, figures, told
 
 
-def without_the_prompt(query, key, value, layout, scale):
+def without_the_prompt(query, key, value, layout, scale, reach):
     """A wrong attention: completions look at themselves and not at their prompt."""
-    out = two_part(query, key, value, layout, scale).clone()
+    out = two_part(query, key, value, layout, scale, reach).clone()
     for span in layout.spans:
         out[:, :, span.start + span.prompt : span.stop] *= 0.5
     return out
