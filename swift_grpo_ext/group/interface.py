@@ -49,7 +49,7 @@ class PackMask(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
-        found = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        found = super().__torch_function__(func, types, args, kwargs or {})
         if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
             layout = args[0].__dict__.get("pack_layout")
             if layout is not None:
