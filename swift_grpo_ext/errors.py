@@ -5,6 +5,8 @@ One message is one line: what is wrong, where, and what fixes it.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +37,17 @@ class SwiftGrpoExtError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword arguments across process boundaries (pools, ranks, workers)."""
         return _rebuild, (type(self), self.what, self.where, self.fix)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.0) -> str:
+    """The known name that is most like another, for "did you mean"; empty if none is.
+
+    Args:
+        name: What was written.
+        known: What may be written.
+        cutoff: Least likeness from 0 (any) to 1 (equal).
+    """
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), "")
 
 
 def _rebuild(cls: type[SwiftGrpoExtError], what: str, where: str, fix: str) -> SwiftGrpoExtError:

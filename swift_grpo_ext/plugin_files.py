@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.registration import check_part_names
+from swift_grpo_ext.parts import check_part_names
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -1,72 +1,34 @@
-"""The parts of the package, and the one function that hooks them into the host."""
+"""The one function that hooks the parts into ms-swift."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 
 from swift_grpo_ext import versions
-from swift_grpo_ext.errors import EnvironmentMismatchError, UnknownPartError
+from swift_grpo_ext.errors import EnvironmentMismatchError
+from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_names
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 
-
-@dataclass(frozen=True)
-class Part:
-    """One thing that can be turned on and off.
-
-    Attributes:
-        module: Dotted path of the room that has a ``register() -> list[str]``: it hooks the part into the
-            host and returns the names that it registered.
-        needs: Packages that must be installed, in range and fitting.
-    """
-
-    module: str
-    needs: tuple[str, ...] = (versions.HOST,)
-
-
-# In the order in which they are applied: defects of the stack first, then what builds on it.
-PARTS: dict[str, Part] = {
-    "compat": Part("swift_grpo_ext.compat"),
-    "templates": Part(
-        "swift_grpo_ext.models",
-        (versions.HOST, "torch", "torchvision", "transformers", "qwen-vl-utils"),
-    ),
-    "trainer": Part("swift_grpo_ext.trainer", (versions.HOST, "torch", "transformers", "trl", "msgspec")),
-    "rewards": Part("swift_grpo_ext.rewards"),
-    "presets": Part("swift_grpo_ext.deepspeed"),
-    "callbacks": Part("swift_grpo_ext.watch"),
-}
+LONGEST = 160
+"""Characters of the line at the start of a run."""
 
 _registered: dict[str, list[str]] = {}
-
-
-def check_part_names(names: Iterable[str]) -> None:
-    """Raise for the first name that is no part.
-
-    Raises:
-        UnknownPartError: Gives the nearest name and all of them.
-    """
-    for name in names:
-        if name not in PARTS:
-            nearest = difflib.get_close_matches(name, PARTS, n=1, cutoff=0.0)[0]
-            raise UnknownPartError(
-                f"unknown part {name!r}, did you mean {nearest!r}?", fix=f"parts: {', '.join(PARTS)}"
-            )
 
 
 def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     """Hook parts of the package into ms-swift and print one line of what was done.
 
-    Calling it again registers only what is not registered yet, so the host may replay the plugin file in
+    Calling it again registers only what is not registered yet, so ms-swift may replay the plugin file in
     dataloader workers and rollout processes.
 
     Args:
-        parts: Names from `PARTS`; all of them when None. Those in ``SWIFT_GRPO_EXT_DISABLE`` are left out.
+        parts: Names from `swift_grpo_ext.parts.PARTS`; all of them when None. Those in
+            ``SWIFT_GRPO_EXT_DISABLE`` are left out.
 
     Returns:
         For each part that is on in this process, the names that it registered.
@@ -78,7 +40,8 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     """
     settings = current_settings()
     wanted = list(PARTS if parts is None else parts)
-    check_part_names([*wanted, *settings.disable])
+    check_part_names(wanted)
+    check_disabled(settings.disable)
     refused: dict[str, EnvironmentMismatchError] = {}
     news = False
     for name in PARTS:
@@ -91,28 +54,52 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
             continue
         _registered[name] = import_module(PARTS[name].module).register()
         news = True
-    if news and not settings.quiet and _speaks_for_the_run():
-        print(summary(settings.disable), file=sys.stderr, flush=True)
+    if news and _speaks_for_the_run():
+        print(summary(), file=sys.stderr, flush=True)
     if news and settings.preflight:
-        import_module("swift_grpo_ext.doctor.check.preflight").preflight()
+        import_module(PREFLIGHT.module).register()
     if refused:
         raise _refusal(refused)
     return dict(_registered)
 
 
-def summary(disabled: Iterable[str] = ()) -> str:
-    """One line: the package's and the host's version, and each part with the names that it registered."""
-    host = f"{versions.HOST} {versions.installed_version(versions.HOST)}"
-    done = " | ".join(f"{part}: {', '.join(names) or '-'}" for part, names in _registered.items())
-    off = f" | off: {', '.join(disabled)}" if disabled else ""
-    return f"swift-grpo-ext {__version__} on {host} | {done}{off}"
+def summary() -> str:
+    """One line of at most 160 characters: versions, and what of the package works in this process."""
+    command = swift_command(sys.argv)
+    working = [
+        f"{name}: {names[0] if len(names) == 1 and len(names[0]) < 6 else len(names)}"
+        for name, names in _registered.items()
+        if names and (not command or not PARTS[name].commands or command in PARTS[name].commands)
+    ]
+    head = f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}"
+    disabled = current_settings().disable
+    for off in (", ".join(disabled), str(len(disabled))):
+        words = [head, *working, *([f"off: {off}"] if disabled else ()), "swift-grpo-ext env"]
+        if len(line := " | ".join(words)) <= LONGEST:
+            break
+    return line[:LONGEST]
+
+
+def swift_command(argv: Sequence[str]) -> str:
+    """The command whose process this is: ``rlhf grpo``, ``rollout``, ``megatron rlhf`` ...
+
+    ``rlhf`` alone is another kind of training. Empty if it is no command of ms-swift.
+    """
+    path = Path(argv[0])
+    if path.suffix != ".py" or "cli" not in path.parts[-3:-1]:
+        return ""
+    if path.parent.name == "_megatron":
+        return f"megatron {path.stem}"
+    grpo = path.stem == "rlhf" and "--rlhf_type grpo" in " ".join(argv[1:]).replace("=", " ")
+    return "rlhf grpo" if grpo else path.stem
 
 
 def _speaks_for_the_run() -> bool:
-    """True in the first rank's own process, not in its dataloader workers or engine processes."""
+    """True in the first rank's own process, not in its dataloader workers, engines or reward processes."""
     from multiprocessing import parent_process
 
-    return parent_process() is None and os.environ.get("RANK", "0") == "0"
+    of_a_script = sys.argv[0] != "-c"  # what multiprocessing and the children of rewards are started with
+    return parent_process() is None and of_a_script and os.environ.get("RANK", "0") == "0"
 
 
 def _refusal(refused: dict[str, EnvironmentMismatchError]) -> EnvironmentMismatchError:

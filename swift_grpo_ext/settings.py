@@ -1,12 +1,11 @@
 """Every switch of the package, in one typed class, read from ``SWIFT_GRPO_EXT_*``.
 
-The host takes no new command line flags from a plugin, so environment variables are the way in, as
-for the host's own templates (``MAX_PIXELS`` and the like).
+ms-swift takes no new command line flags from a plugin, so environment variables are the way in, as
+for its own templates (``MAX_PIXELS`` and the like).
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -14,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from swift_grpo_ext.errors import SettingsError
+from swift_grpo_ext.errors import SettingsError, nearest
 
 PREFIX = "SWIFT_GRPO_EXT_"
 
@@ -25,19 +24,15 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     disable: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Parts to leave out, separated by commas: templates, trainer, rewards ..."
-    )
-    disable_patches: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Patches of the part compat to leave out, by id: A3-zero3-trace ..."
+        default=(),
+        description="What to leave out, separated by commas: a part (rewards), a feature of one "
+        "(trainer.vision_once, callbacks.report), or a fix (compat.B1).",
     )
     strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
     ddp_timeout: int = Field(
         default=1800,
         ge=10,
         description="Seconds that ranks wait for each other in a GRPO run without --ddp_timeout.",
-    )
-    lora_dropout: bool = Field(
-        default=False, description="Keep the host's default LoRA dropout (0.05) in GRPO runs."
     )
     image_store_mib: int = Field(
         default=1024,
@@ -51,8 +46,8 @@ class Settings(BaseSettings):
     )
     bad_row: Literal["skip", "raise"] = Field(
         default="skip",
-        description="A row whose image or tags are broken is replaced by another and counted, or refuses "
-        "the run: before it starts, after a look at every row.",
+        description="GRPO: a row whose image or tags are broken is replaced by another and counted, or "
+        "refuses the run: before it starts, after a look at every row.",
     )
     on_dead: Literal["warn", "stop"] = Field(
         default="warn",
@@ -75,52 +70,18 @@ class Settings(BaseSettings):
         description="How long a phase may last, in seconds; unset: learned, five times the longest so far "
         "and at least two minutes, half an hour for the first of its kind.",
     )
-    trace_numerics: bool = Field(
-        default=True,
-        description="Name the first NaN or infinity in log-probs, loss or gradients, and keep its batch.",
-    )
     kl_every: int = Field(
         default=25,
         ge=0,
         description="With beta 0, steps between two estimates of how far the policy has moved; 0: never.",
-    )
-    report: bool = Field(
-        default=True, description="Write report.html and plots into the output folder when a run ends."
-    )
-    shared_prefix: bool = Field(
-        default=True,
-        description="Forward a prompt once for all completions of it that are in a micro-batch.",
     )
     attention: Literal["auto", "two_part", "dense", "flex", "varlen"] = Field(
         default="auto",
         description="How a prompt and its completions attend to each other: SDPA in two parts, SDPA with a "
         "whole mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
     )
-    vision_once: bool = Field(
-        default=True,
-        description="Encode each distinct image of a generation batch once, if nothing on its way trains.",
-    )
     vision_cache_mib: int = Field(
         default=2048, ge=0, description="Most MiB of image features kept for one generation batch."
-    )
-    skip_old_logps: bool = Field(
-        default=True,
-        description="Leave out the pass for the old log-probs where they are the policy's own.",
-    )
-    chunked_logps: bool = Field(
-        default=True, description="Compute log-probs without holding the logits of a whole micro-batch."
-    )
-    shared_prefill: bool = Field(
-        default=True,
-        description="Without vLLM: compute a prompt once for all completions that are sampled from it.",
-    )
-    spare_recompute: bool = Field(
-        default=True,
-        description="With shared prompts: let gradient checkpointing compute less again, in the memory that "
-        "sharing has saved.",
-    )
-    logits_chunk_mib: int = Field(
-        default=256, ge=1, description="Most MiB of fp32 logits at a time, with chunked_logps."
     )
     group_batch: bool = Field(
         default=False,
@@ -131,10 +92,6 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         description="With group_batch, most completion tokens of a micro-batch. 0: no limit.",
-    )
-    self_check: bool = Field(
-        default=True,
-        description="Compare the log-probs of the first micro-batch with the stock path's; fall back if off.",
     )
     preflight: bool = Field(
         default=False, description="Check the command line before a model is loaded; errors stop the run."
@@ -161,14 +118,38 @@ class Settings(BaseSettings):
         description="Completions of one reward, of the last 1000 on all ranks, that may fail by the reward's "
         "fault before the run ends. 0: the first failure ends it.",
     )
-    quiet: bool = Field(default=False, description="Do not print the line of what was registered.")
 
-    @field_validator("disable", "disable_patches", mode="before")
+    @field_validator("disable", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    def disables(self, *names: str) -> bool:
+        """Whether a feature, by any of its names such as ``trainer.vision_once``, or its part is left out."""
+        return any({name, name.partition(".")[0]} & set(self.disable) for name in names)
+
+
+_NOW_DISABLE = {
+    "SHARED_PREFIX": "trainer.shared_prefix",
+    "VISION_ONCE": "trainer.vision_once",
+    "SKIP_OLD_LOGPS": "trainer.skip_old_logps",
+    "CHUNKED_LOGPS": "trainer.chunked_logps",
+    "SHARED_PREFILL": "trainer.shared_prefill",
+    "SPARE_RECOMPUTE": "trainer.reduced_recompute",
+    "SELF_CHECK": "trainer.self_check",
+    "LORA_DROPOUT": "trainer.no_lora_dropout",
+    "TRACE_NUMERICS": "callbacks.trace_numerics",
+    "REPORT": "callbacks.report",
+    "DISABLE_PATCHES": "compat.<id>",
+}
+# Settings that are gone, and what replaces each.
+REMOVED = {
+    **{name: f"{PREFIX}DISABLE={feature} turns it off" for name, feature in _NOW_DISABLE.items()},
+    "LOGITS_CHUNK_MIB": "unset it: logits are cut into pieces of 256 MiB",
+    "QUIET": "unset it: the line at the start is printed once per run",
+}
 
 
 def load_settings() -> Settings:
@@ -180,9 +161,13 @@ def load_settings() -> Settings:
     """
     known = {PREFIX + field.upper() for field in Settings.model_fields}
     for name in os.environ:
-        if name.upper().startswith(PREFIX) and name.upper() not in known:
-            nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            raise SettingsError("unknown setting", where=name, fix=f"did you mean {nearest[0]}?")
+        if not name.upper().startswith(PREFIX) or name.upper() in known:
+            continue
+        if instead := REMOVED.get(name.upper().removeprefix(PREFIX)):
+            raise SettingsError("this setting was removed", where=name, fix=instead)
+        raise SettingsError(
+            "unknown setting", where=name, fix=f"did you mean {nearest(name.upper(), known)}?"
+        )
     try:
         return Settings()
     except ValidationError as error:
@@ -199,3 +184,8 @@ def load_settings() -> Settings:
 def current_settings() -> Settings:
     """The settings of this process, read once."""
     return load_settings()
+
+
+def disabled(feature: str) -> bool:
+    """Whether ``SWIFT_GRPO_EXT_DISABLE`` names a feature (``trainer.vision_once``) or its part."""
+    return current_settings().disables(feature)

@@ -53,10 +53,10 @@ def _nothing_left_behind():
     before = {name: os.environ.get(name) for name in RANKS}
     for name in [name for name in os.environ if name.startswith("SWIFT_GRPO_EXT_") or name in LIMITS]:
         del os.environ[name]  # the datasets package puts back variables that an earlier test had set
-    os.environ["SWIFT_GRPO_EXT_REPORT"] = "false"  # of hundreds of runs nobody reads one
+    os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks.report"  # of hundreds of runs nobody reads one
     current_settings.cache_clear()
     yield
-    os.environ.pop("SWIFT_GRPO_EXT_REPORT", None)
+    os.environ.pop("SWIFT_GRPO_EXT_DISABLE", None)
     current_settings.cache_clear()
     sys.path[:] = path
     for name, value in before.items():

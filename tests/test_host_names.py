@@ -73,7 +73,7 @@ def test_the_host_has(path):
 @pytest.mark.parametrize("patch_id", patches())
 def test_no_patch_has_drifted(patch_id):
     patch = patches()[patch_id]
-    assert patch.unaffected_by() or signature_of(thing_at(patch.target)) == patch.fingerprint
+    assert patch.defect.absent_because() or signature_of(thing_at(patch.target)) == patch.fingerprint
 
 
 def modules():

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from swift_grpo_ext.errors import UnknownPartError
+from swift_grpo_ext.parts import PARTS
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.registration import PARTS
 
 FILES = [plugin_file(part) for part in ("all", *PARTS)]
 LEGACY = FILES[0].with_name("legacy_swift3.py")  # for hosts older than this package supports

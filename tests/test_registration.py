@@ -6,7 +6,7 @@ import pytest
 
 from swift_grpo_ext import registration, versions
 from swift_grpo_ext.errors import EnvironmentMismatchError, UnknownPartError
-from swift_grpo_ext.registration import PARTS
+from swift_grpo_ext.parts import PARTS
 from swift_grpo_ext.settings import current_settings
 
 

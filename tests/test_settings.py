@@ -4,7 +4,8 @@ from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.settings import load_settings
 
 
-def test_defaults_turn_everything_on():
+def test_defaults_turn_everything_on(monkeypatch):
+    monkeypatch.delenv("SWIFT_GRPO_EXT_DISABLE")
     settings = load_settings()
     assert settings.disable == ()
     assert settings.strict is False

@@ -37,7 +37,7 @@ PATCHES_HEAD = """\
 Defects of ms-swift and of the packages under it that the part [compat](parts/compat.md) heals. A patch is put
 on only where its probe finds the defect. A target that does not look like what the patch was written for is
 left alone: with a warning, or as an error with `SWIFT_GRPO_EXT_STRICT=1`.
-`SWIFT_GRPO_EXT_DISABLE_PATCHES` takes the ids.
+`SWIFT_GRPO_EXT_DISABLE=compat.<id>` leaves one out.
 """
 _RELATIVE = re.compile(r"\]\((\.\./[^)#\s]+)")
 _BOUNDS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
@@ -58,9 +58,9 @@ def patches_page() -> str:
     rows = (
         (
             f"`{patch.id}`",
-            patch.breaks,
-            ", ".join(f"{name} {releases}" for name, releases in patch.affected.items()),
-            f"[report]({patch.upstream})",
+            patch.defect.what,
+            ", ".join(f"{name} {releases}" for name, releases in patch.defect.affected.items()),
+            f"[report]({patch.defect.reports[0]})",
             patch.remove_when,
         )
         for patch in patches().values()

@@ -13,7 +13,9 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 
 # Before torch is imported: on the CPU, and on one thread, so that every machine adds in the same order.
 os.environ.update(testing.cpu_environment(), OMP_NUM_THREADS="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
-os.environ.setdefault("SWIFT_GRPO_EXT_REPORT", "false")  # the one of this command shows held-out images, too
+os.environ.setdefault(
+    "SWIFT_GRPO_EXT_DISABLE", "callbacks.report"
+)  # the one of this command shows held-out images, too
 
 from examples.quickstart.evaluation import accuracy, greedy_answers
 from examples.quickstart.page import write_page

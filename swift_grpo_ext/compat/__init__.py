@@ -6,6 +6,5 @@ from __future__ import annotations
 def register() -> list[str]:
     """Apply the patches that this environment needs and return their names."""
     from swift_grpo_ext.compat.registry import apply_all
-    from swift_grpo_ext.settings import current_settings
 
-    return apply_all(current_settings().disable_patches)
+    return apply_all()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "deepspeed.utils.groups:_create_zero_param_parallel_group"
 
@@ -38,14 +39,10 @@ def fix(create_group: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCH = Patch(
-    id="hpz-second-model",
-    breaks="ZeRO-3 with hpZ stops with 'ZeRO parameter intra parallel group is already initialized' when a "
-    "reference, reward or teacher model is loaded",
+    defect=DEFECTS["hpz-second-model"],
     target=TARGET,
     fingerprint="group_size",
-    affected={"deepspeed": ">=0.10"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/deepspeedai/DeepSpeed/pull/8361",
     remove_when="a DeepSpeed with that change is the oldest one supported",
 )

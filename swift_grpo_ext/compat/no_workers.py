@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "swift.trainers.arguments:TrainArgumentsMixin.__post_init__"
 
@@ -33,15 +34,11 @@ def fix(post_init: Callable[..., None]) -> Callable[..., None]:
 
 
 PATCH = Patch(
-    id="no-workers",
-    breaks="with --dataloader_num_workers 0 every run stops with "
-    "'persistent_workers option needs num_workers > 0'",
+    defect=DEFECTS["no-workers"],
     target=TARGET,
     fingerprint="self",
-    affected={"ms-swift": ">=4.5,<4.6"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/modelscope/ms-swift/blob/v4.6.0/swift/trainers/arguments.py",
     remove_when="ms-swift 4.5 is no longer supported",
     after="swift.trainers.arguments",
 )

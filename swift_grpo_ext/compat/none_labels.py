@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
 TARGET = "swift.template.base:Template.pre_forward_hook"
-UPSTREAM = "https://github.com/modelscope/ms-swift/pull/3808"
 _IGNORED = -100
 
 
@@ -63,7 +63,7 @@ def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
                 f"{problem}, so log-probs would be read from the wrong positions",
                 where=f"--template {name}",
                 fix="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
-                f"({UPSTREAM})",
+                f"({DEFECTS['A1'].reports[0]})",
             )
         return args, made
 
@@ -101,15 +101,11 @@ def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 PATCH = Patch(
-    id="A1-none-labels",
-    breaks="GRPO of templates whose image merge needs labels stops with 'NoneType' object is not iterable; "
-    "with --max_length some cut the completion silently",
+    defect=DEFECTS["A1"],
     target=TARGET,
     fingerprint="self, model, args, kwargs",
-    affected={"ms-swift": ">=4.5,<4.7"},
     probe=probe,
     fix=fix,
-    upstream=UPSTREAM,
     remove_when="the host hands labels, or a merge that does without them, to every template",
     after="swift.template.base",
 )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
-from swift_grpo_ext.versions import installed_version
+from swift_grpo_ext.defects import Defect
 
 _ABSENT = object()
 _STARS: dict[object, str] = {
@@ -33,49 +31,37 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Patch:
-    """One defect of the host or its stack, and its cure.
+    """How a defect of ms-swift or its stack is fixed while it runs.
 
     Attributes:
-        id: Name in ``SWIFT_GRPO_EXT_DISABLE_PATCHES``, starting with the defect's id.
-        breaks: What goes wrong without the patch, in one sentence.
+        defect: What it fixes: the id, the releases and the report stand there.
         target: What is replaced, as ``package.module:Class.method`` or ``package.module:function``.
         fingerprint: The target's `signature_of` in the releases that the patch was written for. Any other
             signature is a drift: the patch refuses to touch it.
-        affected: Releases that have the defect, by distribution. All must match; a distribution that is not
-            installed has no defects.
         probe: True if the defect shows in this environment. Runs once, in milliseconds, without a device.
         fix: Takes the original and returns its replacement.
-        upstream: Link to the report or the fix.
         remove_when: The rule by which the patch can go.
         after: The module whose import must have ended before the target is touched: its top-level package
             unless told.
     """
 
-    id: str
-    breaks: str
+    defect: Defect
     target: str
     fingerprint: str
-    affected: Mapping[str, str]
     probe: Callable[[], bool]
     fix: Callable[[Callable[..., Any]], Callable[..., Any]]
-    upstream: str
     remove_when: str
     after: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its name: that of the defect, and a word or two."""
+        return self.defect.patch
 
     @property
     def waits_for(self) -> str:
         """Module that must be imported before the patch can be applied."""
         return self.after or self.target.partition(":")[0].partition(".")[0]
-
-    def unaffected_by(self) -> str:
-        """Why the installed releases do not have the defect; empty if they have it."""
-        for name, releases in self.affected.items():
-            found = installed_version(name)
-            if found is None:
-                return f"{name} is not installed"
-            if not SpecifierSet(releases).contains(found, prereleases=True):
-                return f"{name} {found} is outside {releases}"
-        return ""
 
 
 def signature_of(function: Callable[..., Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.models.families import family_of
 
 TARGET = "swift.infer_engine.vllm_engine:VllmEngine._prepare_generation_config"
@@ -29,14 +30,11 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCH = Patch(
-    id="C3-placeholder-guard",
-    breaks="a placeholder that vLLM samples crashes the next forward, or silently becomes part of an image",
+    defect=DEFECTS["C3"],
     target=TARGET,
     fingerprint="self, request_config",
-    affected={"ms-swift": ">=4.5,<4.7"},
     probe=lambda: True,
     fix=fix,
-    upstream="https://github.com/modelscope/ms-swift/issues",
     remove_when="the host forbids placeholder tokens in its sampling parameters",
     after="swift.infer_engine.vllm_engine",
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "swift.trainers.mixin:SwiftMixin._fix_gradient_checkpointing"
 
@@ -41,13 +42,10 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCH = Patch(
-    id="A5-reentrant-ddp",
-    breaks="DDP with reentrant checkpointing stops with 'Expected to mark a variable ready only once'",
+    defect=DEFECTS["A5"],
     target=TARGET,
     fingerprint="self",
-    affected={"ms-swift": ">=4.5,<4.7"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/modelscope/ms-swift/issues/3171",
     remove_when="the host refuses use_reentrant true under DDP, or torch allows it",
 )

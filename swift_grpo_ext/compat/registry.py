@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
 from swift_grpo_ext.compat.imports import when_imported
 from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
-from swift_grpo_ext.errors import RefusedError, SettingsError
+from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
 
 REPORT = "compat.json"
@@ -30,8 +29,6 @@ MODULES: tuple[str, ...] = (
     "placeholder_guard",
     "hpz_group",
     "no_workers",
-    "bad_rows",
-    "bad_rows_infer",
 )
 
 
@@ -63,35 +60,28 @@ def patches() -> dict[str, Patch]:
     return {patch.id: patch for patch in found}
 
 
-def apply_all(disabled: Iterable[str] = ()) -> list[str]:
+def apply_all() -> list[str]:
     """Apply every patch that this environment needs; those of packages not yet imported wait for them.
 
     Returns:
         The ids of the patches applied, and of those waiting with the module that they wait for.
 
     Raises:
-        SettingsError: `disabled` names no patch.
         RefusedError: Strict mode, and a patch that is needed could not be applied.
     """
-    disabled = set(disabled)
-    unknown = disabled - set(patches())
-    if unknown:
-        raise SettingsError(
-            f"unknown patch {sorted(unknown)[0]!r}",
-            where="SWIFT_GRPO_EXT_DISABLE_PATCHES",
-            fix=f"patches: {', '.join(patches())}",
-        )
+    settings = current_settings()
     for patch in patches().values():
         if patch.id not in _outcomes:
-            settle(patch, disabled=patch.id in disabled)
+            names = (f"compat.{patch.id}", f"compat.{patch.defect.id}")
+            settle(patch, disabled=settings.disables(*names))
     return [name for outcome in _outcomes.values() if (name := _name_when_active(outcome))]
 
 
 def settle(patch: Patch, *, disabled: bool = False) -> None:
     """Decide what becomes of one patch, and keep the outcome."""
     if disabled:
-        _keep(Outcome(patch, State.DISABLED, "by SWIFT_GRPO_EXT_DISABLE_PATCHES"))
-    elif reason := patch.unaffected_by():
+        _keep(Outcome(patch, State.DISABLED, "by SWIFT_GRPO_EXT_DISABLE"))
+    elif reason := patch.defect.absent_because():
         _keep(Outcome(patch, State.NOT_NEEDED, reason))
     elif patch.waits_for in sys.modules:
         _keep(apply(patch))
@@ -114,7 +104,7 @@ def apply(patch: Patch) -> Outcome:
     except (ImportError, AttributeError, TypeError, OSError) as error:  # OSError: no source to look into
         return Outcome(patch, State.REFUSED, f"DRIFT: {type(error).__name__}: {error}")
     target.replace(patch.fix(original))
-    return Outcome(patch, State.APPLIED, patch.breaks, target)
+    return Outcome(patch, State.APPLIED, patch.defect.what, target)
 
 
 def revert(patch_id: str) -> None:
@@ -157,9 +147,18 @@ def write_report(folder: Path) -> Path:
 
 
 def _as_row(outcome: Outcome) -> dict[str, object]:
-    state, reason = outcome.reported
-    described = asdict(outcome.patch) | {"state": state, "reason": reason}
-    return {key: value for key, value in described.items() if key not in ("probe", "fix", "after")}
+    patch, (state, reason) = outcome.patch, outcome.reported
+    return {
+        "id": patch.id,
+        "breaks": patch.defect.what,
+        "target": patch.target,
+        "fingerprint": patch.fingerprint,
+        "affected": dict(patch.defect.affected),
+        "upstream": patch.defect.reports[0],
+        "remove_when": patch.remove_when,
+        "state": state,
+        "reason": reason,
+    }
 
 
 def _name_when_active(outcome: Outcome) -> str:
@@ -180,9 +179,9 @@ def _keep(outcome: Outcome) -> None:
     if outcome.state is not State.REFUSED:
         return
     refusal = RefusedError(
-        f"patch {outcome.patch.id} does not apply, so the defect stays: {outcome.patch.breaks}",
+        f"patch {outcome.patch.id} does not apply, so the defect stays: {outcome.patch.defect.what}",
         where=outcome.reason,
-        fix=f"upgrade swift-grpo-ext, or see {outcome.patch.upstream}",
+        fix=f"upgrade swift-grpo-ext, or see {outcome.patch.defect.reports[0]}",
     )
     if current_settings().strict:
         raise refusal

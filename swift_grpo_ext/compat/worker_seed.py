@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__"
 
@@ -86,13 +87,10 @@ def fix(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCH = Patch(
-    id="A7-worker-seed",
-    breaks="dataloader workers stop with 'seed_worker() missing 2 required positional arguments'",
+    defect=DEFECTS["A7"],
     target=TARGET,
     fingerprint="self, loader",
-    affected={"torch": ">=2.0"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/huggingface/transformers/pull/37980",
     remove_when="torch passes its workers' start function the number of workers and the rank",
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 
 OPTIMIZER = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
 
@@ -47,13 +48,10 @@ def fix(accumulate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCH = Patch(
-    id="B1-zero2-offload",
-    breaks="ZeRO-2 with CPU offload and gradient accumulation trains on the first and last micro-batch only",
+    defect=DEFECTS["B1"],
     target=f"{OPTIMIZER}.async_accumulate_grad_in_cpu_via_gpu",
     fingerprint="self, param",
-    affected={"deepspeed": ">=0.15.2,<0.19.0"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/deepspeedai/DeepSpeed/pull/7967",
     remove_when="DeepSpeed below 0.19.0 is no longer supported",
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload._register_deepspeed_module"
 # Name-mangled: steps at which each module was fetched, keyed by the ids that re-registering renumbers.
@@ -41,13 +42,10 @@ def fix(register_module: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PATCH = Patch(
-    id="A3-zero3-trace",
-    breaks="ZeRO-3 without vLLM stops at the second rollout with 'pop from an empty deque'",
+    defect=DEFECTS["A3"],
     target=TARGET,
     fingerprint="self, module, count=",
-    affected={"deepspeed": "<0.19.2"},
     probe=probe,
     fix=fix,
-    upstream="https://github.com/deepspeedai/DeepSpeed/pull/8043",
     remove_when="DeepSpeed below 0.19.2 is no longer supported",
 )

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from swift_grpo_ext.models.families import FAMILIES, Supported
-from swift_grpo_ext.registration import check_part_names
+from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.versions import package_facts
@@ -26,7 +26,7 @@ def print_environment(console: Console | None = None) -> bool:
     """
     console = console or Console()
     settings = load_settings()
-    check_part_names(settings.disable)
+    check_disabled(settings.disable)
     facts = package_facts()
     table = Table(title=f"swift-grpo-ext {__version__}, Python {platform.python_version()}")
     for heading in ("package", "installed", "supported", "for"):
@@ -35,7 +35,7 @@ def print_environment(console: Console | None = None) -> bool:
         colour = "red" if fact.problem else ""
         table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
     console.print(table)
-    console.print(_patch_table(settings.disable_patches))
+    console.print(_patch_table())
     console.print(_family_table())
     for name, value in settings.model_dump(exclude_defaults=True).items():
         console.print(f"setting {name} = {value}")
@@ -48,11 +48,11 @@ def print_environment(console: Console | None = None) -> bool:
     return not problems
 
 
-def _patch_table(disabled: tuple[str, ...]) -> Table:
+def _patch_table() -> Table:
     """What becomes of each patch here; the packages that patches wait for are imported to find out."""
     from swift_grpo_ext.compat.registry import apply_all, import_what_is_awaited, outcomes
 
-    apply_all(disabled)
+    apply_all()
     import_what_is_awaited()
     table = Table(title="patches")
     for heading in ("patch", "state", "why"):

@@ -25,10 +25,10 @@ from swift.template import StdTemplateInputs, register_template
 from swift.template.templates.qwen import QwenTemplateMeta
 from swift.utils import get_env_args
 
-from swift_grpo_ext.compat.native_config import is_native
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.families import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
+from swift_grpo_ext.models.native import is_native
 from swift_grpo_ext.models.ovis2_vision import embed_images, image_tokens
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.models.video import frames_of, videos_as_images

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 
-from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.errors import RewardError, nearest
 from swift_grpo_ext.rewards.contract import Reward
 
 PREFIX = "ext_"
@@ -51,8 +50,7 @@ def get_reward(name: str) -> Reward:
     """
     short = name.removeprefix(PREFIX)
     if short not in FAMILIES or not name.startswith(PREFIX):
-        nearest = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
-        raise RewardError(f"unknown reward {name!r}", fix=f"did you mean {nearest!r}?")
+        raise RewardError(f"unknown reward {name!r}", fix=f"did you mean {nearest(name, NAMES)!r}?")
     found = getattr(import_module(f"swift_grpo_ext.rewards.{FAMILIES[short]}"), short)
     assert isinstance(found, Reward)
     return found

@@ -65,13 +65,17 @@ def decide(trainer: Any, settings: Settings) -> Off:
     facts = family_of(base.config)
     layout = _layout_reason(trainer)
     head = layout or _head_reason(base)
+
+    def off(feature: str) -> str:
+        return SWITCHED_OFF if settings.disables(f"trainer.{feature}") else ""
+
     return Off(
-        shared_prefix=_off(settings.shared_prefix) or head or _prefix_reason(trainer, base, facts),
-        vision_once=_off(settings.vision_once) or layout or _vision_reason(trainer, base, facts),
-        skip_old=_off(settings.skip_old_logps) or _old_reason(trainer),
-        chunked_logps=_off(settings.chunked_logps) or head,
-        shared_prefill=_off(settings.shared_prefill) or _prefill_reason(trainer, base, facts),
-        spare_recompute=_off(settings.spare_recompute) or _recompute_reason(trainer),
+        shared_prefix=off("shared_prefix") or head or _prefix_reason(trainer, base, facts),
+        vision_once=off("vision_once") or layout or _vision_reason(trainer, base, facts),
+        skip_old=off("skip_old_logps") or _old_reason(trainer),
+        chunked_logps=off("chunked_logps") or head,
+        shared_prefill=off("shared_prefill") or _prefill_reason(trainer, base, facts),
+        spare_recompute=off("reduced_recompute") or _recompute_reason(trainer),
     )
 
 
@@ -83,10 +87,6 @@ def base_model(trainer: Any, model: nn.Module) -> Any:
 def frozen_modules(base: nn.Module, facts: VisionFamily) -> list[nn.Module]:
     """What an image passes on its way to the language model."""
     return [base.get_submodule(path) for path in (*facts.vision_tower, *facts.aligner)]
-
-
-def _off(switch: bool) -> str:
-    return "" if switch else SWITCHED_OFF
 
 
 def _layout_reason(trainer: Any) -> str:

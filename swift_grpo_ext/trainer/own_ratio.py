@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.settings import disabled
 
 
 class OwnRatio:
@@ -16,6 +16,6 @@ class OwnRatio:
     """
 
     def _compute_loss_and_metrics(self: Any, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
-        if current_settings().skip_old_logps and not self.old_policy():
+        if not disabled("trainer.skip_old_logps") and not self.old_policy():
             grpo_batch.old_per_token_logps = None  # who needed them has had them
         return super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)  # type: ignore[misc]

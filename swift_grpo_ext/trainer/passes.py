@@ -32,6 +32,9 @@ _ONE_CHUNK = 2**62  # bytes
 _CHECKED_ROWS = 8
 
 
+_LOGITS_CHUNK = 256 * 2**20  # bytes of fp32 logits at a time, with chunked log-probs
+
+
 class GroupPasses:
     """What the trainer's mixin asks for log-probs.
 
@@ -46,7 +49,7 @@ class GroupPasses:
 
     def __init__(self, trainer: Any, settings: Settings) -> None:
         self.trainer, self.settings = trainer, settings
-        self.checked = not settings.self_check
+        self.checked = settings.disables("trainer.self_check")
         self._told: set[str] = set()
         base = base_model(trainer, trainer.model)
         self._facts = family_of(base.config) if trainer.is_multimodal else None
@@ -191,7 +194,7 @@ class GroupPasses:
             self.turn_off(self.off.without_forward("self-check failed"))
 
     def _options(self, base: Any, with_entropy: bool) -> dict[str, Any]:
-        chunk = self.settings.logits_chunk_mib * 2**20
+        chunk = _LOGITS_CHUNK
         return {
             "vocab_size": base.config.get_text_config().vocab_size,
             "temperature": self.trainer.temperature,

@@ -12,7 +12,7 @@ from swift.utils import get_logger
 from torch import nn
 
 from swift_grpo_ext.compat.registry import write_report
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.settings import disabled
 
 logger = get_logger()
 
@@ -21,14 +21,14 @@ class Startup:
     """Mixin of the host's GRPO trainer for what happens once, around its construction."""
 
     def __init__(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        if not current_settings().lora_dropout and not asked_for_dropout(model, sys.argv):
+        if not disabled("trainer.no_lora_dropout") and not asked_for_dropout(model, sys.argv):
             turned_off = turn_lora_dropout_off(model)
             if turned_off:
                 logger.info(
                     f"swift-grpo-ext: LoRA dropout ({TunerArguments.lora_dropout} by the host's default) is "
                     "off: with it the old and the new log-probs of a token come from different networks, and "
                     "half of the tokens are clipped. To keep it: --lora_dropout, or "
-                    "SWIFT_GRPO_EXT_LORA_DROPOUT=1."
+                    "SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
                 )
         super().__init__(model, *args, **kwargs)  # type: ignore[call-arg]
         if self.accelerator.is_main_process:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.ledger import Failure
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.passes import restore_pixels
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
@@ -37,7 +37,7 @@ class Tracing:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._traces = self._traces_rewards = bool(self.watch) and current_settings().trace_numerics
+        self._traces = self._traces_rewards = bool(self.watch) and not disabled("callbacks.trace_numerics")
 
     def train(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Train, with gradients looked at before they are clipped."""

@@ -13,7 +13,7 @@ from swift.callbacks import callbacks_map
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.watch.hint import hint_of
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
@@ -96,7 +96,7 @@ class Watching:
         try:
             self.watch.end()
         finally:
-            if self.args.process_index == 0 and current_settings().report:
+            if self.args.process_index == 0 and not disabled("callbacks.report"):
                 from swift_grpo_ext.watch.report.at_end import report_at_end  # loads what draws
 
                 report_at_end(self.args.output_dir)

@@ -96,7 +96,8 @@ def test_two_ranks_through_the_command(tiny_qwen, digits, tmp_path, disabled):
         seed=1,
     )
     # Our trainer's packs use checkpoints of the other kind, whatever is asked for.
-    variables = {"SWIFT_GRPO_EXT_DISABLE_PATCHES": disabled, "SWIFT_GRPO_EXT_DISABLE": "trainer"}
+    off = f"trainer,compat.{disabled}" if disabled else "trainer"
+    variables = {"SWIFT_GRPO_EXT_DISABLE": off}
     result = testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=500, check=False)
     if disabled:
         assert result.returncode != 0

@@ -8,7 +8,9 @@ import pytest
 
 from swift_grpo_ext.compat import imports, registry
 from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
-from swift_grpo_ext.errors import RefusedError, SettingsError
+from swift_grpo_ext.defects import Defect
+from swift_grpo_ext.errors import RefusedError, UnknownPartError
+from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import current_settings
 
 SOURCE = """
@@ -47,15 +49,14 @@ def strict(monkeypatch):
 
 
 def make(**changes):
+    affected = changes.pop("affected", {"ms-swift": ">=4"})
+    reports = ("https://example.org/1",)
     defaults = {
-        "id": "X1",
-        "breaks": "halves are rounded down",
+        "defect": Defect("X1", "halves are rounded down", affected, reports=reports, patch="X1"),
         "target": "stand_in:Halver.halve",
         "fingerprint": "self, number, exact=",
-        "affected": {"ms-swift": ">=4"},
         "probe": lambda: True,
         "fix": lambda original: lambda self, number, exact=True: number / 2,
-        "upstream": "https://example.org/1",
         "remove_when": "never",
     }
     return Patch(**(defaults | changes))
@@ -145,8 +146,8 @@ def test_disabled(stand_in):
 
 
 def test_an_unknown_patch_cannot_be_disabled():
-    with pytest.raises(SettingsError, match=r"unknown patch 'A33'.*A3-zero3-trace"):
-        registry.apply_all(["A33"])
+    with pytest.raises(UnknownPartError, match=r"unknown part 'compat.A33'.*A3-zero3-trace"):
+        check_disabled(["compat.A33"])
 
 
 def test_the_report_has_every_fact_but_no_code(stand_in, tmp_path):
@@ -187,9 +188,9 @@ def test_of_those_tested_in_whole_runs_the_way_back_and_the_drift(prove, patch_i
 
 def test_every_patch_names_a_cure_a_link_and_a_removal_rule():
     for patch in registry.patches().values():
-        assert patch.breaks
+        assert patch.defect.what
         assert patch.remove_when
-        assert patch.upstream.startswith("https://")
+        assert patch.defect.reports[0].startswith("https://")
 
 
 def test_signatures_tell_kinds_and_defaults_but_not_values():

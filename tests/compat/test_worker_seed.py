@@ -139,12 +139,12 @@ def test_both_directions_through_the_command(tiny_qwen, digits, tmp_path, start,
             dataloader_num_workers=2,
             seed=1,
         )
-        variables = {"WORKER_START": start, "SWIFT_GRPO_EXT_DISABLE_PATCHES": disabled}
+        variables = {"WORKER_START": start, "SWIFT_GRPO_EXT_DISABLE": disabled}
         return testing.run_swift("rlhf", arguments, variables, ranks=ranks, timeout=250, check=False)
 
     healed = run(tmp_path / "healed")
     assert healed.returncode == 0, healed.tail[-3000:]
     assert len([row for row in testing.read_logging(tmp_path / "healed") if "loss" in row]) == 2
-    stock = run(tmp_path / "stock", disabled=PATCH.id)
+    stock = run(tmp_path / "stock", disabled=f"compat.{PATCH.id}")
     assert stock.returncode != 0
     assert words in stock.tail

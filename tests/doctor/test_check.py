@@ -110,7 +110,11 @@ def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
     if parts:
         words = [*words, "--external_plugins", *(str(plugin_file(part)) for part in parts)]
     healing = bool({"all", "compat"} & set(parts))
-    for environ in ({}, {"SWIFT_GRPO_EXT_DISABLE_PATCHES": patch_id}, {"SWIFT_GRPO_EXT_DISABLE": "compat"}):
+    for environ in (
+        {},
+        {"SWIFT_GRPO_EXT_DISABLE": f"compat.{patch_id}"},
+        {"SWIFT_GRPO_EXT_DISABLE": "compat"},
+    ):
         run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
         found = {finding.rule for finding in [*table.findings(run), *sharding.deepspeed_findings(run)]}
         assert (rule in found) == (not healing or bool(environ))

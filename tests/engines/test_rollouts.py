@@ -11,7 +11,7 @@ from tests.engines.conftest import grpo_with_vllm, rollout_server
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(600)]
 
-UNGUARDED = {"SWIFT_GRPO_EXT_DISABLE_PATCHES": "C3-placeholder-guard"}
+UNGUARDED = {"SWIFT_GRPO_EXT_DISABLE": "compat.C3"}
 
 # The guard takes placeholders and indicators away and so divides their probability, 4 / 151936 in a random model,
 # among the rest; what is left is rounding of two implementations in float32.

@@ -10,12 +10,8 @@ from swift_grpo_ext.plugin_files import plugin_file
 REWARD = Path(__file__).parents[1] / "e2e" / "length_reward.py"
 FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean")
 STOCK = {
-    "SHARED_PREFIX": "0",
-    "VISION_ONCE": "0",
-    "SKIP_OLD_LOGPS": "0",
-    "CHUNKED_LOGPS": "0",
-    "SHARED_PREFILL": "0",
-    "SPARE_RECOMPUTE": "0",
+    "DISABLE": "trainer.shared_prefix,trainer.vision_once,trainer.skip_old_logps,trainer.chunked_logps,"
+    "trainer.shared_prefill,trainer.reduced_recompute,callbacks.report"
 }
 
 

@@ -35,8 +35,8 @@ def test_all_is_on_in_an_ordinary_run(trainer):
 
 @pytest.mark.parametrize("name", list(vars(Off())))
 def test_each_has_a_switch(trainer, name):
-    switch = "skip_old_logps" if name == "skip_old" else name
-    found = reasons(trainer, **{switch: False})
+    switch = {"skip_old": "skip_old_logps", "spare_recompute": "reduced_recompute"}.get(name, name)
+    found = reasons(trainer, disable=f"trainer.{switch}")
     assert found.pop(name) == "switched off"
     assert not any(found.values())
 

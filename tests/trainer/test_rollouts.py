@@ -65,5 +65,5 @@ def test_the_same_tokens_from_each_prompt_once(model, overrides, seen, digits, t
 
 
 def test_a_switch_turns_it_off(tiny_qwen, seen, digits, tmp_path):
-    ours = rollouts(seen, tiny_qwen, digits, tmp_path, {"SHARED_PREFILL": "0"})
+    ours = rollouts(seen, tiny_qwen, digits, tmp_path, {"DISABLE": "trainer.shared_prefill"})
     assert ours["prefill"] == [8]

@@ -32,7 +32,7 @@ def test_a_wrong_attention_is_found_out_and_left(model, digits, tmp_path, monkey
 def test_nobody_looks_where_it_is_switched_off(tiny_qwen, digits, tmp_path, monkeypatch):
     monkeypatch.setitem(BACKENDS, "two_part", without_the_prompt)
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, {"SELF_CHECK": "0"})
+        figures(tiny_qwen, digits.train, tmp_path, {"DISABLE": "trainer.self_check"})
     assert not any("self-check" in text for text in messages)
 
 

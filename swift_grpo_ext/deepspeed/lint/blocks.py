@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 from swift_grpo_ext.deepspeed.lint.setup import DEEPSPEED, SWIFT, Setup, table
+from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import Problem, Severity
 
 
@@ -129,9 +129,9 @@ _KEYS = (
 )
 def _mistyped(setup: Setup) -> Iterator[Problem]:
     for key in setup.config:
-        nearest = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.86)
-        if nearest and key not in _KEYS:
-            yield Problem(f"DeepSpeed knows no {key}", key, f"did you mean {nearest[0]}?")
+        guess = nearest(key, _KEYS, 0.86)
+        if guess and key not in _KEYS:
+            yield Problem(f"DeepSpeed knows no {key}", key, f"did you mean {guess}?")
 
 
 @table.rule(

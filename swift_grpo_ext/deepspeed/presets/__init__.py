@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
 
 PREFIX = "ext_"
 
@@ -28,9 +27,8 @@ def resolve(name: str) -> str:
         return name
     presets = available()
     if name not in presets:
-        nearest = difflib.get_close_matches(name, presets, n=1, cutoff=0.0)[0]
         raise SwiftGrpoExtError(
-            f"unknown DeepSpeed preset {name!r}, did you mean {nearest!r}?",
+            f"unknown DeepSpeed preset {name!r}, did you mean {nearest(name, presets)!r}?",
             where=f"--deepspeed {name}",
             fix=f"presets: {', '.join(presets)}",
         )

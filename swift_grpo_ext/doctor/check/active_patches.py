@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from swift_grpo_ext.compat.patch import Patch, Target, signature_of
 from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.doctor.check.launch import PLUGIN
-from swift_grpo_ext.registration import PARTS
+from swift_grpo_ext.parts import PARTS
 from swift_grpo_ext.versions import installed_version
 
 _ALL = frozenset(PARTS)
@@ -42,17 +40,16 @@ def _parts(file: str) -> frozenset[str]:
 def applies(patch_id: str, versions: Mapping[str, str | None], environ: Mapping[str, str]) -> bool:
     """Whether a patch will be put on: not turned off, made for these releases, its target as it knows it."""
     patch = patches()[patch_id]
-    if patch_id in _words(environ.get("SWIFT_GRPO_EXT_DISABLE_PATCHES", "")):
+    names = {f"compat.{patch_id}", f"compat.{patch.defect.id}"}
+    if names & set(_words(environ.get("SWIFT_GRPO_EXT_DISABLE", ""))):
         return False
-    for name, releases in patch.affected.items():
-        found = versions.get(name)
-        if found is None or not SpecifierSet(releases).contains(found, prereleases=True):
-            return False
+    if patch.defect.absent_because({name: versions.get(name) for name in patch.defect.affected}):
+        return False
     return _target_is_known(patch) if _are_installed(patch, versions) else True
 
 
 def _are_installed(patch: Patch, versions: Mapping[str, str | None]) -> bool:
-    return all(versions.get(name) == installed_version(name) for name in patch.affected)
+    return all(versions.get(name) == installed_version(name) for name in patch.defect.affected)
 
 
 def _target_is_known(patch: Patch) -> bool:

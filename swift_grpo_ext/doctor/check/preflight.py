@@ -14,6 +14,12 @@ from swift_grpo_ext.errors import RefusedError
 _HOST_SCRIPT = "rlhf.py"
 
 
+def register() -> list[str]:
+    """The last of the parts, where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it: `preflight`."""
+    preflight()
+    return []
+
+
 def preflight() -> None:
     """Check this process's command line and print what was found to stderr.
 

@@ -41,7 +41,7 @@ KERNEL = "SDPA by segments stands in for flash attention, which needs a GPU"
 # A ratio off 1 by one rounding counts as clipped where the update is against it.
 ON_POLICY: Options = {"epsilon": 0.0, "max_steps": 3}
 LORA: Options = {"tuner_type": "lora", "learning_rate": 1.0}
-OLD_PASS = {"SWIFT_GRPO_EXT_SKIP_OLD_LOGPS": "0"}
+OLD_PASS = {"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from swift_grpo_ext import register, testing
 from swift_grpo_ext.doctor.selftest.cases import BASE, Case, Options
 from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.settings import PREFIX
 
+DISABLE = f"{PREFIX}DISABLE"
 PLUGIN = "from swift_grpo_ext.doctor.selftest import plugin\n\nplugin.install()\n"
 # Largest difference that the order of single-precision sums explains.
 TOLERANCE = {
@@ -136,7 +139,8 @@ def _run(
         bench.model, bench.dataset, folder, external_plugins=[plugin_file(), plugin], **chosen
     )
     reference = "1" if "reference" in case.measures else ""
-    env = {"SELFTEST_REFERENCE": reference, "SWIFT_GRPO_EXT_REPORT": "false", **case.variables}
+    asked = (os.environ.get(DISABLE), case.variables.get(DISABLE), "callbacks.report")
+    env = {"SELFTEST_REFERENCE": reference, **case.variables, DISABLE: ",".join(filter(None, asked))}
     measured: dict[str, float] = {}
     if ranks > 1:
         testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)

@@ -92,4 +92,4 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in _RANK_VARIABLES and not name.startswith(_RANK_PREFIXES)
     }
-    return {**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "SWIFT_GRPO_EXT_QUIET": "1"}
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

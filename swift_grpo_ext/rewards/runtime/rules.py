@@ -14,7 +14,6 @@ The key ``*`` under ``rewards`` gives parameters to every reward of the catalogu
 
 from __future__ import annotations
 
-import difflib
 import json
 from functools import lru_cache
 from itertools import pairwise
@@ -31,7 +30,7 @@ from pydantic import (
     model_validator,
 )
 
-from swift_grpo_ext.errors import SettingsError
+from swift_grpo_ext.errors import SettingsError, nearest
 from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward
 
 SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
@@ -158,8 +157,7 @@ def _check_name(name: str, rule: RewardRule) -> None:
                 f"{name} is of the catalogue: its score behind a gate is {reward.low:g}, no floor"
             )
     elif name.startswith(PREFIX):
-        nearest = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown reward {name!r}, did you mean {nearest!r}?")
+        raise ValueError(f"unknown reward {name!r}, did you mean {nearest(name, NAMES)!r}?")
     elif rule.parameters:
         raise ValueError(f"{name} is not of the catalogue and takes no parameters")
 

@@ -9,7 +9,7 @@ from tests.watch.conftest import watched_run  # noqa: F401
 
 
 def test_a_run_leaves_its_report_behind(watched_run):  # noqa: F811
-    run = watched_run("Good", env={"REPORT": "true"})
+    run = watched_run("Good", env={"DISABLE": ""})
     assert "Too early to tell" in (run.folder / "report.html").read_text(encoding="utf-8")
     assert (run.folder / "plots/reward.png").is_file()
 
@@ -18,7 +18,7 @@ def test_so_does_a_dead_run_that_is_stopped(watched_run, tmp_path):  # noqa: F81
     with pytest.raises(DeadRunError):
         watched_run(
             "Constant",
-            env={"ON_DEAD": "stop", "DEAD_AFTER": "2", "REPORT": "true"},
+            env={"ON_DEAD": "stop", "DEAD_AFTER": "2", "DISABLE": ""},
             weight_decay=0,
             max_steps=40,
         )

@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem, Severity
-from swift_grpo_ext.registration import check_part_names
+from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import PREFIX
 
 
@@ -20,6 +20,6 @@ from swift_grpo_ext.settings import PREFIX
 )
 def _settings(run: Run) -> Iterator[Problem]:
     try:
-        check_part_names(run.settings.disable)
+        check_disabled(run.settings.disable)
     except SwiftGrpoExtError as error:
         yield Problem(error.what, error.where or PREFIX + "DISABLE", error.fix)

@@ -1,0 +1,169 @@
+"""Known defects of ms-swift and of what lies under it: each fact once, for all who fix, refuse or explain it.
+
+Reads package metadata only. ``docs/findings.md`` explains every id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from packaging.specifiers import SpecifierSet
+
+from swift_grpo_ext.versions import installed_version
+
+SWIFT = "https://github.com/modelscope/ms-swift"
+DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+
+HOST_DDP_TIMEOUT = 18_000_000
+"""Seconds that ranks wait for each other by ms-swift's default: 208 days (B9)."""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One defect.
+
+    Attributes:
+        id: Its name in messages, in ``SWIFT_GRPO_EXT_DISABLE=compat.<id>`` and in ``docs/findings.md``.
+        what: What goes wrong, in one sentence.
+        affected: Releases that have it, by distribution. All must match; a distribution that is not installed
+            has no defects.
+        fix: What a user changes, where no patch of ours is on.
+        reports: Links: the report first, then the changes upstream.
+        patch: Name of the patch of the part ``compat`` that fixes it; empty if there is none.
+    """
+
+    id: str
+    what: str
+    affected: Mapping[str, str] = field(default_factory=dict)
+    fix: str = ""
+    reports: tuple[str, ...] = ()
+    patch: str = ""
+
+    def absent_because(self, versions: Mapping[str, str | None] | None = None) -> str:
+        """Why these releases do not have the defect; empty if they have it.
+
+        Args:
+            versions: Version by distribution, instead of what is installed; None where one is missing.
+        """
+        for name, releases in self.affected.items():
+            found = versions[name] if versions and name in versions else installed_version(name)
+            if found is None:
+                return f"{name} is not installed"
+            if not SpecifierSet(releases).contains(found, prereleases=True):
+                return f"{name} {found} is outside {releases}"
+        return ""
+
+    def harms(self, versions: Mapping[str, str | None] | None = None, fixed: Collection[str] = ()) -> bool:
+        """Whether these releases have the defect and no patch fixes it.
+
+        Args:
+            versions: As in `absent_because`.
+            fixed: Ids of defects or patches that are fixed in the run.
+        """
+        return not self.absent_because(versions) and not {self.id, self.patch} & set(fixed)
+
+
+_ANY_HOST = {"ms-swift": ">=4.5,<4.7"}
+
+_ALL = (
+    Defect(
+        "A1",
+        "GRPO of templates whose image merge needs labels stops with 'NoneType' object is not iterable; "
+        "with --max_length some cut the completion silently",
+        _ANY_HOST,
+        reports=(f"{SWIFT}/pull/3808",),
+        patch="A1-none-labels",
+    ),
+    Defect(
+        "A3",
+        "ZeRO-3 without vLLM stops at the second rollout with 'pop from an empty deque'",
+        {"deepspeed": "<0.19.2"},
+        'pip install "deepspeed>=0.19.2", or --ds3_gather_for_generation false',
+        (f"{DEEPSPEED}/pull/8043",),
+        "A3-zero3-trace",
+    ),
+    Defect(
+        "A4",
+        "with one completion per prompt there is nothing to compare it with: every advantage is 0",
+        fix="--num_generations 2 or more, or no reward functions",
+        reports=("https://arxiv.org/abs/2402.03300",),
+    ),
+    Defect(
+        "A5",
+        "DDP with reentrant checkpointing stops with 'Expected to mark a variable ready only once'",
+        _ANY_HOST,
+        """--gradient_checkpointing_kwargs '{"use_reentrant": false}'""",
+        (f"{SWIFT}/issues/3171",),
+        "A5-reentrant-ddp",
+    ),
+    Defect(
+        "A7",
+        "dataloader workers stop with 'seed_worker() missing 2 required positional arguments'",
+        {"torch": ">=2.0"},
+        'pip install -U "ms-swift>=4.5" "trl>=0.26"',
+        ("https://github.com/huggingface/transformers/pull/37980",),
+        "A7-worker-seed",
+    ),
+    Defect(
+        "A9",
+        "ranks that cannot be cut into tensor-parallel groups get different prompts and hang",
+        fix="--vllm_tensor_parallel_size with a divisor of the number of ranks",
+        reports=("https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html",),
+    ),
+    Defect(
+        "B1",
+        "ZeRO-2 with CPU offload and gradient accumulation trains on the first and last micro-batch only",
+        {"deepspeed": ">=0.15.2,<0.19.0"},
+        'pip install "deepspeed>=0.19.2", or --deepspeed zero2 or zero3_offload',
+        (f"{DEEPSPEED}/issues/6550", f"{DEEPSPEED}/pull/7967", f"{DEEPSPEED}/pull/7981"),
+        "B1-zero2-offload",
+    ),
+    Defect(
+        "B11",
+        "ZeRO-0 with bf16 divides gradients by 65536 and does not zero them between steps",
+        {"deepspeed": "<0.18.6"},
+        'pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
+        (f"{DEEPSPEED}/pull/7839", f"{DEEPSPEED}/issues/7837"),
+    ),
+    Defect(
+        "C1",
+        "any checkpoint is read with trust_remote_code, also one whose class transformers has itself",
+        _ANY_HOST,
+        reports=(f"{SWIFT}/blob/main/swift/model/model_meta.py",),
+        patch="C1-native-config",
+    ),
+    Defect(
+        "C3",
+        "a placeholder that vLLM samples crashes the next forward, or silently becomes part of an image",
+        _ANY_HOST,
+        reports=(f"{SWIFT}/issues",),
+        patch="C3-placeholder-guard",
+    ),
+    Defect(
+        "F16",
+        "REAL compares the completions of a group, so micro-batches must hold whole groups",
+        fix="--per_device_train_batch_size with a multiple of --num_generations",
+        reports=("https://arxiv.org/abs/2602.05630",),
+    ),
+    Defect(
+        "hpz-second-model",
+        "ZeRO-3 with hpZ stops with 'ZeRO parameter intra parallel group is already initialized' when a "
+        "reference, reward or teacher model is loaded",
+        {"deepspeed": ">=0.10"},
+        'add --external_plugins "$(swift-grpo-ext path)", which fixes it, or --beta 0, or LoRA',
+        (f"{DEEPSPEED}/pull/8361", f"{DEEPSPEED}/issues/4901", f"{DEEPSPEED}/issues/7066"),
+        "hpz-second-model",
+    ),
+    Defect(
+        "no-workers",
+        "with --dataloader_num_workers 0 every run stops with 'persistent_workers option needs "
+        "num_workers > 0'",
+        {"ms-swift": ">=4.5,<4.6"},
+        "--dataloader_persistent_workers false",
+        (f"{SWIFT}/blob/v4.6.0/swift/trainers/arguments.py",),
+        "no-workers",
+    ),
+)
+
+DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

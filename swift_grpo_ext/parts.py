@@ -1,0 +1,98 @@
+"""The parts of the package and what in them can be turned off by name: a table that every room may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from swift_grpo_ext import versions
+from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.errors import UnknownPartError, nearest
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that can be turned on and off.
+
+    Attributes:
+        module: Dotted path of a module that has a ``register() -> list[str]``: it hooks the part into
+            ms-swift and returns the names that it registered.
+        needs: Packages that must be installed, in range and fitting.
+        commands: Commands in which the part does something, as `registration.swift_command` names them;
+            empty: in every one.
+        features: What can be left out of it alone, as ``<part>.<feature>``.
+    """
+
+    module: str
+    needs: tuple[str, ...] = (versions.HOST,)
+    commands: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+_TRAINER = (
+    "shared_prefix",
+    "vision_once",
+    "skip_old_logps",
+    "chunked_logps",
+    "shared_prefill",
+    "reduced_recompute",
+    "self_check",
+    "no_lora_dropout",
+)
+_FIXED = tuple(
+    dict.fromkeys(name for each in DEFECTS.values() if each.patch for name in (each.id, each.patch))
+)
+
+# In the order in which they are applied: defects of the stack first, then what builds on it.
+PARTS: dict[str, Part] = {
+    "compat": Part("swift_grpo_ext.compat", features=_FIXED),
+    "templates": Part(
+        "swift_grpo_ext.models",
+        (versions.HOST, "torch", "torchvision", "transformers", "qwen-vl-utils"),
+    ),
+    "trainer": Part(
+        "swift_grpo_ext.trainer",
+        (versions.HOST, "torch", "transformers", "trl", "msgspec"),
+        commands=("rlhf grpo",),
+        features=_TRAINER,
+    ),
+    "rewards": Part("swift_grpo_ext.rewards", commands=("rlhf grpo", "megatron rlhf")),
+    "presets": Part("swift_grpo_ext.deepspeed", commands=("rlhf grpo", "rlhf", "sft", "pt")),
+    "callbacks": Part("swift_grpo_ext.watch", commands=("rlhf grpo",), features=("trace_numerics", "report")),
+}
+PREFLIGHT = Part("swift_grpo_ext.doctor.check.preflight")
+"""Comes last, and only where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it."""
+
+
+def check_part_names(names: Iterable[str]) -> None:
+    """Raise for the first name that is no part.
+
+    Raises:
+        UnknownPartError: Gives the nearest name and all of them.
+    """
+    for name in names:
+        if name not in PARTS:
+            raise UnknownPartError(
+                f"unknown part {name!r}, did you mean {nearest(name, PARTS)!r}?",
+                fix=f"parts: {', '.join(PARTS)}",
+            )
+
+
+def check_disabled(names: Iterable[str]) -> None:
+    """Raise for the first name in ``SWIFT_GRPO_EXT_DISABLE`` that is neither a part nor a feature of one.
+
+    Raises:
+        UnknownPartError: Gives the nearest name, and all of that part.
+    """
+    for name in names:
+        part, dot, feature = name.partition(".")
+        if not dot or part not in PARTS:
+            check_part_names([part])
+        elif feature not in PARTS[part].features:
+            known = [f"{part}.{each}" for each in PARTS[part].features]
+            guess = f", did you mean {nearest(name, known)!r}?" if known else ""
+            raise UnknownPartError(
+                f"unknown part {name!r}{guess}",
+                where="SWIFT_GRPO_EXT_DISABLE",
+                fix=f"of {part}: {', '.join(known) or 'only the whole part'}",
+            )
