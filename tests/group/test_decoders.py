@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from swift_grpo_ext.group import interface
+from swift_grpo_ext.group import interface, recurrent
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group.batches import collate
@@ -67,7 +67,17 @@ DECODERS = {
     "phi3": ("Phi3", {}),
     "phi3 with a window": ("Phi3", WINDOW),
     "qwen2 with a window": ("Qwen2", {**WINDOW, "use_sliding_window": True, "max_window_layers": 1}),
+    "olmo_hybrid": ("OlmoHybrid", HYBRID),
     "qwen3": ("Qwen3", {"head_dim": 8}),
+    "qwen3_5": ("Qwen3_5", HYBRID),
+    "qwen3_5_moe": (
+        "Qwen3_5Moe",
+        {**HYBRID, **EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 16},
+    ),
+    "qwen3_next": (
+        "Qwen3Next",
+        {**HYBRID, **EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 16},
+    ),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 8, "num_experts": 4}),
     "smollm3": ("SmolLM3", {}),
 }
@@ -82,11 +92,12 @@ ROWS = [
 
 def build(name, extra=None):
     stem, options = DECODERS[name]
-    config_class = getattr(transformers, f"{stem}TextConfig" if stem == "Gemma3" else f"{stem}Config")
+    config_class = getattr(transformers, f"{stem}TextConfig", None) or getattr(transformers, f"{stem}Config")
     config = config_class(**{**SIZES, **options, **(extra or {})})
     torch.manual_seed(0)
     model = getattr(transformers, f"{stem}ForCausalLM")._from_config(config, attn_implementation="sdpa")
     interface.install("sdpa")
+    recurrent.install(model)
     return model.float().train()
 
 
@@ -113,12 +124,12 @@ def check(model, side="right", backend="two_part"):
 @pytest.mark.parametrize("name", sorted(DECODERS))
 def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(name, side):
     model = build(name)
-    assert interface.unsupported(model.config) == ""
+    assert interface.unsupported(model.config) == recurrent.unsupported(model.get_decoder()) == ""
     check(model, side)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("name", ["gemma3", "llama", "mistral with a window", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["gemma3", "llama", "mistral with a window", "qwen3_5", "qwen3_moe"])
 def test_the_layout_finds_its_way_into_a_recomputation(name, reentrant):
     model = build(name)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})

@@ -1,0 +1,200 @@
+"""Recurrent layers over a pack: a prompt goes through a gated delta net once, its completions from its state.
+
+A gated delta net (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mixes tokens in two places: a short causal convolution, and
+the delta rule with a state of fixed size. In a pack the prompt runs first and its state comes out; the
+completions run as rows from that state, each with the prompt's last columns before the convolution in front.
+Autograd sums what the completions ask of the state, so the prompt's gradient is that of all rows.
+
+transformers' layers call both by the names of functions in their module. Those are wrapped once per process,
+as is the layer's forward, which opens the layout for them; a call without a layout goes on to the original.
+So projections, gates and norms are the model's own, and parameters are gathered where they always are.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from swift_grpo_ext.group.interface import PackMask
+from swift_grpo_ext.group.layout import PackLayout, Span
+
+CONVOLUTION, DELTA_RULE = "causal_conv1d_fn", "torch_chunk_gated_delta_rule"
+_layout: ContextVar[PackLayout | None] = ContextVar("layout", default=None)
+_wrapped: set[Any] = set()
+
+
+def install(decoder: nn.Module) -> None:
+    """Let packs through the recurrent layers of a language model."""
+    for layer in recurrent_layers(decoder):
+        if type(layer) not in _wrapped:
+            _wrapped.add(type(layer))
+            type(layer).forward = _opening_the_layout(type(layer).forward)
+        module = sys.modules[type(layer).__module__]
+        if module not in _wrapped:
+            _wrapped.add(module)
+            setattr(module, CONVOLUTION, _by_layout(getattr(module, CONVOLUTION), convolve))
+            setattr(module, DELTA_RULE, _by_layout(getattr(module, DELTA_RULE), delta_rule))
+
+
+def unsupported(decoder: nn.Module) -> str:
+    """Why the recurrent layers of a language model cannot take packs; empty if they can, or there are none."""
+    kinds = getattr(getattr(decoder, "config", None), "layer_types", None) or []
+    known = {id(layer) for layer in recurrent_layers(decoder)}
+    for layer, kind in zip(getattr(decoder, "layers", []), kinds, strict=False):
+        if kind == "linear_attention" and not any(id(part) in known for part in layer.modules()):
+            return f"recurrent layers of {type(layer).__name__}, which are no gated delta nets that we know"
+    return ""
+
+
+def recurrent_layers(decoder: nn.Module) -> Iterator[nn.Module]:
+    """Gated delta nets whose two mixing functions stand in their module."""
+    for part in decoder.modules():
+        module = sys.modules.get(type(part).__module__)
+        if type(part).__name__.endswith("GatedDeltaNet") and all(
+            hasattr(module, name) for name in (CONVOLUTION, DELTA_RULE)
+        ):
+            yield part
+
+
+def _opening_the_layout(forward: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(forward)
+    def packed_or_rows(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        mask = kwargs.get("attention_mask")
+        if not isinstance(mask, PackMask):
+            return forward(self, hidden_states, *args, **kwargs)
+        token = _layout.set(mask.pack_layout)
+        try:
+            return forward(self, hidden_states, *args, **{**kwargs, "attention_mask": None})
+        finally:
+            _layout.reset(token)
+
+    return packed_or_rows
+
+
+def _by_layout(usual: Callable[..., Any], packed: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(usual)
+    def packed_or_usual(*args: Any, **kwargs: Any) -> Any:
+        layout = _layout.get()
+        return usual(*args, **kwargs) if layout is None else packed(usual, layout, *args, **kwargs)
+
+    return packed_or_usual
+
+
+def convolve(
+    usual: Callable[..., Tensor],
+    layout: PackLayout,
+    columns: Tensor,
+    weight: Tensor,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    """The causal convolution of a pack.
+
+    Args:
+        usual: The model's own, for rows.
+        layout: Of the pack.
+        columns: ``(1, channels, T)``.
+        weight: ``(channels, kernel)``.
+        *args: As the model calls it.
+        **kwargs: As the model calls it.
+
+    Returns:
+        ``(1, channels, T)``.
+    """
+    before = weight.shape[-1] - 1
+    done = []
+    for span in layout.spans:
+        prompt = columns[:, :, span.start : span.start + span.prompt]
+        done.append(usual(prompt, weight, *args, **kwargs))
+        if not sum(span.completions):
+            continue
+        rows = _to_rows(columns.transpose(1, 2), span).transpose(1, 2)
+        # Shorter prompts have the zeros that stand before every row.
+        front = torch.nn.functional.pad(prompt, (before, 0))[:, :, span.prompt :]
+        rows = torch.cat([front.expand(len(rows), -1, -1), rows], 2)
+        out = usual(rows, weight, *args, **kwargs)[:, :, before:]
+        done.append(_to_pack(out.transpose(1, 2), span).transpose(1, 2))
+    return torch.cat(done, 2)
+
+
+def delta_rule(
+    usual: Callable[..., Any], layout: PackLayout, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """The gated delta rule over a pack.
+
+    Args:
+        usual: The model's own, for rows: transformers', or flash-linear-attention's where it is installed.
+        layout: Of the pack.
+        query: ``(1, T, heads, key dim)``.
+        key: ``(1, T, heads, key dim)``.
+        value: ``(1, T, heads, value dim)``.
+        **kwargs: ``g`` and ``beta``, ``(1, T, heads)``, and options of the call.
+
+    Returns:
+        ``(1, T, heads, value dim)``, and no state.
+    """
+    mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
+    options = {
+        name: given
+        for name, given in kwargs.items()
+        if name not in ("initial_state", "output_final_state", "cu_seqlens")
+    }
+
+    def run(parts: list[Tensor], state: Tensor | None, **further: Any) -> Any:
+        g, beta = parts[3:]
+        return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
+
+    attend = _completions_without_padding if _takes_lengths(query) else _completions_as_rows
+    done = []
+    for span in layout.spans:
+        end = span.start + span.prompt
+        of_prompt = [part[:, span.start : end] for part in mixed]
+        out, state = run(of_prompt, None, output_final_state=True)
+        done.append(out)
+        if sum(span.completions):
+            done.append(attend(run, mixed, span, state))
+    return torch.cat(done, 1), None
+
+
+def _completions_as_rows(run: Callable[..., Any], mixed: list[Tensor], span: Span, state: Tensor) -> Tensor:
+    """A group's completions as padded rows; what stands behind a completion changes nothing before it."""
+    rows = [_to_rows(part, span) for part in mixed]
+    spread = state.expand(len(span.completions), -1, -1, -1)
+    out, _ = run(rows, spread, output_final_state=False)
+    return _to_pack(out, span)
+
+
+def _completions_without_padding(
+    run: Callable[..., Any], mixed: list[Tensor], span: Span, state: Tensor
+) -> Tensor:
+    """A group's completions one after another, as flash-linear-attention takes them: ``cu_seqlens``."""
+    lengths = torch.tensor([length for length in span.completions if length])
+    starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(state.device)
+    parts = [part[:, span.start + span.prompt : span.stop] for part in mixed]
+    spread = state.expand(len(lengths), -1, -1, -1).contiguous()
+    out, _ = run(parts, spread, output_final_state=False, cu_seqlens=starts)
+    return torch.as_tensor(out)
+
+
+def _takes_lengths(tensor: Tensor) -> bool:
+    """True where the model's function is flash-linear-attention's: its kernels need a GPU."""
+    return tensor.is_cuda and find_spec("fla") is not None
+
+
+def _to_rows(packed: Tensor, span: Span) -> Tensor:
+    """``(1, T, ...)`` to the ``(rows, longest, ...)`` completions of a group, zeros behind shorter ones."""
+    parts = packed[0, span.start + span.prompt : span.stop].split(list(span.completions))
+    return pad_sequence(list(parts), batch_first=True)
+
+
+def _to_pack(rows: Tensor, span: Span) -> Tensor:
+    """``(rows, longest, ...)`` to ``(1, sum of completions, ...)``."""
+    return torch.cat([row[:length] for row, length in zip(rows, span.completions, strict=True)])[None]
