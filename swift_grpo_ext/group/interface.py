@@ -147,8 +147,6 @@ def unsupported(text_config: PretrainedConfig) -> str:
     implementation = text_config._attn_implementation
     if implementation not in AttentionInterface():
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
-    if getattr(text_config, "is_encoder_decoder", False):
-        return "an encoder and a decoder"
     if reason := special_layers(text_config):
         return reason
     for name, explained in _UNSUPPORTED_FIELDS.items():

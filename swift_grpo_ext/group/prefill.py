@@ -88,7 +88,7 @@ def shared_prefill(
         with encoding(found.images, found.which) if found.images else nullcontext():
             output = forward(**found.inputs)
         if len(found.row_of) > len(found.inputs["input_ids"]):
-            output.past_key_values.batch_select_indices(found.row_of)
+            spread(output.past_key_values, found.row_of)
             output.logits = output.logits[found.row_of]
         return output
 
@@ -121,6 +121,19 @@ def _without_encoded(forward: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(forward)
     kept = [one for name, one in signature.parameters.items() if name != "mm_encoder_outputs"]
     return signature.replace(parameters=kept)
+
+
+def spread(cache: Any, row_of: Tensor) -> None:
+    """Give every row of a batch the cache of its prompt: keys and values, or the state of recurrent layers.
+
+    Args:
+        cache: transformers' cache of the distinct prompts.
+        row_of: ``(batch,)`` number of each row's prompt.
+    """
+    for layer in getattr(cache, "layers", [cache]):
+        # Layers with a state know only what beam search asks of them, which is the same.
+        select = getattr(layer, "batch_select_indices", None) or layer.reorder_cache
+        select(row_of)
 
 
 def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:

@@ -1,7 +1,7 @@
-"""Recurrent layers over a pack: a prompt goes through a gated delta net once, its completions from its state.
+"""Recurrent layers over a pack: a prompt runs once, its completions run from its state.
 
-A gated delta net (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mixes tokens in two places: a short causal convolution, and
-the delta rule with a state of fixed size. In a pack the prompt runs first and its state comes out; the
+A gated delta net (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mixes tokens in two places: a short causal convolution,
+and the delta rule with a state of fixed size. In a pack the prompt runs first and its state comes out; the
 completions run as rows from that state, each with the prompt's last columns before the convolution in front.
 Autograd sums what the completions ask of the state, so the prompt's gradient is that of all rows.
 
@@ -45,7 +45,7 @@ def install(decoder: nn.Module) -> None:
 
 
 def unsupported(decoder: nn.Module) -> str:
-    """Why the recurrent layers of a language model cannot take packs; empty if they can, or there are none."""
+    """Why the recurrent layers of a language model cannot take packs; empty if they can."""
     kinds = getattr(getattr(decoder, "config", None), "layer_types", None) or []
     known = {id(layer) for layer in recurrent_layers(decoder)}
     for layer, kind in zip(getattr(decoder, "layers", []), kinds, strict=False):

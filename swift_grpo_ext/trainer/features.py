@@ -14,7 +14,7 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from swift_grpo_ext.group.interface import special_layers, unsupported
+from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.group.vision import trains
 from swift_grpo_ext.group.vision_once import same_weights
 from swift_grpo_ext.models.families import VisionFamily, family_of
@@ -112,8 +112,7 @@ def _prefix_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
         return facts.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
     if isinstance(trainer.model, PeftModel) and trainer.model.active_peft_config.is_prompt_learning:
         return "prompt learning"
-    reason = unsupported(base.config.get_text_config())
-    return reason or _dropout_reason(trainer.model)
+    return why_no_packs(base) or _dropout_reason(trainer.model)
 
 
 def _prefill_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
@@ -121,7 +120,7 @@ def _prefill_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
         return "rollouts by vLLM, which shares prompts itself"
     if trainer.is_multimodal and facts is None:
         return f"nothing is known about the family {base.config.model_type!r}"
-    return special_layers(base.config.get_text_config())
+    return why_no_shared_prefill(base)
 
 
 def _recompute_reason(trainer: Any) -> str:

@@ -11,13 +11,12 @@ import torch
 from swift.utils import get_logger
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.attention import choose_backend
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
-from swift_grpo_ext.group.interface import install, pack_form
 from swift_grpo_ext.group.micro_batch import MicroBatch, look_at
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.self_check import mismatch, without_dropout
+from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.group.vision_once import VisionOnce, share_weights
 from swift_grpo_ext.models.families import family_of
@@ -55,10 +54,7 @@ class GroupPasses:
         self._facts = family_of(base.config) if trainer.is_multimodal else None
         self.turn_off(decide(trainer, settings))
         if not self.off.shared_prefix:
-            implementation = base.config.get_text_config()._attn_implementation
-            install(implementation)
-            backend = choose_backend(settings.attention, implementation, base.device, base.dtype)
-            self._form = pack_form(base.config.get_text_config(), backend)
+            self._form = take_packs(base, settings.attention)
         self._keeps_step = gathers_parameters(trainer)
         self._share_tower(base)
         self._vision = {mode: self._new_vision() for mode in (True, False)}

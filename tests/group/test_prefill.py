@@ -5,6 +5,7 @@ import torch
 
 from swift_grpo_ext.group.prefill import shared_prefill
 from tests.group.models import FAMILIES, IMAGE, Picture, batch_of
+from tests.group.test_decoders import build
 
 CAT, DOG = Picture(1), Picture(2)
 PROMPTS = {
@@ -28,7 +29,11 @@ def model(family):
 
 def greedy(model, inputs):
     return model.generate(
-        **inputs, max_new_tokens=6, do_sample=False, suppress_tokens=[IMAGE], eos_token_id=None
+        **inputs,
+        max_new_tokens=6,
+        do_sample=False,
+        suppress_tokens=[IMAGE % model.config.get_text_config().vocab_size],
+        eos_token_id=None,
     )
 
 
@@ -77,3 +82,21 @@ def test_images_come_from_whoever_encodes_them(family, model):
     assert len(asked) == 1
     assert len(asked[0]) == 2
     assert len(set(asked[0])) == 1
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral with a window", "qwen3_5", "qwen3_next", "deepseek_v3"])
+def test_every_kind_of_cache_is_spread(name):
+    model = build(name).eval()
+    prompts = [[0, 5, 6, 7, 8, 9], [0, 5, 6, 7, 8, 9], [10, 11, 12, 13, 14, 15], [0, 5, 6, 7, 8, 9]]
+    ids = torch.tensor(prompts)
+    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    expected = greedy(model, inputs)
+    seen = []
+    handle = model.get_decoder().register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    with shared_prefill(model, None):
+        found = greedy(model, inputs)
+    handle.remove()
+    assert torch.equal(found, expected)
+    assert seen == [2, *[4] * 5]

@@ -101,7 +101,7 @@ def test_prompt_learning(trainer, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("layer_types", ["full_attention", "sliding_attention"], "layers of type sliding_attention"),
+        ("layer_types", ["full_attention", "chunked_attention"], "layers of type chunked_attention"),
         ("attention_dropout", 0.1, "attention_dropout 0.1"),
         ("_attn_implementation_internal", "eager", "attention implementation 'eager' is not in"),
     ],
