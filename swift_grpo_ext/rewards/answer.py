@@ -1,72 +1,146 @@
 r"""The answer grammar, one for all rewards.
 
-1. The thinking part is everything up to the last ``</think>``; an opened but unclosed ``<think>`` runs to
-   the end. What stands in it is never an answer.
-2. In the rest, the last closed ``<answer>...</answer>`` block is the answer. Without a block the whole rest
-   is; but if a block was opened and none closed (a truncated completion), there is no answer.
-3. Inside the answer, rewards that compare short values look at the last ``\boxed{...}`` if there is one,
-   and those that read JSON look at the last fenced block if there is one.
+1. The thinking part is everything up to the last closing mark of it (``</think>`` and its kin in `THINKING`);
+   one that is opened and not closed runs to the end. What stands in it is never an answer.
+2. In the rest, the last closed block of `BLOCKS` is the answer (``<answer>...</answer>``, GLM's
+   ``<|begin_of_box|>...``). Without a block the whole rest is; but if a block was opened and none closed (a
+   truncated completion), there is no answer.
+3. What only wraps an answer is no part of it: ``\boxed{...}``, a code fence, bold, quotes, dollar signs, a
+   label such as "Answer:", JSON with the key ``answer``. `readings` gives the answer with and without it for
+   rewards that compare text, `short_answer` without it for those that look for a short value.
 
 Everything here is linear in the length of the text: substring searches and single passes, no backtracking.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
+from typing import Any
+
+from swift_grpo_ext.rewards.statement import after_label, fold_width
 
 THINK = ("<think>", "</think>")
+THINKING = (
+    THINK,
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[think]", "[/think]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
 ANSWER = ("<answer>", "</answer>")
+GLM_BOX = ("<|begin_of_box|>", "<|end_of_box|>")
+BLOCKS = (
+    ANSWER,
+    ("<final_answer>", "</final_answer>"),
+    ("<conclusion>", "</conclusion>"),
+    ("<solution>", "</solution>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    GLM_BOX,
+)
 FENCE = "```"
-_AROUND = " \t\r\n*_`$\"'“”‘’「」『』【】"
-_COMMANDS = ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{", "\\textit{")
 MAX_ANSWER_CHARS = 32_768
 """A longer answer counts as none: no task of the catalogue needs it, and costs stay bounded."""
+
+_OPENED, _CLOSED = (
+    re.compile("|".join(re.escape(pair[side]) for pair in THINKING), re.IGNORECASE) for side in (0, 1)
+)
+_MARKS = {
+    pair: tuple(re.compile(re.escape(mark), re.IGNORECASE) for mark in pair) for pair in (*BLOCKS, *THINKING)
+}
+_END = re.compile(
+    r"(?:\s{0,9}(?:<\|im_end\|>|<\|endoftext\|>|</s>|<\|eot_id\|>|<end_of_turn>|<eos>|<\|return\|>|<\|end\|>))+\Z"
+)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
+_KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
+_PAIRS = (
+    ("**", "**"), ("__", "__"), ("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"),
+    ("「", "」"), ("『", "』"), ("【", "】"), ("«", "»"), ("<b>", "</b>"),
+    *((mark, mark) for mark in "*_`$\"'"),
+)  # fmt: skip
+_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
+_MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
+_ROUNDS = 5
+
+
+def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Match[str] | None:
+    found = None
+    for found in pattern.finditer(text, 0, len(text) if end is None else end):  # noqa: B007
+        pass
+    return found
 
 
 def after_thinking(text: str) -> str:
     """The text after the thinking part; empty if the thinking never ends."""
-    opened, closed = text.rfind(THINK[0]), text.rfind(THINK[1])
-    if opened > closed:
+    opened, closed = _last(_OPENED, text), _last(_CLOSED, text)
+    if opened and (closed is None or opened.start() > closed.start()):
         return ""
-    return text[closed + len(THINK[1]) :] if closed >= 0 else text
+    return text[closed.end() :] if closed else text
 
 
 def last_block(text: str, tags: tuple[str, str]) -> str | None:
     """Content of the last closed block of these tags, without the tags; None if no block is closed."""
-    opening, closing = tags
-    end = text.rfind(closing)
-    start = text.rfind(opening, 0, end) if end >= 0 else -1
-    if start < 0:
+    opening, closing = _MARKS[tags]
+    end = _last(closing, text)
+    start = _last(opening, text, end.start()) if end else None
+    if start is None:
         return None
-    start += len(opening)
-    return text[start : text.find(closing, start)]
+    first = closing.search(text, start.end())
+    return text[start.end() : first.start() if first else None]
+
+
+def unblocked(text: str) -> str | None:
+    """What stands in the innermost of the answer blocks; the text if it has none, None if one never ends."""
+    for tags in BLOCKS:
+        if _MARKS[tags][0].search(text):
+            block = last_block(text, tags)
+            if block is None:
+                return None
+            text = block
+    return text
 
 
 def extract_answer(completion: str) -> str | None:
     """The answer of a completion, stripped; None if it has none (empty, unclosed, or longer than the cap)."""
-    rest = after_thinking(completion)
-    block = last_block(rest, ANSWER)
-    if block is None and ANSWER[0] in rest:
-        return None
-    answer = (rest if block is None else block).strip()
-    return answer if 0 < len(answer) <= MAX_ANSWER_CHARS else None
+    answer = unblocked(after_thinking(completion))
+    answer = None if answer is None else _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])
+    return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
 
 
 def balanced_end(text: str) -> int:
     """Index of the brace that closes a group opened just before the text, -1 if none does."""
     depth = 1
-    for index, character in enumerate(text):
-        depth += {"{": 1, "}": -1}.get(character, 0)
+    for brace in re.finditer(r"[{}]", text):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return index
+            return brace.start()
     return -1
 
 
 def last_boxed(text: str) -> str | None:
     r"""Content of the last ``\boxed{...}`` with balanced braces, None if there is none."""
-    _, mark, rest = text.rpartition("\\boxed{")
+    mark = _last(_BOX, text)
+    rest = text[mark.end() :] if mark else ""
     end = balanced_end(rest) if mark else -1
     return rest[:end].strip() if end >= 0 else None
+
+
+def all_boxed(text: str) -> list[str]:
+    r"""Contents of every outermost ``\boxed{...}`` with balanced braces, in order, at most 64."""
+    found: list[str] = []
+    mark = _BOX.search(text)
+    while mark and len(found) < 64:
+        end = balanced_end(text[mark.end() :])
+        if end < 0:
+            break
+        found.append(text[mark.end() : mark.end() + end].strip())
+        mark = _BOX.search(text, mark.end() + end)
+    return found
 
 
 def last_fenced(text: str) -> str:
@@ -80,6 +154,78 @@ def last_fenced(text: str) -> str:
     return rest if newline and language.strip().isalnum() else body
 
 
+def unwrapped(text: str) -> str:
+    """The text without what encloses all of it: bold, quotes, dollars, a box, a fence, ``> `` before it."""
+    for _ in range(_ROUNDS):
+        before, text = text, _without_pair(text.strip())
+        if text == before:
+            break
+    return text
+
+
+def _without_pair(text: str) -> str:
+    if text.startswith(FENCE) and text.endswith(FENCE) and text.count(FENCE) == 2:
+        return last_fenced(text)
+    if text.startswith("> "):
+        return "\n".join(line.removeprefix(">").strip() for line in text.splitlines())
+    if (command := _COMMAND.match(text) or _BOX.match(text)) and text.endswith("}"):
+        inner = text[command.end() :]
+        return inner[:-1] if balanced_end(inner) == len(inner) - 1 else text
+    ended = text[:-1] if text.endswith((".", "。")) else text  # **B**.
+    for opening, closing in _PAIRS:
+        if len(ended) >= len(opening + closing) and ended.startswith(opening) and ended.endswith(closing):
+            inner = ended[len(opening) : -len(closing)]
+            return text if opening in inner or closing in inner else inner
+    return text
+
+
+def readings(completion: str, gold: str = "") -> list[str]:
+    """The ways in which a completion's answer may be meant as text: as it stands, and without wrapping.
+
+    The best of them counts; none of them adds anything to what the model wrote.
+
+    Args:
+        completion: What the model wrote.
+        gold: Wrapping that the gold has, too, is kept; a full stop that it lacks is not.
+
+    Returns:
+        At least the answer itself, with its width folded; nothing if there is no answer.
+    """
+    answer = extract_answer(completion)
+    if answer is None:
+        return []
+    fenced = answer if FENCE in gold else last_fenced(answer)
+    found = [fenced, unwrapped(fenced)]
+    if "\\" in fenced and (boxed := last_boxed(fenced)) is not None:
+        found.append(unwrapped(boxed))
+    if label := after_label(fenced):
+        found.append(unwrapped(label))
+    marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
+    if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
+        found.append(unwrapped(marked[0]))
+    if not gold.endswith((".", "。")):
+        found += [text[:-1] for text in found if text.endswith((".", "。"))]
+    return list(dict.fromkeys(fold_width(text) for text in found))
+
+
+def json_value(text: str) -> Any:
+    """The answer in JSON: the value of a key such as ``answer``, a list's only item; None if it is none."""
+    text = last_fenced(text).strip()
+    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, dict):
+        plain = {str(key).casefold(): one for key, one in value.items()}
+        keys = [key for key in _KEYS if key in plain]
+        value = plain[keys[0]] if keys else next(iter(plain.values())) if len(plain) == 1 else None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value if isinstance(value, (str, int, float, list)) else None
+
+
 def short_answer(completion: str, fold: bool = True) -> str | None:
     """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
     answer = extract_answer(completion)
@@ -87,7 +233,7 @@ def short_answer(completion: str, fold: bool = True) -> str | None:
 
 
 def normalise_short(text: str, fold: bool = True) -> str:
-    """What `short_answer` does to the answer: no box, LaTeX command, quotes or emphasis around it.
+    """What `short_answer` does to the answer: no box, JSON, LaTeX command, quotes or emphasis around it.
 
     Gold values go through it too.
 
@@ -95,13 +241,10 @@ def normalise_short(text: str, fold: bool = True) -> str:
         text: An answer.
         fold: Fold widths; not for numbers, whose raised digits and fractions would be lost.
     """
-    boxed = last_boxed(text)
-    bare = (text if boxed is None else boxed).strip()
+    boxed = last_boxed(text) if "\\" in text else None
+    bare = text if boxed is None else boxed
+    value = json_value(bare)
+    if value is not None:
+        bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     plain = unicodedata.normalize("NFKC", bare) if fold else bare
-    plain = plain.strip(_AROUND)
-    if plain.startswith("\\(") and plain.endswith("\\)"):
-        plain = plain[2:-2].strip(_AROUND)
-    for command in _COMMANDS:
-        if plain.startswith(command) and plain.endswith("}"):
-            plain = plain[len(command) : -1].strip(_AROUND)
-    return plain
+    return unwrapped(unwrapped(plain).strip(" \t\r\n*_`$\"'“”‘’「」『』【】"))

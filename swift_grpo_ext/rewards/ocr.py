@@ -7,24 +7,24 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import FENCE, MAX_ANSWER_CHARS, extract_answer, last_fenced
+from swift_grpo_ext.rewards.answer import MAX_ANSWER_CHARS, readings
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string, gold_strings
+from swift_grpo_ext.rewards.statement import fold_width
 
 GOLD = ("solution", "text", "answer")
 GOLD_LIST = ("solution", "answers", "answer")
 
 
 def normalise_text(text: str, ignore_case: bool) -> str:
-    """Canonical Unicode (NFC), every run of white space one space, outer white space gone."""
-    plain = " ".join(unicodedata.normalize("NFC", text).split())
+    """Canonical Unicode (NFC) of one width, every run of white space one space, outer white space gone."""
+    plain = " ".join(unicodedata.normalize("NFC", fold_width(text)).split())
     return plain.casefold() if ignore_case else plain
 
 
-def _read(completion: str, ignore_case: bool, gold: str) -> str:
-    """What the model read; markers of a fenced block are no part of it, unless they are in the gold."""
-    answer = extract_answer(completion) or ""
-    return normalise_text(answer if FENCE in gold else last_fenced(answer), ignore_case)
+def _read(completion: str, ignore_case: bool, gold: str) -> list[str]:
+    """What the model read, with and without what wraps it; at least one text, empty if there is no answer."""
+    return [normalise_text(text, ignore_case) for text in readings(completion, gold)] or [""]
 
 
 def _gold_text(columns: Columns, ignore_case: bool = False) -> str:
@@ -75,7 +75,7 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
         Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
     """
     gold = _gold_text(columns, ignore_case)
-    return edit_similarity(_read(completion, ignore_case, gold), gold)
+    return max(edit_similarity(text, gold) for text in _read(completion, ignore_case, gold))
 
 
 @reward(gold=GOLD, gold_text=_gold_ocr_text)
@@ -111,8 +111,8 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
     gold = _gold_text(columns, ignore_case)
     words = gold.split(" ")
-    predicted = _read(completion, ignore_case, gold).split()
-    return max(0.0, 1.0 - Levenshtein.distance(predicted, words) / len(words))
+    read = [text.split() for text in _read(completion, ignore_case, gold)]
+    return max(0.0, 1.0 - min(Levenshtein.distance(text, words) for text in read) / len(words))
 
 
 def _gold_answers(columns: Columns) -> list[str]:
@@ -157,5 +157,5 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
         ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL < threshold.
     """
     gold = _gold_answers(columns)
-    best = max(edit_similarity(_read(completion, True, text), text) for text in gold)
+    best = max(edit_similarity(read, text) for text in gold for read in _read(completion, True, text))
     return best if 1.0 - best < threshold else 0.0

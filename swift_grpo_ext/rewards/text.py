@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.answer import readings
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_strings
 from swift_grpo_ext.rewards.tokens import token_f1, tokenise
@@ -51,9 +51,8 @@ def text_f1(completion: str, columns: Columns) -> float:
     Source:
         Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
     """
-    references = _references(columns)
-    answer = extract_answer(completion)
-    return max(token_f1(answer, text) for text in references) if answer else 0.0
+    answers, references = readings(completion), _references(columns)
+    return max((token_f1(answer, text) for answer in answers for text in references), default=0.0)
 
 
 def rouge_l(predicted: list[str], reference: list[str]) -> float:
@@ -91,5 +90,5 @@ def rouge(completion: str, columns: Columns) -> float:
         Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.
     """
     references = [tokenise(text) for text in _references(columns)]
-    predicted = tokenise(extract_answer(completion) or "")
-    return max(rouge_l(predicted, reference) for reference in references)
+    answers = [tokenise(text) for text in readings(completion)]
+    return max((rouge_l(one, reference) for one in answers for reference in references), default=0.0)

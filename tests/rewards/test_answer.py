@@ -10,6 +10,7 @@ from swift_grpo_ext.rewards.answer import (
     extract_answer,
     last_boxed,
     last_fenced,
+    readings,
     short_answer,
 )
 
@@ -19,6 +20,10 @@ PIECES = [
     "<answer>",
     "</answer>",
     "\\boxed{",
+    "<|begin_of_box|>",
+    "**",
+    "the answer is ",
+    "answer:",
     "}",
     "{",
     "```",
@@ -80,6 +85,62 @@ def test_last_fenced_block(text, body):
     assert last_fenced(text) == body
 
 
+@pytest.mark.parametrize(
+    ("completion", "meant"),
+    [
+        ("<think>x</think>The sign: <|begin_of_box|>Stop 5<|end_of_box|>.", "Stop 5"),
+        ("<answer><|begin_of_box|>Stop 5<|end_of_box|></answer>", "Stop 5"),
+        ("◁think▷Go◁/think▷Stop 5", "Stop 5"),
+        ("[THINK]Go[/THINK]Stop 5", "Stop 5"),
+        ("<ANSWER>Stop 5</ANSWER>", "Stop 5"),
+        ("<|channel|>analysis<|message|>Go<|end|><|channel|>final<|message|>Stop 5<|return|>", "Stop 5"),
+        ("Stop 5<|im_end|>", "Stop 5"),
+        ("**Stop 5**.", "Stop 5"),
+        ("**Answer:** Stop 5", "Stop 5"),
+        ("Some reasons.\n\nFinal answer: **Stop 5**", "Stop 5"),
+        ("图中的文字是：“Stop 5”。", "Stop 5"),
+        ("答案是：Ｓｔｏｐ　５", "Stop 5"),
+        ("```text\nStop 5\n```", "Stop 5"),
+        ("So \\boxed{\\text{Stop 5}}", "Stop 5"),
+        ("$\\text{Stop 5}$", "Stop 5"),
+        ("> Stop 5", "Stop 5"),
+    ],
+)
+def test_wrapping_is_no_part_of_the_answer(completion, meant):
+    assert meant in readings(completion)
+
+
+@pytest.mark.parametrize(
+    "completion", ["<|begin_of_box|>Stop 5", "◁think▷Stop 5", "<reasoning>Stop 5", "<think>a</think>"]
+)
+def test_a_cut_off_answer_is_none(completion):
+    assert readings(completion) == []
+
+
+def test_wrapping_of_the_gold_is_kept():
+    assert readings("Stop.", "Stop.") == ["Stop."]
+    assert "```\na\n```" in readings("```\na\n```", "```\na\n```")
+
+
+def test_two_marked_texts_are_not_one():
+    assert readings('"Stop" or "Go"') == ['"Stop" or "Go"']
+
+
+@pytest.mark.parametrize(
+    ("answer", "short"),
+    [
+        ('{"answer": "B"}', "B"),
+        ('```json\n{"reason": "x", "Answer": 14}\n```', "14"),
+        ('["14"]', "14"),
+        ('["A", "C"]', "A, C"),
+        ("{'a': 1}", "{'a': 1}"),
+        ("[" * 50_000, None),
+    ],
+)
+def test_answers_in_json(answer, short):
+    assert short_answer(answer) == short
+
+
 def test_short_answers_lose_their_wrapping():
     assert short_answer(r"<answer> **\boxed{\text{B}}** </answer>") == "B"
     assert short_answer("<answer>４２</answer>") == "42"
@@ -95,5 +156,5 @@ def test_an_answer_never_comes_from_the_thinking_part(text):
 def test_floods_are_linear(piece):
     flood = piece * (1_000_000 // len(piece))
     started = time.process_time()
-    extract_answer(flood), last_boxed(flood), last_fenced(flood), short_answer(flood)
+    extract_answer(flood), last_boxed(flood), last_fenced(flood), short_answer(flood), readings(flood)
     assert time.process_time() - started < 1.0

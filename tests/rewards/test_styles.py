@@ -18,11 +18,6 @@ BELOW = {
     "ext_count": 0.67,
     "ext_count_shaped": 0.91,
     "ext_temporal_iou": 0.88,
-    "ext_ocr": 0.54,
-    "ext_wer": 0.5,
-    "ext_anls": 0.44,
-    "ext_text_f1": 0.75,
-    "ext_rouge": 0.71,
     "ext_json_schema": 0.7,
     "ext_repetition": 0.85,
     "ext_cosine": 0.75,
@@ -30,7 +25,6 @@ BELOW = {
     "ext_giou": 0.75,
     "ext_detection_f1": 0.7,
     "ext_detection_map": 0.8,
-    "ext_judge": 0.8,
 }
 
 

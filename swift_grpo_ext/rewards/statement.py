@@ -1,0 +1,60 @@
+"""How answers are stated in prose: "the answer is", 答案是, 정답은; and what is said of being unsure."""
+
+from __future__ import annotations
+
+import re
+
+_WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+
+LABEL = (
+    r"(?:\b(?:the |my |your )?(?:final |correct |best |right |most likely |most appropriate |expected )?"
+    r"(?:answer|solution|result|response)(?: to (?:the|this) question)?(?: here)?"
+    r"(?:\*\*)?(?: (?:is|would be|should be|must be|has to be|was)\b|:|\s?=)"
+    r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?(?:\*\*)?(?:[是为為选:：]|就是)"
+    r"|(?:答え|正解|回答|解答)(?:は|[:：])"
+    r"|(?:정답|답변?|결론)(?:은|는|[:：])"
+    r"|\b(?:bonne |meilleure )?réponse(?: correcte| finale| exacte)?(?: est\b|\s?:)"
+    r"|\b(?:richtige |korrekte |endgültige |finale )?antwort(?: ist\b| lautet\b|\s?:)"
+    r"|\brespuesta(?: correcta| final)?(?: es\b|\s?:)"
+    r"|\bresposta(?: correta| final)?(?: é\b|\s?:)"
+    r"|\brisposta(?: corretta| finale)?(?: è\b|\s?:)"
+    r"|\b(?:правильный |верный )?ответ(?:\s?[:—–-])"
+    r"|(?:الإجابة|الجواب)(?: الصحيحة| الصحيح| النهائية)?(?: هي| هو|\s?:)"
+    r"|\bđáp án(?: đúng)?(?: là|\s?:))"
+)
+"""Words that announce an answer, without regard to case."""
+
+_LABEL = re.compile(LABEL, re.IGNORECASE)
+UNSURE = re.compile(
+    r"\b(?:not (?:\w{1,12} )?(?:sure|certain|clear)|unsure|uncertain|unclear|unknown|hard to say|ambiguous"
+    r"|(?:cannot|can't|can’t|could not|couldn't|unable to|impossible to|difficult to) (?:be )?"
+    r"(?:tell|say|know|determined?|decided?|see (?:if|whether))"
+    r"|(?:don't|do not) know|maybe|perhaps|might|may be|could be|possibly)\b"
+    r"|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|分からない|わかりません|모르겠",
+    re.IGNORECASE,
+)
+"""Words of somebody who does not commit to an answer."""
+CORRECTED = re.compile(
+    r"\b(?:wait|actually|no,|but|however|correction|rather|instead|re-?check|on second|mistake|sorry|finally"
+    r"|final|therefore|so|thus|hence|let me)\b|不对|等等|更正|重新|但是|但|然而|其实|所以|因此|最终|综上|故",
+    re.IGNORECASE,
+)
+"""Words after which a second statement takes the first one back, or concludes."""
+
+
+def fold_width(text: str) -> str:
+    """Full-width letters, digits, signs and spaces as the usual ones; nothing else changes."""
+    return text if text.isascii() else text.translate(_WIDTHS)
+
+
+def labels(text: str) -> list[re.Match[str]]:
+    """Every place of a text that announces an answer."""
+    return list(_LABEL.finditer(text))
+
+
+def after_label(text: str) -> str:
+    """What follows the last announcement of an answer, to the end of the text; empty if there is none."""
+    found = labels(text)
+    rest = text[found[-1].end() :].lstrip(" \t\r\n:：") if found else ""
+    # The label itself may be bold: what follows it then begins with the mark that closes it.
+    return (rest[2:] if rest.startswith("**") and rest.count("**") % 2 else rest).strip()
