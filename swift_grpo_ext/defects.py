@@ -137,7 +137,7 @@ _ALL = (
         "C3",
         "a placeholder that vLLM samples crashes the next forward, or silently becomes part of an image",
         _ANY_HOST,
-        reports=(f"{SWIFT}/issues",),
+        reports=(f"{SWIFT}/blob/v4.6.0/swift/infer_engine/vllm_engine.py",),
         patch="C3-placeholder-guard",
     ),
     Defect(

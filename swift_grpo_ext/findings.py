@@ -1,4 +1,4 @@
-"""What a check found, and the rules that find it: the common form of preflight and the DeepSpeed lint."""
+"""What is wrong, and the rules that find it: one form for preflight, lint, refusals and monitors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
+from swift_grpo_ext.defects import Defect
+
 Subject = TypeVar("Subject")
 
 
 class Severity(str, Enum):
     """How bad a finding is; the members are in order, worst first."""
 
-    ERROR = "error"  # the run will crash, hang, or learn nothing
+    ERROR = "error"  # the run will crash, hang, or learn nothing; of a monitor: it learns nothing as it is
     WARNING = "warning"  # it will run, and probably not do what was meant
     NOTE = "note"  # worth knowing, or could not be checked
 
@@ -31,11 +33,13 @@ class Problem:
         what: The fault in one clause, with its figures.
         where: The argument, variable, row or file it was found in.
         fix: What the user changes.
+        steps: For how many steps in a row a running training has shown it.
     """
 
     what: str
     where: str = ""
     fix: str = ""
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Finding:
         where: The argument, variable, row or file it was found in.
         fix: What the user changes.
         reports: Defect ids of this package and links to upstream reports.
+        steps: For how many steps in a row a running training has shown it.
     """
 
     rule: str
@@ -57,6 +62,12 @@ class Finding:
     where: str = ""
     fix: str = ""
     reports: tuple[str, ...] = ()
+    steps: int = 0
+
+    @property
+    def link(self) -> str:
+        """The first report that is a link; empty if there is none."""
+        return next((report for report in self.reports if report.startswith("https://")), "")
 
 
 @dataclass(frozen=True)
@@ -66,25 +77,23 @@ class Rule(Generic[Subject]):
     Attributes:
         id: Short name, stable: scripts and tests refer to it.
         severity: Of everything that it finds.
+        look: Yields the problems that it sees; pure.
         symptoms: What the user would see without the check: exact error texts, or the behaviour in words.
         cause: Why that happens, in a sentence or two.
         reports: Defect ids of this package and links to upstream reports.
-        look: Yields the problems that it sees; pure.
     """
 
     id: str
     severity: Severity
-    symptoms: tuple[str, ...]
-    cause: str
-    reports: tuple[str, ...]
     look: Callable[[Subject], Iterable[Problem]]
+    symptoms: tuple[str, ...] = ()
+    cause: str = ""
+    reports: tuple[str, ...] = ()
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """What the rule finds in a subject."""
         for problem in self.look(subject):
-            yield Finding(
-                self.id, self.severity, problem.what, problem.where, problem.fix, reports=self.reports
-            )
+            yield Finding(self.id, self.severity, **vars(problem), reports=self.reports)
 
 
 class RuleTable(Generic[Subject]):
@@ -98,17 +107,30 @@ class RuleTable(Generic[Subject]):
         id: str,
         severity: Severity,
         *,
-        symptoms: tuple[str, ...] | str,
-        cause: str,
+        symptoms: tuple[str, ...] | str = (),
+        cause: str = "",
         reports: tuple[str, ...] | str = (),
+        defect: Defect | None = None,
     ) -> Callable[
         [Callable[[Subject], Iterable[Problem]]],
         Callable[[Subject], Iterable[Problem]],
     ]:
-        """Decorator: put a function into the table under an id."""
+        """Decorator: put a function into the table under an id.
+
+        Args:
+            id: Of the rule.
+            severity: Of everything that it finds.
+            symptoms: As in `Rule`.
+            cause: As in `Rule`; by default what the defect does.
+            reports: As in `Rule`; those of the defect come first.
+            defect: The known defect that the rule looks for.
+        """
+        known = (defect.id, *defect.reports) if defect else ()
+        cause = cause or (defect.what if defect else "")
 
         def add(look: Callable[[Subject], Iterable[Problem]]) -> Callable[[Subject], Iterable[Problem]]:
-            self.rules.append(Rule(id, severity, _tuple(symptoms), cause, _tuple(reports), look))
+            found = tuple(dict.fromkeys((*known, *_tuple(reports))))
+            self.rules.append(Rule(id, severity, look, _tuple(symptoms), cause, found))
             return look
 
         return add

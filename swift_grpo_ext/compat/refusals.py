@@ -1,30 +1,27 @@
-"""Runs that are known to crash, hang or learn nothing, told from their configuration before a model loads."""
+"""Runs that are known to crash, hang or learn nothing, seen in their configuration before a model loads."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.versions import installed_version
-
-DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+from swift_grpo_ext.findings import Problem, RuleTable, Severity
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the rules look at: the host's arguments by their own names, and versions.
+    """What the rules look at: ms-swift's arguments by their own names, and versions.
 
     Attributes:
-        arguments: Values of the host's flags.
+        arguments: Values of ms-swift's flags.
         deepspeed: The DeepSpeed config, empty without DeepSpeed.
         world_size: Number of ranks.
         healed: Ids of the patches that are, or will be, in place.
-        versions: Version by distribution, in the place of what is installed.
+        versions: Version by distribution, instead of what is installed.
     """
 
     arguments: dict[str, Any]
@@ -54,133 +51,77 @@ class Run:
         section = self.zero.get("offload_optimizer") or {}
         return section.get("device", "none") not in (None, "none") or bool(self.zero.get("cpu_offload"))
 
-    def has(self, package: str, releases: str) -> bool:
-        """The installed release of a package is one of `releases`."""
-        found = self.versions.get(package) or installed_version(package)
-        return found is not None and SpecifierSet(releases).contains(found, prereleases=True)
+    def is_harmed_by(self, defect: str) -> bool:
+        """The installed releases have a defect, and no patch of ours is on."""
+        return DEFECTS[defect].harms(self.versions, self.healed)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A combination that must not run.
+table: RuleTable[Run] = RuleTable()
+RULES = table.rules
 
-    Attributes:
-        id: The defect's id.
-        applies: Whether a run has the combination.
-        what: What would happen, and why, in one clause; ``{names}`` are the host's arguments.
-        where: The flags or versions that it comes from.
-        fix: The exact change that fixes it.
-        link: Report or fix upstream.
-    """
 
-    id: str
-    applies: Callable[[Run], bool]
-    what: str
-    where: str
-    fix: str
-    link: str
+@table.rule("A4", Severity.ERROR, defect=DEFECTS["A4"])
+def _one_generation_with_rewards(run: Run) -> Iterator[Problem]:
+    if run.num_generations == 1 and (run.reward_funcs or run.reward_model):
+        yield Problem(DEFECTS["A4"].what, "num_generations 1", DEFECTS["A4"].fix)
 
-    def refusal(self, run: Run) -> RefusedError:
-        """The rule as an error that holds the run's own values."""
-        values = {**run.arguments, "world_size": run.world_size}
-        return RefusedError(
-            f"{self.id}: {self.what.format_map(values)}",
-            where=self.where.format_map(values),
-            fix=f"{self.fix.format_map(values)} ({self.link})",
+
+@table.rule("A9", Severity.ERROR, defect=DEFECTS["A9"])
+def _tp_does_not_divide(run: Run) -> Iterator[Problem]:
+    size, ranks = run.vllm_tensor_parallel_size or 1, run.world_size
+    if run.vllm_mode == "colocate" and ranks % size != 0:
+        yield Problem(
+            f"{ranks} ranks cannot be cut into tensor-parallel groups of {size}",
+            f"vllm_tensor_parallel_size {size}, NPROC_PER_NODE x NNODES {ranks}",
+            f"--vllm_tensor_parallel_size with a divisor of {ranks}",
         )
 
 
-def _one_generation_with_rewards(run: Run) -> bool:
-    return run.num_generations == 1 and bool(run.reward_funcs or run.reward_model)
+@table.rule("B1", Severity.ERROR, defect=DEFECTS["B1"])
+def _loses_micro_batches(run: Run) -> Iterator[Problem]:
+    micro_batches = run.gradient_accumulation_steps or 1
+    loses = run.stage == 2 and run.offloads_optimizer and micro_batches > 1
+    if loses and run.is_harmed_by("B1"):
+        yield Problem(
+            f"of {micro_batches} micro-batches per step only the first and the last would count",
+            f"ZeRO-2 with offload_optimizer and gradient_accumulation_steps {micro_batches}",
+            DEFECTS["B1"].fix,
+        )
 
 
-def _tp_does_not_divide(run: Run) -> bool:
-    size = run.vllm_tensor_parallel_size or 1
-    return run.vllm_mode == "colocate" and run.world_size % size != 0
+@table.rule("A3", Severity.ERROR, defect=DEFECTS["A3"])
+def _loses_the_trace(run: Run) -> Iterator[Problem]:
+    gathers = run.stage == 3 and not run.use_vllm and run.ds3_gather_for_generation is not False
+    if gathers and run.is_harmed_by("A3"):
+        what = "the second rollout would stop with 'pop from an empty deque'"
+        yield Problem(what, "ZeRO-3 and use_vllm false", DEFECTS["A3"].fix)
 
 
-def _loses_micro_batches(run: Run) -> bool:
-    return (
-        run.stage == 2
-        and run.offloads_optimizer
-        and (run.gradient_accumulation_steps or 1) > 1
-        and run.has("deepspeed", ">=0.15.2,<0.19.0")
-        and "B1-zero2-offload" not in run.healed
-    )
+@table.rule("B11", Severity.ERROR, defect=DEFECTS["B11"])
+def _divides_gradients(run: Run) -> Iterator[Problem]:
+    if run.stage == 0 and run.bf16 and run.is_harmed_by("B11"):
+        what = "gradients would be divided by 65536 and not zeroed between steps"
+        yield Problem(what, "ZeRO-0 and bf16", DEFECTS["B11"].fix)
 
 
-def _loses_the_trace(run: Run) -> bool:
-    return (
-        run.stage == 3
-        and not run.use_vllm
-        and run.ds3_gather_for_generation is not False
-        and run.has("deepspeed", "<0.19.2")
-        and "A3-zero3-trace" not in run.healed
-    )
-
-
-def _cuts_labelled_groups(run: Run) -> bool:
+@table.rule("F16", Severity.ERROR, defect=DEFECTS["F16"])
+def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
     batch, group = run.per_device_train_batch_size, run.num_generations
-    return run.loss_type == "real" and bool(batch and group) and batch % group != 0
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "A4",
-        _one_generation_with_rewards,
-        "with one completion per prompt there is nothing to compare it with: every advantage is 0",
-        "num_generations {num_generations}",
-        "--num_generations 2 or more, or no reward functions",
-        "https://arxiv.org/abs/2402.03300",
-    ),
-    Rule(
-        "A9",
-        _tp_does_not_divide,
-        "{world_size} ranks cannot be cut into tensor-parallel groups of {vllm_tensor_parallel_size}",
-        "vllm_tensor_parallel_size {vllm_tensor_parallel_size}, NPROC_PER_NODE x NNODES {world_size}",
-        "--vllm_tensor_parallel_size with a divisor of {world_size}",
-        "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html",
-    ),
-    Rule(
-        "B1",
-        _loses_micro_batches,
-        "of {gradient_accumulation_steps} micro-batches per step only the first and the last would count",
-        "ZeRO-2 with offload_optimizer and gradient_accumulation_steps {gradient_accumulation_steps}",
-        'pip install "deepspeed>=0.19.2", or --deepspeed zero2 or zero3_offload',
-        f"{DEEPSPEED}/issues/6550",
-    ),
-    Rule(
-        "A3",
-        _loses_the_trace,
-        "the second rollout would stop with 'pop from an empty deque'",
-        "ZeRO-3 and use_vllm false",
-        'pip install "deepspeed>=0.19.2", or --ds3_gather_for_generation false',
-        f"{DEEPSPEED}/pull/8043",
-    ),
-    Rule(
-        "B11",
-        lambda run: run.stage == 0 and bool(run.bf16) and run.has("deepspeed", "<0.18.6"),
-        "gradients would be divided by 65536 and not zeroed between steps",
-        "ZeRO-0 and bf16",
-        'pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
-        f"{DEEPSPEED}/pull/7839",
-    ),
-    Rule(
-        "F16",
-        _cuts_labelled_groups,
-        "REAL compares the completions of a group, and micro-batches of {per_device_train_batch_size} hold "
-        "parts of groups of {num_generations}",
-        "loss_type real, per_device_train_batch_size {per_device_train_batch_size}",
-        "--per_device_train_batch_size with a multiple of {num_generations}, or SWIFT_GRPO_EXT_GROUP_BATCH=1 "
-        "without SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS",
-        "https://arxiv.org/abs/2602.05630",
-    ),
-)
+    if run.loss_type == "real" and batch and group and batch % group != 0:
+        yield Problem(
+            f"REAL compares the completions of a group, and micro-batches of {batch} hold parts of groups of "
+            f"{group}",
+            f"loss_type real, per_device_train_batch_size {batch}",
+            f"--per_device_train_batch_size with a multiple of {group}, or SWIFT_GRPO_EXT_GROUP_BATCH=1 "
+            "without SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS",
+        )
 
 
 def refusals(run: Run) -> Iterator[RefusedError]:
     """Every reason why a run must not start."""
-    return (rule.refusal(run) for rule in RULES if rule.applies(run))
+    for finding in table.findings(run):
+        what, fix = f"{finding.rule}: {finding.what}", f"{finding.fix} ({finding.link})"
+        yield RefusedError(what, where=finding.where, fix=fix)
 
 
 def refuse(run: Run) -> None:

@@ -1,12 +1,13 @@
-"""The page ``docs/symptoms.md``: symptom, cause, what we do, from the rules and from what others heal."""
+"""The page ``docs/symptoms.md``: symptom, cause, what we do, from the rules and from what others fix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_grpo_ext.deepspeed.lint import table as lint_table
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.rules import table as check_table
 from swift_grpo_ext.findings import Rule
 
@@ -21,23 +22,23 @@ class Row:
     reports: tuple[str, ...] = ()
 
 
-# What no rule of preflight can see: healed by the trainer, the templates or compat, or watched while running.
+# What no rule of preflight can see: fixed by the trainer, the templates or compat, or watched while running.
 ELSEWHERE: tuple[Row, ...] = (
     Row(
         "TypeError: 'NoneType' object is not iterable, in merge_multimodal",
         "GRPO takes the labels off before the forward, and the template's merge needs them.",
-        "healed by compat for every template",
+        "fixed by compat for every template",
         ("A1",),
     ),
     Row(
         "ValueError: persistent_workers option needs num_workers > 0",
         "ms-swift 4.5.3 keeps dataloader workers by default, also with `--dataloader_num_workers 0`.",
-        "healed by compat (`no-workers`)",
+        "fixed by compat (`no-workers`)",
     ),
     Row(
         "There are errors in the template.encode, and another piece of data will be randomly selected.",
-        "A row of the dataset is broken; `swift sft` prints a traceback and does not say which row it is.",
-        "named and counted by compat (`bad-rows`); `SWIFT_GRPO_EXT_BAD_ROW=raise` refuses the run",
+        "A row of the dataset is broken; ms-swift prints a traceback and does not say which row it is.",
+        "in GRPO the trainer names, counts and replaces it; `SWIFT_GRPO_EXT_BAD_ROW=raise` refuses the run",
     ),
     Row(
         "ValueError: 'aimv2' is already used by a Transformers config, pick another name.",
@@ -58,25 +59,25 @@ ELSEWHERE: tuple[Row, ...] = (
     Row(
         "Ovis2 learns nothing when --max_length is shorter than prompt and completion",
         "The merge cuts the completion at max_length, and log-probs are read from the wrong positions.",
-        "healed by compat",
+        "fixed by compat",
         ("A2",),
     ),
     Row(
         "RuntimeError: Number of elements of source < number of ones in mask",
         "The model sampled an image placeholder.",
-        "healed: placeholder ids are forbidden in generation",
+        "fixed: placeholder ids are forbidden in generation",
         ("C3",),
     ),
     Row(
         "parameters never change although loss is finite; one reward was inf",
         "The host drops non-finite gradients without a word.",
-        "healed: a non-finite reward is not scored, and counted",
+        "fixed: a non-finite reward is not scored, and counted",
         ("B4",),
     ),
     Row(
         "a completion without a score gets the largest or the smallest advantage",
         "A None reward counts as 0.",
-        "healed: baseline and spread over scored members only",
+        "fixed: baseline and spread over scored members only",
         ("B7",),
     ),
     Row(
@@ -130,7 +131,7 @@ ELSEWHERE: tuple[Row, ...] = (
     Row(
         "loss_scale, seed or images differ between ranks: seed_worker() missing 'num_workers' and 'rank'",
         "transformers and its callers disagree about the signature.",
-        "healed by compat: any worker_init_fn is bound with the right values",
+        "fixed by compat: any worker_init_fn is bound with the right values",
         ("A7",),
     ),
     Row(
@@ -154,13 +155,13 @@ ELSEWHERE: tuple[Row, ...] = (
     Row(
         "groups of the same question on different images are mixed in multi-turn runs",
         "prompt_id ignores images.",
-        "healed by the trainer",
+        "fixed by the trainer",
         ("C7",),
     ),
     Row(
         "reward is NaN in the log from some step on",
         "One NaN in a metric poisons the logged window.",
-        "healed by the trainer",
+        "fixed by the trainer",
         ("B10",),
     ),
     Row(
@@ -184,7 +185,14 @@ ELSEWHERE: tuple[Row, ...] = (
 
 
 def rows() -> Iterator[Row]:
-    """Every symptom, those that preflight finds first."""
+    """Every symptom, those that preflight finds first, with the links of the defects that it names."""
+    for row in _rows():
+        known = [DEFECTS[name].reports for name in row.reports if name in DEFECTS]
+        links = (link for reports in known for link in reports if link.startswith("https://github.com"))
+        yield replace(row, reports=tuple(dict.fromkeys((*row.reports, *links))))
+
+
+def _rows() -> Iterator[Row]:
     rules: list[Rule[Any]] = [*check_table.rules, *lint_table.rules]
     for rule in rules:
         for symptom in rule.symptoms:
@@ -217,12 +225,12 @@ def as_markdown() -> str:
 
 
 def _links(reports: tuple[str, ...]) -> str:
-    return ", ".join(
-        f"[{report.split('/')[-3]}#{report.split('/')[-1]}]({report})"
-        if report.startswith("http")
-        else report
-        for report in reports
-    )
+    return ", ".join(_link(report) if report.startswith("http") else report for report in reports)
+
+
+def _link(report: str) -> str:
+    *_, project, kind, number = report.split("/")
+    return f"[{project}#{number}]({report})" if kind in ("issues", "pull") else f"[report]({report})"
 
 
 def _cell(text: str) -> str:

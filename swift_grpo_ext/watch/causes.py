@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from packaging.version import Version
-
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
 Window = Sequence[StepFacts]
 
 _NOISE = 1e-6
-"""Deviations of a reward below this are noise, where the host finds it equal in every group."""
+"""Deviations of a reward below this are noise, where ms-swift finds it equal in every group."""
 
 
 def why_still(window: Window, run: RunFacts) -> str:
@@ -58,7 +57,7 @@ def why_skipped(window: Window, run: RunFacts) -> str:
         return f"grad_norm is not finite, and reward {infinite.name} returned an infinite value"
     if last.grad_norm is None or math.isfinite(last.grad_norm):
         return "the optimizer or its loss scaler skipped the step"
-    return "grad_norm is not finite, and the host drops such updates without a word"
+    return "grad_norm is not finite, and ms-swift drops such updates silently"
 
 
 def why_no_advantage(window: Window, run: RunFacts) -> str:
@@ -91,17 +90,12 @@ def identical_completions(run: RunFacts) -> str:
 
 
 def loses_micro_batches(run: RunFacts) -> bool:
-    """ZeRO-2 with the optimizer on the CPU and more than two micro-batches, on a DeepSpeed that drops some.
-
-    DeepSpeed #6550, from 0.15.2 on; fixed by #7967 and #7981 in 0.19.0.
-    """
+    """ZeRO-2 with the optimizer on the CPU, and so many micro-batches that DeepSpeed drops some (B1)."""
     return (
         run.zero_stage == 2
         and run.offload_optimizer
         and run.accumulation > 2
-        and bool(run.deepspeed)
-        and Version("0.15.2") <= Version(run.deepspeed) < Version("0.19.0")
-        and not any(patch.startswith("B1") for patch in run.healed)
+        and DEFECTS["B1"].harms({"deepspeed": run.deepspeed or None}, run.healed)
     )
 
 

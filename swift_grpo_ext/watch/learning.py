@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.watch.records import RunFacts, StepFacts, as_json, step_from_json
-from swift_grpo_ext.watch.rules import Finding, Level, findings
+from swift_grpo_ext.watch.rules import findings
 
 _KEPT = 200
 _AGAIN = 50
@@ -29,18 +30,18 @@ class Verdict:
     @property
     def dead(self) -> bool:
         """Nothing can be learned as it is."""
-        return any(finding.level is Level.DEAD for finding in self.findings)
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Names of the findings."""
-        return tuple(finding.id for finding in self.findings)
+        return tuple(finding.rule for finding in self.findings)
 
     @property
     def text(self) -> str:
         """The dead finding if there is one, else all of them; empty if the run looks well."""
-        dead = [finding.text for finding in self.findings if finding.level is Level.DEAD]
-        return dead[0] if dead else "; ".join(finding.text for finding in self.findings)
+        dead = [finding.what for finding in self.findings if finding.severity is Severity.ERROR]
+        return dead[0] if dead else "; ".join(finding.what for finding in self.findings)
 
 
 class LearningMonitor:
@@ -75,16 +76,16 @@ class LearningMonitor:
         new = [
             finding
             for finding in found
-            if finding.id not in before and facts.step - self._told.get(finding.id, -_AGAIN) >= _AGAIN
+            if finding.rule not in before and facts.step - self._told.get(finding.rule, -_AGAIN) >= _AGAIN
         ]
-        self._told.update({finding.id: facts.step for finding in new})
+        self._told.update({finding.rule: facts.step for finding in new})
         return new
 
     @property
     def should_stop(self) -> bool:
         """The run has been dead for twice the patience."""
         return any(
-            finding.level is Level.DEAD and finding.steps >= 2 * self.patience
+            finding.severity is Severity.ERROR and finding.steps >= 2 * self.patience
             for finding in self.verdict.findings
         )
 
@@ -95,7 +96,7 @@ class LearningMonitor:
         found = [
             finding
             for finding in findings(list(self._history), self.run, patience=1)
-            if finding.level is Level.DEAD
+            if finding.severity is Severity.ERROR
         ]
         self.verdict = Verdict(self._history[-1].step, (*found, *self.verdict.findings))
         return found

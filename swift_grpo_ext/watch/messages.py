@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.watch import causes
 from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
@@ -141,8 +142,8 @@ def lost(steps: Steps, run: RunFacts) -> str:
     return (
         f"DeepSpeed {run.deepspeed} with ZeRO-2 and the optimizer on the CPU keeps the gradients of "
         "the first and "
-        f"the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away (DeepSpeed "
-        "#6550): deepspeed>=0.19.2, or zero2 without offload, or zero3_offload"
+        f"the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away "
+        f"({DEFECTS['B1'].reports[0]}): {DEFECTS['B1'].fix}"
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from swift.utils import get_logger
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
+from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.abort_save import Turn, end_now, save_last_step
 from swift_grpo_ext.watch.graceful_stop import EndRequest
@@ -23,7 +24,6 @@ from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, loca
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.records import RolloutFacts, StepFacts
-from swift_grpo_ext.watch.rules import Finding
 from swift_grpo_ext.watch.run_facts import run_facts
 from swift_grpo_ext.watch.scalars import add_scalars
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
@@ -154,14 +154,14 @@ class Watch:
             return
         for finding in findings:
             logger.warning(
-                f"swift-grpo-ext [{finding.id}] at step {self.monitor.verdict.step}: {finding.text}"
+                f"swift-grpo-ext [{finding.rule}] at step {self.monitor.verdict.step}: {finding.what}"
             )
             self.journal.add(
                 "verdict",
                 step=self.monitor.verdict.step,
-                id=finding.id,
-                level=finding.level.value,
-                text=finding.text,
+                id=finding.rule,
+                level=finding.severity.value,
+                text=finding.what,
             )
 
     def save(self, checkpoint: Path) -> None:

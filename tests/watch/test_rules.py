@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_grpo_ext.findings import Severity
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.records import (
     RewardFacts,
@@ -19,7 +20,7 @@ from swift_grpo_ext.watch.records import (
     reward_facts,
     step_from_json,
 )
-from swift_grpo_ext.watch.rules import RULES, Level, findings
+from swift_grpo_ext.watch.rules import RULES, findings
 
 RUN = RunFacts(num_generations=8, max_steps=100)
 GOOD_ROLLOUT = RolloutFacts(
@@ -53,7 +54,7 @@ def steps(count, base=GOOD, **changes):
 
 
 def verdicts(history, run=RUN):
-    return {finding.id: finding.text for finding in findings(history, run, patience=3)}
+    return {finding.rule: finding.what for finding in findings(history, run, patience=3)}
 
 
 def test_a_good_run_has_no_findings():
@@ -69,7 +70,7 @@ def test_a_fault_must_last():
 STILL = {
     "the learning rate was 0": ({"learning_rate": 0.0}, {}),
     "the optimizer or its loss scaler skipped": ({"skipped": True}, {}),
-    "the host drops such updates": ({"skipped": True, "grad_norm": float("nan")}, {}),
+    "ms-swift drops such updates": ({"skipped": True, "grad_norm": float("nan")}, {}),
     "no completion token is left in the loss": ({"tokens": 0}, {}),
     "the trained modules do not take part": ({"grad_norm": 0.0}, {}),
     "smaller than half a representable step": ({}, {"precision": "bfloat16"}),
@@ -171,14 +172,14 @@ def test_the_monitor_tells_each_finding_once_and_asks_to_stop_at_twice_its_patie
     assert [len(found) for found in told] == [0, 0, 1, 0, 0, 0]
     assert monitor.should_stop
     assert monitor.verdict.dead
-    assert [finding.id for finding in monitor.add(replace(GOOD, step=7))] == []
+    assert [finding.rule for finding in monitor.add(replace(GOOD, step=7))] == []
     assert monitor.verdict.text == ""
 
 
 def test_a_run_shorter_than_the_patience_is_judged_at_its_end():
     monitor = LearningMonitor(RUN, patience=3)
     monitor.add(replace(GOOD, moved=0.0, learning_rate=0.0))
-    assert [finding.id for finding in monitor.at_end()] == ["parameters-still"]
+    assert [finding.rule for finding in monitor.at_end()] == ["parameters-still"]
     healthy = LearningMonitor(RUN, patience=3)
     healthy.add(GOOD)
     assert healthy.at_end() == []
@@ -191,7 +192,7 @@ def test_state_survives_json_and_counts_go_on():
     second = LearningMonitor(RUN, patience=3)
     second.load_state(json.loads(json.dumps(first.state())))
     found = second.add(replace(GOOD, step=3, moved=0.0, grad_norm=0.0))
-    assert "for 3 steps" in found[0].text
+    assert "for 3 steps" in found[0].what
 
 
 shares = st.one_of(st.none(), st.floats(0, 1))
@@ -220,9 +221,9 @@ facts = st.builds(
 @given(st.lists(facts, max_size=20), st.integers(1, 4))
 def test_any_history_can_be_judged_and_written_down(history, patience):
     for finding in findings(history, RUN, patience):
-        assert finding.text
-        assert finding.id in {rule.id for rule in RULES}
-        assert isinstance(finding.level, Level)
+        assert finding.what
+        assert finding.rule in {rule.id for rule in RULES}
+        assert isinstance(finding.severity, Severity)
     for step in history:
         json.dumps(as_json(step), allow_nan=False)
 

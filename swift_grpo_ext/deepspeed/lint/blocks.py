@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_grpo_ext.deepspeed.lint.setup import DEEPSPEED, SWIFT, Setup, table
+from swift_grpo_ext.deepspeed.lint.setup import Setup, table
+from swift_grpo_ext.defects import DEEPSPEED, DEFECTS, SWIFT
 from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import Problem, Severity
 
@@ -139,16 +140,15 @@ def _mistyped(setup: Setup) -> Iterator[Problem]:
     Severity.ERROR,
     symptoms=("grad_norm is tiny or grows without bound with ZeRO-0", "nothing is learned with zero0"),
     cause="DeepSpeed before 0.18.6 divided bf16 gradients of ZeRO-0 by the fp16 loss scale, 65536, and did "
-    "not "
-    "clear them.",
-    reports=("B11", f"{DEEPSPEED}/issues/7837"),
+    "not clear them.",
+    defect=DEFECTS["B11"],
 )
 def _zero0(setup: Setup) -> Iterator[Problem]:
-    if setup.stage == 0 and setup.bf16 and setup.older_than("0.18.6"):
+    if setup.stage == 0 and setup.bf16 and setup.is_harmed_by("B11"):
         yield Problem(
             f"ZeRO-0 with bf16 on DeepSpeed {setup.version} divides gradients by 65536",
             "zero_optimization.stage",
-            'pip install "deepspeed>=0.19.2", or --deepspeed ext_zero1',
+            DEFECTS["B11"].fix,
         )
 
 

@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from packaging.version import Version
-
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.findings import RuleTable
-
-DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
-SWIFT = "https://github.com/modelscope/ms-swift"
 
 
 @dataclass(frozen=True)
@@ -76,9 +72,9 @@ class Setup:
         block = self.zero.get(what)
         return isinstance(block, Mapping) and block.get("device", "none") != "none"
 
-    def older_than(self, release: str) -> bool:
-        """Whether the installed DeepSpeed is known and older than a release."""
-        return self.version is not None and Version(self.version) < Version(release)
+    def is_harmed_by(self, defect: str) -> bool:
+        """Whether the installed DeepSpeed is known to have a defect that nothing fixes."""
+        return DEFECTS[defect].harms({"deepspeed": self.version}, self.healed)
 
 
 table: RuleTable[Setup] = RuleTable()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_grpo_ext.deepspeed.lint.setup import DEEPSPEED, SWIFT, Setup, table
+from swift_grpo_ext.deepspeed.lint.setup import Setup, table
+from swift_grpo_ext.defects import DEFECTS, SWIFT
 from swift_grpo_ext.findings import Problem, Severity
 
 
@@ -29,9 +30,8 @@ def _hpz_ranks(setup: Setup) -> Iterator[Problem]:
     Severity.ERROR,
     symptoms="AssertionError: ZeRO parameter intra parallel group is already initialized",
     cause="DeepSpeed makes the group of the secondary partition once per model that is loaded under "
-    "ZeRO-3, and "
-    "asserts that it is the first.",
-    reports=(f"{DEEPSPEED}/issues/4901", f"{DEEPSPEED}/issues/7066", f"{DEEPSPEED}/pull/8361"),
+    "ZeRO-3, and asserts that it is the first.",
+    defect=DEFECTS["hpz-second-model"],
 )
 def _hpz_second_model(setup: Setup) -> Iterator[Problem]:
     size = setup.zero.get("zero_hpz_partition_size", 1)
@@ -39,7 +39,7 @@ def _hpz_second_model(setup: Setup) -> Iterator[Problem]:
         yield Problem(
             "hpZ cannot load a second model (reference, reward or teacher)",
             "zero_optimization.zero_hpz_partition_size",
-            'add --external_plugins "$(swift-grpo-ext path)", which heals it, or --beta 0, or LoRA',
+            DEFECTS["hpz-second-model"].fix,
         )
 
 
@@ -150,14 +150,15 @@ def _offload_param_alone(setup: Setup) -> Iterator[Problem]:
     ),
     cause="ZeRO-1/2 with the optimizer on the CPU adds only the first and the last micro-batch (DeepSpeed "
     "0.15.2 to 0.18.9): at 32 steps of accumulation 30 of 32 completions are thrown away.",
-    reports=("A8", "B1", f"{DEEPSPEED}/pull/6550", f"{DEEPSPEED}/pull/7967", f"{DEEPSPEED}/pull/7981"),
+    reports="A8",
+    defect=DEFECTS["B1"],
 )
 def _zero2_offload(setup: Setup) -> Iterator[Problem]:
-    broken = setup.older_than("0.19.0") and not setup.older_than("0.15.2") and "B1" not in setup.healed
-    if broken and setup.stage in (1, 2) and setup.offloads("offload_optimizer") and setup.accumulation > 1:
+    loses = setup.stage in (1, 2) and setup.offloads("offload_optimizer") and setup.accumulation > 1
+    if loses and setup.is_harmed_by("B1"):
         yield Problem(
             f"of {setup.accumulation} micro-batches only the first and the last count (ZeRO-{setup.stage} "
             f"with optimizer offload on DeepSpeed {setup.version})",
             "zero_optimization.offload_optimizer",
-            'pip install "deepspeed>=0.19.2", or --deepspeed ext_zero2 or ext_zero3_offload_optimizer',
+            DEFECTS["B1"].fix,
         )
