@@ -57,7 +57,7 @@ def env() -> None:
         raise typer.Exit(2)
 
 
-@app.command(epilog="Example: swift-grpo-ext report output/run --follow")
+@app.command(epilog="Example: swift-grpo-ext report output/run")
 def report(
     output_dirs: Annotated[
         list[str], typer.Argument(help="The --output_dir of a GRPO run, finished or not; several to compare.")
@@ -66,17 +66,10 @@ def report(
         str | None, typer.Option(help="Folder to write to; default the run's own, or grpo-comparison.")
     ] = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions of each run to show.")] = 5000,
-    follow: Annotated[bool, typer.Option("--follow", help="Show it on 127.0.0.1 until Ctrl-C.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --follow; 0: any free one.")] = 8123,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks of --follow.")] = 10,
 ) -> None:
-    """Write report.html and plots/*.png of GRPO runs of ms-swift."""
+    """Write report.html of GRPO runs of ms-swift."""
     from swift_grpo_ext.watch.report import write_report
-    from swift_grpo_ext.watch.report.follow import follow as follow_runs
 
-    if follow:
-        follow_runs(output_dirs, port=port, every=every, completions=completions)
-        return
     written = write_report(output_dirs, to, completions=completions)
     for verdict in written.verdicts:
         print(verdict.headline)
@@ -211,8 +204,8 @@ def selftest(
     os.environ.update(cpu_environment())  # before anything imports torch
     if stock:
         os.environ.update({"SELFTEST_STOCK": "1", "SWIFT_GRPO_EXT_DISABLE": "compat,trainer"})
-    from swift_grpo_ext.doctor.selftest.cases import FAMILIES
-    from swift_grpo_ext.doctor.selftest.report import selftest as run_selftest
+    from swift_grpo_ext.testing.selftest.cases import FAMILIES
+    from swift_grpo_ext.testing.selftest.report import selftest as run_selftest
 
     if not run_selftest(family or FAMILIES, only, folder):
         raise typer.Exit(1)

@@ -100,7 +100,3 @@ class DeadRunError(SwiftGrpoExtError):
 
 class CheckpointError(SwiftGrpoExtError):
     """A checkpoint folder that lacks something, or is not what it is taken for."""
-
-
-class PortError(SwiftGrpoExtError):
-    """A port of the loopback interface that cannot be listened on."""

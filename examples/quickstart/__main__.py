@@ -57,7 +57,6 @@ def quickstart(setting: Setting, output: Path) -> float:
         f"\nheld-out accuracy  warm start {accuracy(before, held_out):.1f} %"
         f"  ->  GRPO {accuracy(after, held_out):.1f} %  ({gain:+.1f} points)\n"
         f"report             {report.html}\n"
-        f"plots              {report.html.parent / 'plots'}\n"
         f"model              {trained}\n"
         f"time               {time.monotonic() - started:.0f} s"
     )

@@ -15,7 +15,7 @@ _SHOWN = 60
 def write_page(
     output: Path, rows: Sequence[dict[str, Any]], before: Sequence[str], after: Sequence[str]
 ) -> Report:
-    """Write ``report.html`` and ``plots/`` into the quickstart's folder."""
+    """Write ``report.html`` into the quickstart's folder."""
     first, last = accuracy(before, rows), accuracy(after, rows)
     gain = Figure(
         "held-out accuracy",

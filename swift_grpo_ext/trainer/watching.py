@@ -14,7 +14,6 @@ from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 
 from swift_grpo_ext.settings import current_settings, disabled
-from swift_grpo_ext.watch.hint import hint_of
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
@@ -160,7 +159,6 @@ class Watching:
             figures=figures,
             group_size=0 if self.dynamic_num_samples else self.num_generations,
             example=described(samples[0], self.train_dataset) if dull and samples else "",
-            hint=hint_of(samples) if dull else "",
         )
 
     def _get_per_token_logps_and_entropies(

@@ -77,7 +77,7 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
     if 0 < (last.reward_std or 0) < _NOISE:
         reason += f" but for noise of {last.reward_std:.1g}"
     reason = f"{reason}; {told}" if told else f"{reason}, although rewards differ between groups"
-    return _with_example(reason, last.example, last.hint)
+    return _with_example(reason, last.example)
 
 
 def identical_completions(run: RunFacts) -> str:

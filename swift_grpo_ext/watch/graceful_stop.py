@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 import threading
-from functools import partial
 from types import FrameType
 from typing import Any
 
 from swift_grpo_ext.watch.launcher import Launcher
-from swift_grpo_ext.watch.terminal import Foreground
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,9 +19,6 @@ class EndRequest:
 
     The ranks tell each other at the end of each step, so all of them save the same step and end together.
 
-    The command ``swift`` would leave no time for that: on Ctrl-C it kills the training process after a
-    quarter of a second. So this process takes the terminal's Ctrl-C for itself, and hands it on as it exits.
-
     Attributes:
         reason: A signal's name, or what else asks to end; empty if nothing does.
     """
@@ -32,10 +26,8 @@ class EndRequest:
     def __init__(self) -> None:
         self.reason = ""
         self._before: dict[int, Any] = {}
-        self._foreground = Foreground()
         self._launcher = Launcher()
-        if self._launcher.is_parent:  # as early as this, so that it is among the last things at exit
-            atexit.register(partial(self._foreground.give_back, interrupt=True))
+        self._wakeup = -1
 
     def listen(self) -> None:
         """Take the signals over. Only the main thread may; in others nothing happens."""
@@ -44,20 +36,34 @@ class EndRequest:
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._take)
         if self._launcher.is_parent:
-            self._foreground.take()
+            self._hold_the_launcher_on_ctrl_c()
 
     def leave(self) -> None:
         """Give the signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
-        if self.reason != signal.SIGINT.name:
-            self._foreground.give_back()
+        if self._wakeup >= 0:
+            os.close(signal.set_wakeup_fd(-1))  # which ends the thread that reads the other end
+            self._wakeup = -1
 
     def look_at_launcher(self) -> None:
         """If the launcher has ended, so does this process. Any thread may call it, now and then."""
         if not self.reason and self._launcher.gone:
             self._ask("the end of the swift command")
+
+    def _hold_the_launcher_on_ctrl_c(self) -> None:
+        """Have a thread stop the launcher: the main thread may be in a long call when the signal comes."""
+        reading, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+
+        def watch() -> None:
+            with os.fdopen(reading, "rb", buffering=0) as pipe:
+                if any(number == signal.SIGINT for (number,) in iter(lambda: pipe.read(1), b"")):
+                    self._launcher.hold()
+
+        threading.Thread(target=watch, name="swift-grpo-ext Ctrl-C", daemon=True).start()
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -18,14 +20,23 @@ class Launcher:
         self._above = _up_to_swift()
 
     @property
-    def known(self) -> bool:
-        """This process was started by the command."""
-        return bool(self._above)
-
-    @property
     def is_parent(self) -> bool:
         """There is nothing between the command and this process."""
         return len(self._above) == 1
+
+    def hold(self) -> None:
+        """Stop the command until this process exits.
+
+        On Ctrl-C it would kill the training process after a quarter of a second, before a step is saved. A
+        shell may report the command as stopped meanwhile; ``fg`` lets it go on, which ends the run at once.
+        """
+        with suppress(psutil.Error):
+            self._above[0].suspend()
+            atexit.register(self._let_go)
+
+    def _let_go(self) -> None:
+        with suppress(psutil.Error):
+            self._above[0].resume()
 
     @property
     def gone(self) -> bool:

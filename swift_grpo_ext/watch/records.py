@@ -50,7 +50,6 @@ class RolloutFacts:
         clipped: Share of completions that ran into the length limit.
         empty: Share of completions without a visible character.
         example: One completion in words, for messages: its row, what was predicted and what was expected.
-        hint: What may be wrong between prediction and gold; empty if nothing stands out.
     """
 
     groups: int = 0
@@ -63,7 +62,6 @@ class RolloutFacts:
     clipped: float | None = None
     empty: float | None = None
     example: str = ""
-    hint: str = ""
 
 
 @dataclass(frozen=True)

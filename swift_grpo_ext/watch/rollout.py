@@ -23,7 +23,6 @@ def rollout_facts(
     figures: Mapping[str, float],
     group_size: int,
     example: str = "",
-    hint: str = "",
 ) -> RolloutFacts:
     """Facts of a batch of all ranks.
 
@@ -35,7 +34,6 @@ def rollout_facts(
         figures: The host's metrics of this batch, by name.
         group_size: Completions per group; 0 if groups differ in size.
         example: See `RolloutFacts`.
-        hint: See `RolloutFacts`.
     """
     columns = zip(*scores, strict=True) if scores else ([],) * len(names)
     return RolloutFacts(
@@ -49,7 +47,6 @@ def rollout_facts(
         clipped=figures.get("completions/clipped_ratio"),
         empty=empty_share(completions),
         example=example,
-        hint=hint,
     )
 
 

@@ -25,7 +25,7 @@ def command(model, digits, output, **overrides):
         digits.train,
         output,
         reward_funcs="test_Slow",
-        external_plugins=[plugin_file(), __file__.replace("test_ending", "faulty_rewards")],
+        external_plugins=[plugin_file(), __file__.replace("test_graceful_stop", "faulty_rewards")],
         max_steps=2000,
         save_strategy="steps",
         save_steps=5000,

@@ -1,4 +1,4 @@
-"""The report of GRPO runs: one self-contained HTML page, and its plots as PNG files."""
+"""The report of GRPO runs: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.watch.report.charts import charts
 from swift_grpo_ext.watch.report.images import data_uri, thumbnail
-from swift_grpo_ext.watch.report.plots import draw_plots
-from swift_grpo_ext.watch.report.render import COMPLETIONS, Section, Tile, render, run_names
+from swift_grpo_ext.watch.report.render import COMPLETIONS, Section, Tile, render
 from swift_grpo_ext.watch.report.run import read_run
-from swift_grpo_ext.watch.report.samples_plot import draw_samples
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, judge
 
-__all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "page", "thumbnail", "write_report"]
+__all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
 
 COMPARISON = "grpo-comparison"
 """Folder that a comparison of several runs is written to, where the command is called."""
@@ -27,7 +25,6 @@ class Report:
     """Where a report lies, and the verdicts on its runs, in order."""
 
     html: Path
-    plots: tuple[Path, ...]
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -45,7 +42,7 @@ def write_report(
     sections: Sequence[Section] = (),
     completions: int = COMPLETIONS,
 ) -> Report:
-    """Write ``report.html`` and ``plots/*.png`` of the newest GRPO run in a folder of the host.
+    """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift.
 
     Args:
         output_dir: The ``--output_dir`` of the run, or its version folder; several to compare runs. A run
@@ -59,55 +56,31 @@ def write_report(
     Raises:
         OutputFolderError: There is no GRPO run in the folder, no step of it is logged yet, or the folder to
             write to does not let itself be written to.
-        MissingExtraError: jinja2 or matplotlib is not installed.
+        MissingExtraError: jinja2 is not installed.
     """
-    _require("jinja2", "matplotlib")
+    if find_spec("jinja2") is None:
+        raise MissingExtraError(
+            "jinja2 not installed", where="report", fix='pip install "swift-grpo-ext[report]"'
+        )
     runs = [read_run(folder) for folder in _several(output_dir)]
-    drawn = charts(runs)
     folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
     text = render(
         runs,
-        drawn,
+        charts(runs),
         title=title or _title(len(runs)),
         extra_figures=extra_figures,
         sections=sections,
         completions=completions,
     )
-    plots = draw_plots(drawn, run_names(runs))
-    for number, run in enumerate(runs, 1):
-        samples = draw_samples(run)
-        if samples is not None:
-            plots["samples" if len(runs) == 1 else f"samples_{number}"] = samples
     html = folder / "report.html"
-    paths = [folder / "plots" / f"{name}.png" for name in plots]
     try:
-        (folder / "plots").mkdir(parents=True, exist_ok=True)
-        for path, png in zip(paths, plots.values(), strict=True):
-            path.write_bytes(png)
+        folder.mkdir(parents=True, exist_ok=True)
         html.write_bytes(as_utf8(text))
     except OSError as error:
         raise OutputFolderError(
             f"the report cannot be written: {error.strerror}", where=str(folder), fix="give another --to"
         ) from None
-    return Report(html, tuple(paths), tuple(map(judge, runs)))
-
-
-def page(output_dirs: Sequence[str | Path], *, completions: int, follow_seconds: float) -> str:
-    """The page alone, for a server that follows runs.
-
-    Raises:
-        OutputFolderError: As `write_report`.
-        MissingExtraError: jinja2 is not installed.
-    """
-    _require("jinja2")
-    runs = [read_run(folder) for folder in output_dirs]
-    return render(
-        runs,
-        charts(runs),
-        title=_title(len(runs)),
-        completions=completions,
-        follow_seconds=follow_seconds,
-    )
+    return Report(html, tuple(map(judge, runs)))
 
 
 def as_utf8(page: str) -> bytes:
@@ -121,13 +94,3 @@ def _title(runs: int) -> str:
 
 def _several(folders: str | Path | Sequence[str | Path]) -> list[str | Path]:
     return [folders] if isinstance(folders, (str, Path)) else list(folders)
-
-
-def _require(*packages: str) -> None:
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(
-            f"{' and '.join(missing)} not installed",
-            where="report",
-            fix='pip install "swift-grpo-ext[report]"',
-        )

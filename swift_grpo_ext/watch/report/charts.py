@@ -1,4 +1,4 @@
-"""Which curves a report shows: one description, drawn by the page and by matplotlib."""
+"""Which curves a report shows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ class Chart:
     """Curves in one frame.
 
     Attributes:
-        name: File name without ending.
         title: Heading, with the unit if it has one.
         lines: What it shows.
         percent: The figures are shares of 1.
@@ -43,7 +42,6 @@ class Chart:
         exact: The figures are set, not sampled: a running mean of them would show what never was.
     """
 
-    name: str
     title: str
     lines: tuple[Line, ...] = ()
     percent: bool = False
@@ -84,19 +82,6 @@ _FIGURES = (
     _Figure("step_time", "step time (seconds)"),
 )
 
-# Of the page's file names, where the logged name does not say it.
-_NAMES = {
-    "frac_reward_zero_std": "silent_groups",
-    "reward_coverage": "coverage",
-    "watch/kl_to_start": "kl_to_start",
-    "watch/moved": "moved",
-    "completions/mean_length": "lengths",
-    "completions/clipped_ratio": "cut",
-    "clip_ratio/region_mean": "clip",
-    "entropy/mean": "entropy",
-    "watch/entropy": "entropy_sampled",
-}
-
 
 def charts(runs: Sequence[Run]) -> list[Chart]:
     """Charts of the figures that at least one of the runs has logged."""
@@ -129,7 +114,7 @@ def _rewards(runs: Sequence[Run]) -> Chart:
     names = runs[0].reward_names()
     if len(runs) == 1 and len(names) > 1:
         lines += [line for name in names for line in _lines(runs, f"rewards/{name}/mean", label=name)]
-    return Chart("reward", "reward", tuple(lines))
+    return Chart("reward", tuple(lines))
 
 
 def _each_reward(runs: Sequence[Run]) -> Iterator[Chart]:
@@ -145,8 +130,7 @@ def _each_reward(runs: Sequence[Run]) -> Iterator[Chart]:
             high = tuple(value + deviation for value, deviation in zip(mean.values, spread, strict=False))
             if mean:
                 lines.append(Line("", number, mean, low, high))
-        safe = "".join(char if char.isalnum() or char in "_-" else "_" for char in name)
-        yield Chart(f"reward_of_{safe}", f"{name}: mean ± standard deviation", tuple(lines))
+        yield Chart(f"{name}: mean ± standard deviation", tuple(lines))
 
 
 def _figure(runs: Sequence[Run], figure: _Figure) -> Chart:
@@ -157,8 +141,7 @@ def _figure(runs: Sequence[Run], figure: _Figure) -> Chart:
             if low.steps == high.steps == line.series.steps:
                 line = replace(line, low=low.values, high=high.values)
         lines.append(line)
-    name = _NAMES.get(figure.name, figure.name)
-    return Chart(name, figure.title, tuple(lines), figure.percent, exact=figure.exact)
+    return Chart(figure.title, tuple(lines), figure.percent, exact=figure.exact)
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "") -> Iterator[Line]:
@@ -180,4 +163,4 @@ def _phases(run: Run, number: int, of: int) -> Chart:
             values = tuple(known.get(step, 0.0) for step in steps)
             lines.append(Line(phase.replace("_", " "), number, Series(steps, values)))
     title = "seconds of each step by phase" + (f", run {number + 1}" if of > 1 else "")
-    return Chart(f"phases_{number + 1}" if of > 1 else "phases", title, tuple(lines), stacked=True)
+    return Chart(title, tuple(lines), stacked=True)

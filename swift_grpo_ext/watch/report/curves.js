@@ -95,7 +95,7 @@ function path(steps, values, scale) {
   return steps.map((step, i) => (i ? "L" : "M") + point(step, values[i], scale)).join("");
 }
 
-// The same as in plots.py: exponential, corrected for its start.
+// Exponential, corrected for its start, so that the first value is the first mean.
 function runningMean(values, weight = 0.1) {
   let mean = 0, total = 0;
   return values.map(value => {

@@ -18,7 +18,7 @@ from swift_grpo_ext.watch.report.verdict import Figure, figures, judge
 COMPLETIONS = 5000
 """Completions of one run that a page shows unless more are asked for."""
 
-_SCRIPTS = ("page.js", "curves.js", "gallery.js", "follow.js")
+_SCRIPTS = ("page.js", "curves.js", "gallery.js", "start.js")
 
 # The host's arguments that shape a run, in the order in which they are shown.
 _ARGUMENTS = (
@@ -78,7 +78,6 @@ def render(
     extra_figures: Sequence[Figure] = (),
     sections: Sequence[Section] = (),
     completions: int = COMPLETIONS,
-    follow_seconds: float = 0,
 ) -> str:
     """HTML of the report.
 
@@ -89,7 +88,6 @@ def render(
         extra_figures: Shown before the run's own.
         sections: Shown between the curves and the gallery.
         completions: How many of each run to show, about.
-        follow_seconds: How often the page asks its server for a newer one; 0: never.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -116,7 +114,6 @@ def render(
         arguments=_arguments(runs),
         logged=any(run.groups for run in runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
-        follow_seconds=follow_seconds,
         data=Markup(page_data(runs, names, charts, completions)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

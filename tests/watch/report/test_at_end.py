@@ -11,7 +11,6 @@ from tests.watch.conftest import watched_run  # noqa: F401
 def test_a_run_leaves_its_report_behind(watched_run):  # noqa: F811
     run = watched_run("Good", env={"DISABLE": ""})
     assert "Too early to tell" in (run.folder / "report.html").read_text(encoding="utf-8")
-    assert (run.folder / "plots/reward.png").is_file()
 
 
 def test_so_does_a_dead_run_that_is_stopped(watched_run, tmp_path):  # noqa: F811

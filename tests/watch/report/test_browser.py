@@ -2,14 +2,12 @@
 
 import json
 import time
-from threading import Thread
 
 import pytest
 from PIL import Image
 
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
-from swift_grpo_ext.watch.report.follow import LivePage, serve
 from tests.watch.report.chromium import Browser, find_browser
 from tests.watch.report.made_up_run import HOSTILE, table, write_run
 
@@ -244,33 +242,6 @@ def test_five_thousand_completions_stay_fluid(browser, tmp_path, screenshots, re
     assert opened < 5
     assert filtering < 150
     assert frames[45] < 170
-
-
-def test_a_run_in_progress_is_followed(browser, tmp_path, screenshots):
-    live = LivePage([str(tmp_path / "run")], every=0.2, completions=100)
-    with serve(live, 0) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            page = browser.open(f"http://127.0.0.1:{server.server_address[1]}/")
-            page.wait("document.body?.innerText.includes('Waiting for the run')")
-            write_run(tmp_path / "run", [0.5] * 3, completions=[table(1, ["7"] * 4)])
-            page.wait("document.querySelector('.card')")
-            assert page.text(".verdict strong").startswith("Too early to tell")
-            page.type("#text", "7")
-            write_run(
-                tmp_path / "run", rising(30), completions=[table(1, ["7"] * 4), table(2, ["8", "7"] * 2)]
-            )
-            page.wait("document.querySelector('.verdict strong').innerText.startsWith('It learns')")
-            page.wait("document.querySelectorAll('.card').length == 2")
-            assert page.text("#count") == "2 groups, 6 completions of 8 logged", "the filter stays"
-            assert page.text("#live") == "live"
-            page.screenshot(screenshots / "follow.png", whole=False)
-        finally:
-            server.shutdown()
-            thread.join()
-    page.wait("document.querySelector('#live').innerText == 'ended'")
-    assert [each for each in page.complaints() if "exceptionDetails" in each] == []
 
 
 def test_runs_side_by_side(browser, tmp_path, screenshots):

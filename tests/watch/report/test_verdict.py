@@ -9,7 +9,7 @@ from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge, trend
-from tests.watch.report.made_up_run import write_run
+from tests.watch.report.made_up_run import data_of, write_run
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_run_that_never_scored_anything(tmp_path):
     kept = [{name: line[name] for name in line if not name.startswith("reward")} for line in lines]
     (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
     assert judge(read_run(folder)).headline == "Nothing is learned: no completion was scored."
-    assert "reward.png" not in {path.name for path in write_report(folder).plots}
+    assert "reward" not in {chart["title"] for chart in data_of(write_report(folder))["charts"]}
 
 
 def test_trend_needs_enough_steps_and_forgets_nan(tmp_path):

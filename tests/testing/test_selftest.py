@@ -6,29 +6,29 @@ import pytest
 from typer.testing import CliRunner
 
 from swift_grpo_ext.cli import app
-from swift_grpo_ext.doctor.selftest import runs
-from swift_grpo_ext.doctor.selftest.cases import Case, cases, cut
-from swift_grpo_ext.doctor.selftest.report import selftest
-from swift_grpo_ext.doctor.selftest.runs import Finding
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.testing.selftest import runs
+from swift_grpo_ext.testing.selftest.cases import Case, cases, cut
+from swift_grpo_ext.testing.selftest.report import selftest
+from swift_grpo_ext.testing.selftest.runs import Comparison
 
 EQUAL = {"loss": 0.0, "grad_norm": 1e-7, "parameters": 1e-6}
 
 
 @pytest.mark.parametrize(
-    ("finding", "violated"),
+    ("comparison", "violated"),
     [
-        (Finding(Case("a", {}), EQUAL), False),
-        (Finding(Case("a", {}), {**EQUAL, "grad_norm": 1e-3}), True),
-        (Finding(Case("a", {}), {**EQUAL, "parameters": math.nan}), True),
-        (Finding(Case("a", {}), error="ValueError: broken"), True),
-        (Finding(Case("a", {}, differs="so it is defined"), {**EQUAL, "loss": 1.0}), False),
-        (Finding(Case("a", {}, measures=("log_ratio",)), {"log_ratio": 1e-9}), True),
-        (Finding(Case("a", {}, measures=("clipped",)), {"clipped": math.nan}), True),
+        (Comparison(Case("a", {}), EQUAL), False),
+        (Comparison(Case("a", {}), {**EQUAL, "grad_norm": 1e-3}), True),
+        (Comparison(Case("a", {}), {**EQUAL, "parameters": math.nan}), True),
+        (Comparison(Case("a", {}), error="ValueError: broken"), True),
+        (Comparison(Case("a", {}, differs="so it is defined"), {**EQUAL, "loss": 1.0}), False),
+        (Comparison(Case("a", {}, measures=("log_ratio",)), {"log_ratio": 1e-9}), True),
+        (Comparison(Case("a", {}, measures=("clipped",)), {"clipped": math.nan}), True),
     ],
 )
-def test_what_is_a_violation(finding, violated):
-    assert finding.violated is violated
+def test_what_is_a_violation(comparison, violated):
+    assert comparison.violated is violated
 
 
 def test_names_are_unique_and_every_family_of_losses_is_there():
@@ -56,7 +56,7 @@ def test_two_rows_in_real_runs_and_the_exit_code(tmp_path, monkeypatch):
         Case("cut", cut(8), cut(4, 2)),
         Case("another beta", cut(8), {**cut(8), "beta": 0.5}),
     ]
-    monkeypatch.setattr("swift_grpo_ext.doctor.selftest.report.cases", lambda: iter(rows))
+    monkeypatch.setattr("swift_grpo_ext.testing.selftest.report.cases", lambda: iter(rows))
     command = ["selftest", "--family", "qwen2_5_vl", "--only"]
     good = CliRunner().invoke(app, [*command, "cut"])
     assert good.exit_code == 0, good.output
@@ -68,9 +68,9 @@ def test_two_rows_in_real_runs_and_the_exit_code(tmp_path, monkeypatch):
 
 def test_a_run_that_fails_is_a_row_of_the_table(tiny_qwen, digits, tmp_path):
     bench = runs.Bench(tiny_qwen, digits.train, tmp_path)
-    finding = runs.find(Case("broken", {**cut(3), "num_generations": 4}, cut(8)), bench)
-    assert finding.violated
-    assert "divisible" in finding.error
+    comparison = runs.find(Case("broken", {**cut(3), "num_generations": 4}, cut(8)), bench)
+    assert comparison.violated
+    assert "divisible" in comparison.error
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from swift_grpo_ext.doctor.selftest.cases import FAMILIES, Case, cases
-from swift_grpo_ext.doctor.selftest.runs import Bench, Finding, find
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
+from swift_grpo_ext.testing.selftest.cases import FAMILIES, Case, cases
+from swift_grpo_ext.testing.selftest.runs import Bench, Comparison, find
 
 COLUMNS = ("loss", "grad_norm", "kl", "parameters", "reference", "log_ratio", "clipped")
 
@@ -46,16 +46,16 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
     console.width = max(console.width, 140)  # a file or a pipe has no width, and rows must stay rows
     with tempfile.TemporaryDirectory() as temporary:
         root = made_folder(folder or Path(temporary), "--folder").resolve()
-        findings = {family: list(_findings(family, chosen, root, console)) for family in families}
-    for family, found in findings.items():
+        comparisons = {family: list(_findings(family, chosen, root, console)) for family in families}
+    for family, found in comparisons.items():
         console.print(_table(family, found))
-    violated = sum(finding.violated for found in findings.values() for finding in found)
+    violated = sum(comparison.violated for found in comparisons.values() for comparison in found)
     verdict = f"{violated} equalities are VIOLATED." if violated else "No equality is violated."
     console.print(verdict, style="bold red" if violated else "bold green")
     return not violated
 
 
-def _findings(family: str, chosen: Sequence[Case], root: Path, console: Console) -> Iterator[Finding]:
+def _findings(family: str, chosen: Sequence[Case], root: Path, console: Console) -> Iterator[Comparison]:
     with _quiet(root / f"{family}.log"):
         bench = _bench(family, root / family)
         for number, case in enumerate(chosen, start=1):
@@ -82,17 +82,17 @@ def _quiet(log: Path) -> Iterator[None]:
         yield
 
 
-def _table(family: str, findings: Sequence[Finding]) -> Table:
-    shown = [name for name in COLUMNS if any(name in finding.differences for finding in findings)]
+def _table(family: str, comparisons: Sequence[Comparison]) -> Table:
+    shown = [name for name in COLUMNS if any(name in comparison.differences for comparison in comparisons)]
     table = Table(title=f"selftest, tiny {family}: largest differences")
     table.add_column("equality")
     for name in shown:
         table.add_column(name, justify="right")
     table.add_column("verdict", overflow="fold")
-    for finding in findings:
-        figures = [_figure(finding.differences.get(name)) for name in shown]
-        style = "red" if finding.violated else ""
-        table.add_row(finding.case.name, *figures, _verdict(finding), style=style)
+    for comparison in comparisons:
+        figures = [_figure(comparison.differences.get(name)) for name in shown]
+        style = "red" if comparison.violated else ""
+        table.add_row(comparison.case.name, *figures, _verdict(comparison), style=style)
     return table
 
 
@@ -100,10 +100,10 @@ def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.1e}"
 
 
-def _verdict(finding: Finding) -> str:
-    if finding.case.differs:
-        return f"by definition: {finding.case.differs}"
-    if finding.error:
-        return f"VIOLATED: {finding.error}"
-    verdict = "VIOLATED" if finding.violated else "equal"
-    return f"{verdict}; {finding.case.note}" if finding.case.note else verdict
+def _verdict(comparison: Comparison) -> str:
+    if comparison.case.differs:
+        return f"by definition: {comparison.case.differs}"
+    if comparison.error:
+        return f"VIOLATED: {comparison.error}"
+    verdict = "VIOLATED" if comparison.violated else "equal"
+    return f"{verdict}; {comparison.case.note}" if comparison.case.note else verdict

@@ -26,7 +26,7 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift.trainers.trainer_factory import TrainerFactory
 from torch import Tensor
 
-from swift_grpo_ext.doctor.selftest import segments
+from swift_grpo_ext.testing.selftest import segments
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 
 WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"

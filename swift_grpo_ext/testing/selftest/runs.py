@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext import register, testing
-from swift_grpo_ext.doctor.selftest.cases import BASE, Case, Options
 from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import PREFIX
+from swift_grpo_ext.testing.selftest.cases import BASE, Case, Options
 
 DISABLE = f"{PREFIX}DISABLE"
-PLUGIN = "from swift_grpo_ext.doctor.selftest import plugin\n\nplugin.install()\n"
+PLUGIN = "from swift_grpo_ext.testing.selftest import plugin\n\nplugin.install()\n"
 # Largest difference that the order of single-precision sums explains.
 TOLERANCE = {
     "loss": 1e-5,
@@ -53,7 +53,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Comparison:
     """What a case gave: the largest difference by figure, and where they lie above the tolerance."""
 
     case: Case
@@ -70,18 +70,18 @@ class Finding:
         )
 
 
-def find(case: Case, bench: Bench) -> Finding:
-    """Run a case. An error of a run is a finding like any other: the rest of the table goes on."""
+def find(case: Case, bench: Bench) -> Comparison:
+    """Run a case. An error of a run is a comparison like any other: the rest of the table goes on."""
     folder = bench.folder / "".join(char if char.isalnum() else "_" for char in case.name)
     try:
         one = _run(bench, case, case.one, folder / "one")
         if case.other is None:
-            return Finding(case, {name: one.measured.get(name, math.nan) for name in case.measures})
+            return Comparison(case, {name: one.measured.get(name, math.nan) for name in case.measures})
         checkpoint = one.folder / f"checkpoint-{case.resume}" if case.resume else None
         other = _run(bench, case, case.other, folder / "other", case.ranks, checkpoint)
-        return Finding(case, differences(one, other, bench.model, skip=case.resume))
+        return Comparison(case, differences(one, other, bench.model, skip=case.resume))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, OSError, HostRunError) as error:
-        return Finding(case, error=f"{type(error).__name__}: {error}".splitlines()[0][:160])
+        return Comparison(case, error=f"{type(error).__name__}: {error}".splitlines()[0][:160])
 
 
 def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[str, float]:
@@ -146,7 +146,7 @@ def _run(
         testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
     else:
         register()  # it does so once per process, so a host put back to before would stay without
-        from swift_grpo_ext.doctor.selftest.plugin import installed
+        from swift_grpo_ext.testing.selftest.plugin import installed
 
         with installed() as measured:
             testing.run_in_process("rlhf", arguments, env)

@@ -1,0 +1,4 @@
+startGallery();
+drawCurves();
+fillFilters();
+choose();
