@@ -88,6 +88,11 @@ def plan(
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(help="lora or full.")] = "lora",
     lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 8,
+    quant_bits: Annotated[int, typer.Option(help="Bits of a weight: 16, or 8 or 4 with LoRA.")] = 16,
+    batch: Annotated[int, typer.Option(min=0, help="Completions of a micro-batch; 0: try several.")] = 0,
+    completions_per_step: Annotated[
+        int, typer.Option(min=0, help="Of an optimizer step, over all GPUs; 0: whole groups.")
+    ] = 0,
     num_generations: Annotated[int, typer.Option(min=1, help="Completions of one prompt.")] = 8,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = 1_003_520,
     images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
@@ -102,12 +107,15 @@ def plan(
     ] = None,
     output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
-    """Rank the settings that fit by arithmetic; write the fastest as a launch script."""
+    """Rank the settings that fit by tokens and memory; write the first as a launch script."""
     from swift_grpo_ext.doctor.plan import command
+    from swift_grpo_ext.doctor.plan.search import Wish
     from swift_grpo_ext.doctor.plan.setting import ROLLOUTS, Machine, Rollout, Work
 
     if tuner.lower() not in ("lora", "full"):
         raise typer.BadParameter("lora or full", param_hint="--tuner")
+    if quant_bits not in (16, 8, 4) or (quant_bits < 16 and tuner.lower() == "full"):
+        raise typer.BadParameter("16, or with --tuner lora 8 or 4", param_hint="--quant-bits")
     for name in rollout or []:
         if name not in ROLLOUTS:
             raise typer.BadParameter(" or ".join(ROLLOUTS), param_hint="--rollout")
@@ -120,10 +128,12 @@ def plan(
         max_pixels=max_pixels,
         completion_tokens=max_completion_length,
         kl=beta > 0,
+        bits=quant_bits,
     )
     machine = Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
     rollouts = cast("tuple[Rollout, ...]", tuple(rollout or ()))
-    if not command.run(model, work, machine, rollouts=rollouts, output=Path(output) if output else None):
+    wish, folder = Wish(batch, completions_per_step), Path(output) if output else None
+    if not command.run(model, work, machine, rollouts=rollouts, wish=wish, output=folder):
         raise typer.Exit(2)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Qwen2.5-VL-72B, LoRA, four GPUs of 80 GB that train and four of a rollout server, here on one node. Written by
 #   swift-grpo-ext plan --model Qwen/Qwen2.5-VL-72B-Instruct --gpus 8 --cpu-memory 200 --rollout server --output plan
-# with data, rewards and output filled in. By its arithmetic a GPU is fullest in the update, with 59.5 GiB. Of the two
-# scripts this is the slower by its arithmetic; its server can also stand on another machine (SERVER=...).
+# with data, rewards and output filled in. By its arithmetic a GPU is fullest in the update, with 60 to
+# 72 GiB. Four GPUs do not train here; the server can also stand on another machine (SERVER=...).
 #
 # swift-grpo-ext check --gpu-memory 80:
 #   note rows-not-encoded (the model is not here)

@@ -66,17 +66,18 @@ def test_the_planned_peak_is_that_of_a_real_step(sizes, layers, tokens, lora):
     completion = tokens // 2
     work = Work(full=not lora, images=0, text_tokens=tokens - completion, completion_tokens=completion)
     setting = Setting(stage=0, rollout="transformers")
-    plan = memory.budget(shape, work, setting, ONE)
+    needed = memory.memory_range(shape, work, setting, ONE)
     states, peak = measured(model, tokens, completion)
-    planned_states = sum(
-        term.bytes
-        for term in plan.phases["update"]
-        if term.name in ("weights", "LoRA", "optimizer states", "gradients", "reference model")
+    held = ("weights", "LoRA", "optimizer states", "gradients")
+    planned_states = sum(term.low for term in needed.phases["update"] if term.name in held)
+    # No CUDA, no allocator and no reference model here.
+    absent = ("CUDA context", "reference model", "allocator's reserve")
+    low, high = (
+        sum(getattr(term, end) for term in needed.phases["update"] if term.name not in absent)
+        for end in ("low", "high")
     )
-    reference = 2 * shape.total if not lora else 0  # planned, not loaded here
-    print(
-        f"\nstates {states / 1e6:.2f} MB, planned {(planned_states - reference) / 1e6:.2f}; "
-        f"peak {peak / 1e6:.2f} MB, planned {(plan.total('update') - reference) / 1e6:.2f}"
-    )
-    assert planned_states - reference == pytest.approx(states, rel=0.02)
-    assert plan.total("update") - reference == pytest.approx(peak, rel=0.2)
+    print(f"\nstates {states / 1e6:.2f} MB, planned {planned_states / 1e6:.2f}; peak {peak / 1e6:.2f} MB, ")
+    print(f"planned {low / 1e6:.2f} to {high / 1e6:.2f}")
+    assert planned_states == pytest.approx(states, rel=0.02)
+    assert 0.8 * peak <= low <= 1.2 * peak
+    assert high >= 0.95 * peak

@@ -1,37 +1,24 @@
-"""Bytes of activations in bfloat16 with gradient checkpointing, per token and per image patch.
+"""Bytes of activations in bfloat16: least and most, of one micro-batch.
 
-The coefficients were fitted to the live bytes of the real transformers 5.19 modules, run on fake tensors at
-the widths of the published models; a test measures them again. They multiply widths, so they hold for any
-size of a Qwen2-like language model.
+The coefficients of the decoder are in `swift_grpo_ext.group.pack_memory`; those of the tower were fitted in
+the same way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from swift_grpo_ext.doctor.plan.setting import Setting, Work
+from swift_grpo_ext.doctor.plan.setting import Scoring, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape, VisionShape
+from swift_grpo_ext.group.pack_memory import PackShape, chunk_of_logits, pack_bytes, row_bytes
 
-
-@dataclass(frozen=True)
-class PerToken:
-    """Bytes per token and per unit of width that one recomputed layer needs in its backward pass."""
-
-    hidden: float
-    intermediate: float
-    kv: float
-
-
-FULL = PerToken(hidden=19, intermediate=12.3, kv=7.7)
-LORA = PerToken(hidden=50.1, intermediate=14.0, kv=4.1)
-LORA_WITH_DROPOUT = PerToken(hidden=76.2, intermediate=20.0, kv=4.1)
-
-# Bytes per completion token and vocabulary entry: logits, their log-softmax, and the gradients of both.
-LOGITS = 8
-CHECKPOINT = 2  # bytes per token and unit of width of a saved layer input
-# Vision tower, bytes per patch and unit of width: (hidden, intermediate), forward only and trained.
+# Bytes per predicted position and vocabulary entry, least and most. Least: 16-bit logits, their log-softmax
+# and both gradients. Most: accelerate's copy in 32 bits, ms-swift's copy divided by the temperature, and of
+# the cross entropy the shifted copy.
+LOGITS: dict[Scoring, tuple[float, float]] = {"logits": (8, 16), "cross_entropy": (8, 22)}
+# Vision tower, bytes per patch and unit of width: (hidden, intermediate), forward only, trained with
+# checkpoints, and what a layer keeps without them.
 FROZEN_TOWER = (33.0, 1.6)
 TRAINED_TOWER = (38.0, 12.0)
+KEPT_TOWER = (22.0, 8.0)
 # Ovis2: bytes per visual token and visual word, of the mixture over 65,536 words.
 VISUAL_WORDS = 4.1
 PIXEL = 4  # pixel_values are float32 until the tower
@@ -52,28 +39,51 @@ def sequence_tokens(shape: ModelShape, work: Work) -> int:
     return prompt_tokens(shape, work) + work.completion_tokens
 
 
-def update_peak(shape: ModelShape, work: Work, setting: Setting) -> float:
-    """Most bytes of activations in the forward and backward pass of one micro-batch.
+def forwarded_tokens(shape: ModelShape, work: Work, setting: Setting) -> int:
+    """Tokens that one rank forwards for one generation batch, in one pass."""
+    completions = setting.micro_batch * setting.accumulation
+    prompts = -(-completions // setting.shared)
+    return prompts * prompt_tokens(shape, work) + completions * work.completion_tokens
+
+
+def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
+    """Least and most bytes of activations in the forward and backward pass of one micro-batch.
 
     All layer inputs are saved; beside them live either the logits with their gradients, or the inside of the
     layer that is being recomputed, or, before both, the vision tower.
     """
+    vision = vision_peak(shape, work, setting)
+    predicted = setting.micro_batch * work.completion_tokens
+    if setting.shared > 1:
+        prompts = -(-setting.micro_batch // setting.shared)
+        text = prompts * pack_bytes(_pack(shape, work, setting), min(setting.shared, setting.micro_batch))
+        return max(text, vision), 1.1 * max(text, vision)
     tokens = setting.micro_batch * sequence_tokens(shape, work)
-    saved = tokens * shape.layers * shape.hidden * CHECKPOINT
-    logits = setting.micro_batch * work.completion_tokens * shape.vocab * LOGITS
-    masks = 0.0
-    if setting.attention == "eager":
-        masks = setting.micro_batch * shape.heads * sequence_tokens(shape, work) ** 2 * 10.0
-    return max(
-        saved + max(logits, layer_peak(shape, work, tokens) + masks), vision_peak(shape, work, setting)
+    rows = row_bytes(shape.text, tokens, work.trained, setting.checkpointing)
+    inside = tokens * shape.text.recomputed(work.trained) + _masks(shape, work, setting)
+    held = rows - tokens * shape.text.recomputed(work.trained)
+    if setting.scoring in ("chunks", "liger"):
+        least = most = chunk_of_logits(shape.text, predicted)
+    else:
+        least, most = (each * predicted * shape.text.vocab for each in LOGITS[setting.scoring])
+    return max(held + max(least, inside), vision), 1.1 * max(held + max(most, inside), vision)
+
+
+def _pack(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
+    return PackShape(
+        shape.text,
+        prompt_tokens(shape, work),
+        work.completion_tokens,
+        work.trained,
+        setting.checkpointing,
+        spare=setting.stage < 3,
     )
 
 
-def layer_peak(shape: ModelShape, work: Work, tokens: int) -> float:
-    """Bytes inside one recomputed layer during its backward pass."""
-    per = FULL if work.full else LORA_WITH_DROPOUT if work.lora_dropout else LORA
-    width = per.hidden * shape.hidden + per.intermediate * shape.intermediate + per.kv * shape.kv_width
-    return tokens * width
+def _masks(shape: ModelShape, work: Work, setting: Setting) -> float:
+    if setting.attention != "eager":
+        return 0
+    return setting.micro_batch * shape.heads * sequence_tokens(shape, work) ** 2 * 10.0
 
 
 def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> float:
@@ -81,10 +91,14 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> float:
     vision = shape.vision
     if vision is None:
         return 0
-    patches = _patches(shape, vision, work) * setting.micro_batch
+    images = -(-setting.micro_batch // setting.shared)
+    patches = _patches(shape, vision, work) * images
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
-    saved = 0 if work.freeze_vit else patches * vision.depth * vision.hidden * CHECKPOINT
+    kept = 2.0 * vision.hidden
+    if not setting.vit_checkpointing:
+        kept = KEPT_TOWER[0] * vision.hidden + KEPT_TOWER[1] * vision.intermediate
+    saved = 0 if work.freeze_vit else patches * vision.depth * kept
     words = VISUAL_WORDS * vision.vocabulary * patches / vision.merge**2
     return max(layer, words) + saved
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from swift_grpo_ext.doctor.plan import reported, script
+from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
-from swift_grpo_ext.doctor.plan.search import Plan, plans
+from swift_grpo_ext.doctor.plan.search import NO_WISH, Plan, Wish, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
-from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.doctor.plan.shape import ModelShape, shape_of
 from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families import Unsupported, family_of
 
 SHOWN = 8
+NOT_MEASURED = (
+    "Sorted by what is copied between GPU and CPU, then by tokens forwarded per completion (scaled to all "
+    "GPUs), then by head-room at the high end. Speed was not measured: try neighbours of this table."
+)
 
 
 def run(
@@ -26,6 +31,7 @@ def run(
     machine: Machine,
     *,
     rollouts: tuple[Rollout, ...] = (),
+    wish: Wish = NO_WISH,
     output: Path | None = None,
     console: Console | None = None,
 ) -> bool:
@@ -36,6 +42,7 @@ def run(
         work: What one prompt asks for.
         machine: The GPUs.
         rollouts: Who may generate; none to take what the model's family can.
+        wish: Sizes of batches that are decided.
         output: Folder to write to.
         console: Where to print; stdout by default.
 
@@ -43,7 +50,7 @@ def run(
         True if some setting fits.
 
     Raises:
-        SwiftGrpoExtError: The model is unknown, or the folder cannot be written.
+        SwiftGrpoExtError: The model is unknown, the wish cannot be met, or the folder cannot be written.
     """
     console = console or Console()
     config = require_config(model)
@@ -55,26 +62,14 @@ def run(
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
         highlight=False,
     )
-    facts = family_of(str(config.get("model_type")))
-    answer = facts.capabilities["vllm"] if facts else None
-    if isinstance(answer, Unsupported):
-        console.print(f"rollouts by transformers: {answer.reason}", highlight=False, soft_wrap=True)
-        rollouts = ("transformers",)
-    found = plans(shape, work, machine, rollouts or ("colocate", "server"))
-    if not found:
-        raise SwiftGrpoExtError(
-            "a rollout server needs GPUs of its own",
-            where="--rollout server",
-            fix="--gpus 2 or more, or colocate",
-        )
+    found = _plans(str(config.get("model_type")), shape, work, machine, rollouts, wish, console)
     console.print(_table(found[:SHOWN]))
+    console.print(NOT_MEASURED, highlight=False)
     if not found[0].fits:
-        console.print("[red]No setting fits.[/red] The nearest fails because of:")
+        console.print("[red]No setting surely fits.[/red] The nearest, because of:")
         for objection in found[0].objections:
             console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
-        _print_reports(model, work, machine, console)
         return False
-    _print_reports(model, work, machine, console)
     if output is not None:
         written = script.write(output, loadable(model), shape, work, found[0], machine)
         written.append(plot(found[:SHOWN], machine, output / "plan.png"))
@@ -82,34 +77,66 @@ def run(
     return True
 
 
-def _print_reports(model: str, work: Work, machine: Machine, console: Console) -> None:
-    """Why settings that people reported for this model fail here."""
-    for report in reported.of_model(model, work):
-        console.print(f"Reported: {report.what} ({report.link}). It fails because of:", soft_wrap=True)
-        for reason in reported.reasons(report, machine):
-            console.print(f"  {reason}", highlight=False, soft_wrap=True)
+def _plans(
+    family: str,
+    shape: ModelShape,
+    work: Work,
+    machine: Machine,
+    rollouts: tuple[Rollout, ...],
+    wish: Wish,
+    console: Console,
+) -> list[Plan]:
+    """All plans; says on the console why some rollouts are not among them."""
+    facts = family_of(family)
+    answer = facts.capabilities["vllm"] if facts else None
+    reason = answer.reason if isinstance(answer, Unsupported) else ""
+    if work.bits < 16:
+        reason = "weights of 4 or 8 bits cannot be sent to vLLM, which holds them in 16"
+    if reason:
+        console.print(f"rollouts by transformers: {reason}", highlight=False, soft_wrap=True)
+        rollouts = ("transformers",)
+    if machine.gpus < 2 and rollouts == ("server",):
+        raise SwiftGrpoExtError(
+            "a rollout server needs GPUs of its own",
+            where="--rollout server",
+            fix="--gpus 2 or more, or colocate",
+        )
+    found = plans(shape, work, machine, rollouts or ("colocate", "server"), wish)
+    if not found:
+        raise SwiftGrpoExtError(
+            f"{wish.per_step or 'so many'} completions per step in micro-batches of {wish.batch or 'any'} "
+            f"cannot be shared out over {machine.gpus} GPUs in whole groups of {work.generations}",
+            where="--completions-per-step",
+            fix=f"a multiple of {math.lcm(machine.gpus * max(1, wish.batch), work.generations)}",
+        )
+    return found
 
 
 def _table(found: list[Plan]) -> Table:
-    table = Table(title="fastest first; speed and memory by arithmetic")
-    headings = ["setting", "batch", "GPU GiB", "fullest", "CPU GiB", "speed"]
+    table = Table(title="memory and tokens by arithmetic")
+    headings = ["setting", "batch", "GPU GiB", "fullest", "head-room", "CPU GiB", "tokens"]
     if not all(plan.fits for plan in found):
         headings.append("fails because")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    best = max((plan.speed for plan in found if plan.fits), default=1.0)
     for plan in found:
+        first = plan.objections[0] if plan.objections else None
         cells = [
             label(plan),
             f"{plan.setting.micro_batch} x {plan.setting.accumulation}",
-            f"{plan.budget.peak / GIB:.1f}",
-            plan.budget.peak_phase,
-            f"{plan.budget.cpu_total / GIB:.0f}",
-            f"{plan.speed / best:.2f}" if plan.fits else "-",
-            plan.objections[0].what if plan.objections else "",
+            _span(plan.memory.peak),
+            plan.memory.peak_phase,
+            f"{100 * plan.headroom:.0f} %",
+            _span(plan.memory.cpu_total, 0),
+            f"{plan.tokens:.0f}",
+            "" if first is None else ("" if first.certain else "may: ") + first.what,
         ]
         table.add_row(*cells[: len(headings)], style="" if plan.fits else "red")
     return table
+
+
+def _span(least_and_most: tuple[float, float], digits: int = 1) -> str:
+    return "-".join(f"{size / GIB:.{digits}f}" for size in least_and_most)
 
 
 def label(plan: Plan) -> str:
@@ -122,6 +149,8 @@ def label(plan: Plan) -> str:
         words.append(f"util {setting.utilization:.2f}")
     if setting.move_model_batches:
         words.append(f"sync in {setting.move_model_batches} parts")
+    if setting.shared > 1:
+        words.append(f"{setting.shared} share a prompt")
     if setting.offload_model:
         words.append("offload")
     return ", ".join(words)
@@ -141,8 +170,8 @@ def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
     axes = figure.subplots()
     peaks: list[Counter[str]] = [Counter() for _ in found]
     for peak, plan in zip(peaks, found, strict=True):
-        for term in plan.budget.phases[plan.budget.peak_phase]:
-            peak[term.name] += int(term.bytes)
+        for term in plan.memory.phases[plan.memory.peak_phase]:
+            peak[term.name] += int(term.high)
     left = [0.0] * len(found)
     rows = [label(plan) for plan in found]
     for name, _ in sum(peaks, Counter()).most_common():
@@ -151,7 +180,7 @@ def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.axvline(machine.usable / GIB, color="black", linestyle="--", label="usable")
     axes.invert_yaxis()
-    axes.set_xlabel("GiB on one GPU in the fullest phase")
+    axes.set_xlabel("GiB on one GPU in the fullest phase, at most")
     figure.legend(loc="outside upper center", ncols=4, fontsize="small")
     figure.savefig(path, dpi=120)
     return path

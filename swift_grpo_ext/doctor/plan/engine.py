@@ -8,9 +8,9 @@ from swift_grpo_ext.doctor.plan.activations import sequence_tokens
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape
 
-# Profiled activations with the largest image, CUDA graphs, NCCL buffers: an assumption, on the safe side.
+# Activations of vLLM's profile run with the largest image, CUDA graphs, communicators: least and most.
 # vLLM prints its own figure when it starts.
-OVERHEAD = 3 * GIB
+OVERHEAD = (1 * GIB, 3 * GIB)
 
 
 def weights(shape: ModelShape, setting: Setting) -> float:
@@ -20,7 +20,7 @@ def weights(shape: ModelShape, setting: Setting) -> float:
 
 def cache_per_token(shape: ModelShape, tensor_parallel: int) -> float:
     """Keys and values of one token on one GPU; heads are shared out no finer than one per GPU."""
-    return 2 * 2 * shape.layers * shape.kv_width / min(tensor_parallel, shape.kv_heads)
+    return 2 * 2 * shape.text.attending * shape.text.kv / min(tensor_parallel, shape.kv_heads)
 
 
 def cache_per_sequence(shape: ModelShape, work: Work, tensor_parallel: int) -> float:
@@ -36,14 +36,18 @@ def sequences(setting: Setting, machine: Machine) -> int:
     return setting.micro_batch * setting.tensor_parallel * setting.accumulation
 
 
-def cache_space(shape: ModelShape, setting: Setting, machine: Machine) -> float:
+def cache_space(
+    shape: ModelShape, setting: Setting, machine: Machine, overhead: float = OVERHEAD[1]
+) -> float:
     """Bytes that are left for keys and values."""
-    return setting.utilization * machine.gpu_memory * GIB - weights(shape, setting) - OVERHEAD
+    return setting.utilization * machine.gpu_memory * GIB - weights(shape, setting) - overhead
 
 
-def concurrent(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
+def concurrent(
+    shape: ModelShape, work: Work, setting: Setting, machine: Machine, overhead: float = OVERHEAD[1]
+) -> float:
     """Longest sequences that fit the key-value cache together."""
-    space = cache_space(shape, setting, machine)
+    space = cache_space(shape, setting, machine, overhead)
     return space / cache_per_sequence(shape, work, setting.tensor_parallel)
 
 
@@ -53,5 +57,5 @@ def least_utilization(shape: ModelShape, work: Work, setting: Setting, machine: 
     At least four sequences are counted, so that a small batch does not make a starved engine.
     """
     needed = max(4, sequences(setting, machine)) * cache_per_sequence(shape, work, setting.tensor_parallel)
-    share = (weights(shape, setting) + OVERHEAD + needed) / (machine.gpu_memory * GIB)
+    share = (weights(shape, setting) + OVERHEAD[1] + needed) / (machine.gpu_memory * GIB)
     return math.ceil(share * 20) / 20

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swift_grpo_ext.doctor.plan import activations, engine
-from swift_grpo_ext.doctor.plan.memory import Budget, Term, budget
+from swift_grpo_ext.doctor.plan.memory import MemoryRange, Term, memory_range
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape
 
@@ -22,15 +22,17 @@ MOMENTS = {
 
 @dataclass(frozen=True)
 class Objection:
-    """One reason why a setting fails.
+    """One reason why a setting fails, or may fail.
 
     Attributes:
         what: The reason with its figures.
         fix: What to change.
+        certain: It fails; else only the high end of a range speaks against it.
     """
 
     what: str
     fix: str
+    certain: bool = True
 
 
 def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> list[Objection]:
@@ -39,29 +41,42 @@ def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     if setting.rollout != "transformers":
         found += _engine(shape, work, setting, machine)
     if not found or setting.train_gpus(machine) > 0:
-        found += memory_objections(budget(shape, work, setting, machine), machine)
+        found += memory_objections(memory_range(shape, work, setting, machine), machine)
     return found
 
 
-def memory_objections(needed: Budget, machine: Machine) -> Iterator[Objection]:
-    """The phases that do not fit a GPU, and the machine's memory if it is known."""
-    for phase, terms in needed.phases.items():
-        total = needed.total(phase)
-        if total > machine.usable:
-            worst = max(terms, key=lambda term: term.bytes)
-            yield Objection(
-                f"{total / GIB:.0f} GiB {MOMENTS[phase]}, a GPU has {machine.usable / GIB:.0f} to give: "
-                + ", ".join(f"{term.name} {term.bytes / GIB:.1f}" for term in _largest(terms)),
-                _MENDS.get(worst.name, "shard or offload more, or use more GPUs"),
-            )
-    if machine.cpu_memory and needed.cpu_total > 0.9 * machine.cpu_memory * GIB:
+def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objection]:
+    """One objection if a GPU is exceeded, in its worst phase, and one for the machine's memory.
+
+    Out of memory is certain if the low end of the range exceeds what there is, possible if the high end does.
+    """
+    phase = max(needed.phases, key=lambda phase: (needed.low(phase) > machine.usable, needed.high(phase)))
+    low, high = needed.low(phase), needed.high(phase)
+    if high > machine.usable:
+        terms = _largest(needed.phases[phase])
         yield Objection(
-            f"{needed.cpu_total / GIB:.0f} GiB of the machine's {machine.cpu_memory:.0f} GiB of memory",
+            f"{_span(low, high)} GiB {MOMENTS[phase]}, a GPU has {machine.usable / GIB:.0f} to give: "
+            + ", ".join(f"{term.name} {_span(term.low, term.high)}" for term in terms),
+            next((_FIXES[term.name] for term in terms if term.name in _FIXES), _FIX_OF_ANY),
+            certain=low > machine.usable,
+        )
+    low, high = needed.cpu_total
+    if machine.cpu_memory and high > machine.cpu_memory * GIB:
+        yield Objection(
+            f"{_span(low, high)} GiB of the machine's {machine.cpu_memory:.0f} GiB of memory",
             "offload less, or use more nodes",
+            certain=low > machine.cpu_memory * GIB,
         )
 
 
-_MENDS = {
+def _span(low: float, high: float) -> str:
+    """Least and most in GiB; one figure where they are the same."""
+    texts = f"{low / GIB:.1f}", f"{high / GIB:.1f}"
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+_FIX_OF_ANY = "shard or offload more, or use more GPUs"
+_FIXES = {
     "gathered for the sync": "set --move_model_batches: the weights are then sent in groups of layers",
     "vLLM": "lower --vllm_gpu_memory_utilization, or --offload_model true and --sleep_level 1",
     "activations": "lower --per_device_train_batch_size, --max_completion_length or MAX_PIXELS",
@@ -74,7 +89,7 @@ _MENDS = {
 
 
 def _largest(terms: tuple[Term, ...]) -> list[Term]:
-    return sorted(terms, key=lambda term: -term.bytes)[:4]
+    return sorted(terms, key=lambda term: -term.high)[:4]
 
 
 def _arithmetic(work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
@@ -120,10 +135,12 @@ def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
             "a tensor parallel size that divides the heads",
         )
     if engine.concurrent(shape, work, setting, machine) < 1:
-        space = engine.cache_space(shape, setting, machine) / GIB
+        least = engine.OVERHEAD[0]
+        space = engine.cache_space(shape, setting, machine, least) / GIB
         yield Objection(
-            f"vLLM with utilization {setting.utilization:.2f} has {space:.1f} GiB left beside its weights of "
-            f"{engine.weights(shape, setting) / GIB:.1f}, one sequence needs "
+            f"vLLM with utilization {setting.utilization:.2f} has at most {space:.1f} GiB left beside its "
+            f"weights of {engine.weights(shape, setting) / GIB:.1f}, one sequence needs "
             f"{engine.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
             "raise --vllm_gpu_memory_utilization or --vllm_tensor_parallel_size",
+            certain=engine.concurrent(shape, work, setting, machine, least) < 1,
         )

@@ -1,8 +1,9 @@
-"""Bytes on one GPU in each phase of a GRPO step, term by term.
+"""Bytes on one GPU in each phase of a GRPO step, term by term, as a range.
 
 Model states follow the ZeRO paper (arXiv 1910.02054) as DeepSpeed's own estimators count them: 2 bytes for a
 16-bit weight, 2 for its gradient, 12 for the fp32 weight and Adam's two moments, 4 for the fp32 gradient that
-the step makes.
+the step makes. What no formula knows (the allocator's reserve, communicators, kernels' workspaces, what vLLM
+keeps asleep) has a least and a most; docs/memory.md holds them against published figures.
 """
 
 from __future__ import annotations
@@ -14,24 +15,39 @@ from swift_grpo_ext.doctor.plan import activations, engine
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape
 
-BUCKET = 50_000_000  # reduce_bucket_size of our presets, elements
 SUB_GROUP = 200_000_000  # sub_group_size of our presets, elements
 LIVE = 1_000_000_000  # stage3_max_live_parameters of our presets, elements
-ASLEEP = 1.5 * GIB  # what vLLM keeps while it sleeps: graphs, workspaces, communicators
+
+CONTEXT = (0.4 * GIB, 1.2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
+COMMUNICATORS = (0.2 * GIB, 1.6 * GIB)  # NCCL's buffers, of one communicator or of several
+ASLEEP = (0.6 * GIB, 3 * GIB)  # what vLLM keeps while it sleeps: graphs, workspaces, communicators
+BESIDE = (0.0, 1 * GIB)  # what vLLM takes beyond its share: graphs that its profile did not count
+# The allocator keeps blocks that no later tensor fits: a part of all that comes and goes, and blocks of
+# other lengths that rows of unequal length leave behind. Least 0: it gives them back before it fails.
+FRAGMENTS, LEFT_BEHIND, MOST_LEFT = 0.15, 0.5, 4 * GIB
+# CPU: interpreter, libraries, pinned buffers, dataset of one process; data loader workers come on top.
+PROCESS = (2 * GIB, 8 * GIB)
 
 PHASES = ("start", "sync", "rollout", "update", "step")
 
 
 @dataclass(frozen=True)
 class Term:
-    """One thing that takes memory."""
+    """One thing that takes memory, in bytes.
+
+    Attributes:
+        name: What it is.
+        low: Least.
+        high: Most.
+    """
 
     name: str
-    bytes: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
-class Budget:
+class MemoryRange:
     """Memory of one training GPU by phase, and of one machine's CPU.
 
     Attributes:
@@ -43,89 +59,157 @@ class Budget:
     phases: dict[str, tuple[Term, ...]]
     cpu: tuple[Term, ...]
 
-    def total(self, phase: str) -> float:
-        """Bytes of a phase."""
-        return sum(term.bytes for term in self.phases[phase])
+    def low(self, phase: str) -> float:
+        """Least bytes of a phase."""
+        return sum(term.low for term in self.phases[phase])
+
+    def high(self, phase: str) -> float:
+        """Most bytes of a phase."""
+        return sum(term.high for term in self.phases[phase])
 
     @property
     def peak_phase(self) -> str:
-        """The phase that needs most."""
-        return max(self.phases, key=self.total)
+        """The phase that may need most."""
+        return max(self.phases, key=self.high)
 
     @property
-    def peak(self) -> float:
-        """Most bytes on a GPU."""
-        return self.total(self.peak_phase)
+    def peak(self) -> tuple[float, float]:
+        """Least and most bytes on a GPU at its fullest moment."""
+        return max(map(self.low, self.phases)), max(map(self.high, self.phases))
 
     @property
-    def cpu_total(self) -> float:
-        """Bytes in one machine's memory."""
-        return sum(term.bytes for term in self.cpu)
+    def cpu_total(self) -> tuple[float, float]:
+        """Least and most bytes in one machine's memory."""
+        return sum(term.low for term in self.cpu), sum(term.high for term in self.cpu)
 
 
-def budget(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Budget:
-    """Memory that a setting needs."""
+def memory_range(
+    shape: ModelShape, work: Work, setting: Setting, machine: Machine, least: Work | None = None
+) -> MemoryRange:
+    """Memory that a setting needs, from least to most.
+
+    Args:
+        shape: The model.
+        work: What one prompt asks for at most: the longest completion, the largest image.
+        setting: How it is run.
+        machine: The GPUs.
+        least: What it surely asks for, where that is less; the same if not given.
+    """
+    most = _phases(shape, work, setting, machine)
+    cpu = tuple(_cpu(shape, work, setting, machine))
+    if least is None:
+        return MemoryRange(most, cpu)
+    lower = _phases(shape, least, setting, machine)
+    phases = {phase: _spanned(lower[phase], most[phase]) for phase in most}
+    return MemoryRange(phases, cpu)
+
+
+def _spanned(lower: tuple[Term, ...], upper: tuple[Term, ...]) -> tuple[Term, ...]:
+    return tuple(
+        Term(one.name, min(one.low, two.low), two.high) for one, two in zip(lower, upper, strict=True)
+    )
+
+
+def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> dict[str, tuple[Term, ...]]:
+    fixed = list(_fixed(setting, machine))
     weights = list(_weights(shape, work, setting, machine))
-    optimizer = [Term("optimizer states", optimizer_states(shape, work, setting, machine))]
-    states = weights + optimizer
-    while_rolling = [] if setting.offload_model else weights
+    optimizer = [_exact("optimizer states", optimizer_states(shape, work, setting, machine))]
+    states = fixed + weights + optimizer
+    while_rolling = fixed + ([] if setting.offload_model else weights)
     while_rolling = while_rolling + ([] if setting.offload_optimizer else optimizer)
     awake, asleep, loaded = _engine_terms(shape, setting, machine)
-    gradients = [Term("gradients", gradient_bytes(shape, work, setting, machine))]
-    update = [
-        *states,
-        *asleep,
-        *gradients,
-        Term("gathered weights", gathered(shape, setting)),
-        Term("images of the generation batch", activations.pixel_values(shape, work, setting)),
-        Term("activations", activations.update_peak(shape, work, setting)),
+    gradients = [_exact("gradients", gradient_bytes(shape, work, setting, machine))]
+    passing = [
+        _exact("gathered weights", gathered(shape, setting)),
+        Term("activations", *activations.update_peak(shape, work, setting)),
     ]
-    step = [*states, *asleep, *gradients, Term("fp32 gradients", step_bytes(shape, work, setting, machine))]
-    phases = {
-        "start": (*([] if setting.offload_model else weights), *awake),
-        "sync": (*states, *loaded, Term("gathered for the sync", sync_bytes(shape, setting))),
-        "rollout": (*while_rolling, *awake, *_generate_terms(shape, work, setting)),
-        "update": tuple(update),
-        "step": tuple(step),
+    images = _exact("images of the generation batch", activations.pixel_values(shape, work, setting))
+    step = Term("optimizer step", *step_bytes(shape, work, setting, machine))
+    generated = list(_generate_terms(shape, work, setting))
+    start = fixed + ([] if setting.offload_model else weights)
+    return {
+        "start": (*start, *awake),
+        "sync": (*states, *loaded, _exact("gathered for the sync", sync_bytes(shape, setting))),
+        "rollout": (*while_rolling, *awake, *generated, _reserve(generated)),
+        "update": (*states, *asleep, *gradients, images, *passing, _reserve(passing)),
+        "step": (*states, *asleep, *gradients, step),
     }
-    return Budget(phases, tuple(_cpu(shape, work, setting, machine)))
 
 
-def weight_bytes(shape: ModelShape, setting: Setting, machine: Machine) -> float:
-    """16-bit weights of the policy on one GPU, the second copy of hpZ included."""
+def _exact(name: str, size: float) -> Term:
+    return Term(name, size, size)
+
+
+def _reserve(passing: list[Term]) -> Term:
+    """What the allocator holds beside tensors that come and go."""
+    most = sum(term.high for term in passing)
+    return Term("allocator's reserve", 0, FRAGMENTS * most + min(LEFT_BEHIND * most, MOST_LEFT))
+
+
+def _fixed(setting: Setting, machine: Machine) -> Iterator[Term]:
+    yield Term("CUDA context", *CONTEXT)
+    if setting.train_gpus(machine) > 1:
+        yield Term("NCCL buffers", *COMMUNICATORS)
+
+
+def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
+    """Bytes of all weights as they are loaded, least and most.
+
+    bitsandbytes shrinks linear layers: to 8 bits, or to 4 and 0.5 for the scales of their blocks. Experts
+    that are one tensor stay as they are, and so does the tower where it is left out.
+    """
+    if bits >= 16:
+        return 2 * shape.total, 2 * shape.total
+    small = {8: 1.0, 4: 0.52}[bits]
+    linear = shape.in_linears
+    rest = shape.total - linear
+    return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 2 * rest
+
+
+def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
+    """Weights of the policy on one GPU, the second copy of hpZ included."""
+    whole = whole_weights(shape, work.bits)
     if setting.stage < 3:
-        return 2 * shape.total
-    sharded = 0 if setting.offload_params else 2 * shape.total / setting.train_gpus(machine)
-    second = 2 * shape.total / setting.ranks_per_node(machine) if setting.hpz else 0
-    return sharded + second + 2 * shape.small
+        return whole
+    share = 0.0 if setting.offload_params else 1 / setting.train_gpus(machine)
+    share += 1 / setting.ranks_per_node(machine) if setting.hpz else 0
+    return share * whole[0] + 2 * shape.small, share * whole[1] + 2 * shape.small
 
 
 def gradient_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
     """16-bit gradients on one GPU, the bucket that they are reduced in included."""
-    trained = _trained(shape, work)
+    trained = trained_parameters(shape, work)
+    bucket = 2 * min(setting.bucket, trained)
     if setting.stage == 0:
         copies = 1 + (setting.train_gpus(machine) > 1)  # DDP's buckets are a second copy
         return 2 * copies * trained
     if setting.stage == 1:
-        return 2 * trained + 2 * BUCKET
+        return 2 * trained + bucket
     kept = 0 if setting.offload_optimizer_states else 2 * trained / setting.train_gpus(machine)
-    return kept + 2 * BUCKET
+    return kept + bucket
 
 
 def optimizer_states(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
     """fp32 weights and Adam's moments on one GPU; without DeepSpeed the moments alone, in 16 bits."""
-    trained = _trained(shape, work)
+    trained = trained_parameters(shape, work)
     if setting.stage == 0:
         return 4 * trained
     return 0 if setting.offload_optimizer_states else 12 * trained / setting.train_gpus(machine)
 
 
-def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """fp32 gradients that the optimizer step makes: all of a rank's, or in ZeRO-3 one sub-group's."""
-    if setting.stage == 0 or setting.offload_optimizer_states:
-        return 0
-    own = _trained(shape, work) / setting.train_gpus(machine)
-    return 4 * (min(own, SUB_GROUP) if setting.stage == 3 else own)
+def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
+    """What the optimizer step makes, least and most.
+
+    fp32 gradients: all of a rank's, or in ZeRO-3 one sub-group's. Without DeepSpeed, what Adam's kernels over
+    all tensors at once put between: nothing when they are fused.
+    """
+    if setting.offload_optimizer_states:
+        return 0, 0
+    if setting.stage == 0:
+        return 0, 2 * trained_parameters(shape, work)
+    own = trained_parameters(shape, work) / setting.train_gpus(machine)
+    size = 4 * (min(own, SUB_GROUP) if setting.stage == 3 else own)
+    return size, size + 2 * own
 
 
 def gathered(shape: ModelShape, setting: Setting) -> float:
@@ -146,19 +230,20 @@ def sync_bytes(shape: ModelShape, setting: Setting) -> float:
         return flat
     if not setting.move_model_batches:
         return 2 * shape.total + flat
-    layers = -(-shape.layers // setting.move_model_batches)
+    layers = -(-shape.text.layers // setting.move_model_batches)
     group = max(
-        layers * shape.language / shape.layers, shape.embedding + shape.head, shape.tower + shape.aligner
+        layers * shape.language / shape.text.layers, shape.embedding + shape.head, shape.tower + shape.aligner
     )
     return 2 * group + flat
 
 
 def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
-    yield Term("weights", weight_bytes(shape, setting, machine))
+    own = weight_bytes(shape, work, setting, machine)
+    yield Term("weights", *own)
     if not work.full:
-        yield Term("LoRA", 2 * shape.lora(work.lora_rank))
+        yield Term("LoRA", 2 * shape.lora(work.lora_rank), 4 * shape.lora(work.lora_rank))
     if work.full and work.kl:
-        yield Term("reference model", weight_bytes(shape, setting, machine))
+        yield Term("reference model", *own)
 
 
 def _engine_terms(
@@ -167,44 +252,54 @@ def _engine_terms(
     """What vLLM takes on a training GPU: awake, asleep, and with only its weights loaded."""
     if setting.rollout != "colocate":
         return [], [], []
-    awake = [Term("vLLM", setting.utilization * machine.gpu_memory * GIB)]
+    share = setting.utilization * machine.gpu_memory * GIB
+    awake = [Term("vLLM", share + BESIDE[0], share + BESIDE[1])]
     if setting.sleep_level == 0:
         return awake, awake, awake
-    loaded = [Term("vLLM weights", engine.weights(shape, setting)), Term("vLLM asleep", ASLEEP)]
-    return awake, [Term("vLLM asleep", ASLEEP)], loaded
+    asleep = Term("vLLM asleep", *ASLEEP)
+    loaded = [_exact("vLLM weights", engine.weights(shape, setting)), asleep]
+    return awake, [asleep], loaded
 
 
-def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> list[Term]:
-    """Rollout by transformers' own generate: the whole model under ZeRO-3, and the key-value cache."""
+def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator[Term]:
+    """Rollout by transformers' own generate: the whole model under ZeRO-3, and the key-value cache.
+
+    A cache that grows token by token is copied layer by layer, and leaves blocks behind.
+    """
     if setting.rollout != "transformers":
-        return []
-    cache = setting.micro_batch * setting.accumulation * engine.cache_per_sequence(shape, work, 1)
-    whole = 2 * shape.total if setting.stage == 3 else 0
-    return [Term("gathered for generation", whole), Term("key-value cache", cache)]
+        return
+    cache = engine.cache_per_sequence(shape, work, 1)
+    most = setting.micro_batch * setting.accumulation * cache
+    yield _exact("gathered for generation", 2 * shape.total if setting.stage == 3 else 0)
+    yield Term("key-value cache", setting.micro_batch * cache, most)
 
 
 def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
-    """Pinned copies cost half as much again, as in DeepSpeed's estimators."""
-    trained, nodes = _trained(shape, work), setting.train_nodes(machine)
-    if setting.offload_optimizer_states:
-        yield Term("optimizer states and gradients", 1.5 * 16 * trained / nodes)
-    if setting.offload_params:
-        yield Term("weights", 1.5 * 2 * shape.total / nodes)
+    """Pinned copies may cost half as much again, as in DeepSpeed's estimators."""
+    trained, nodes = trained_parameters(shape, work), setting.train_nodes(machine)
     share = setting.ranks_per_node(machine)
+    yield Term("processes", share * PROCESS[0], share * PROCESS[1])
+    if setting.offload_optimizer_states:
+        yield Term("optimizer states and gradients", 16 * trained / nodes, 1.5 * 16 * trained / nodes)
+    if setting.offload_params:
+        yield Term("weights", 2 * shape.total / nodes, 1.5 * 2 * shape.total / nodes)
     if setting.offload_model:
-        yield Term("--offload_model", share * weight_bytes(shape, setting, machine))
+        low, high = weight_bytes(shape, work, setting, machine)
+        yield Term("--offload_model", share * low, share * high)
     if setting.offload_optimizer:
-        yield Term("--offload_optimizer", share * optimizer_states(shape, work, setting, machine))
+        yield _exact("--offload_optimizer", share * optimizer_states(shape, work, setting, machine))
     if setting.rollout == "colocate" and setting.sleep_level == 1:
-        yield Term("vLLM's sleeping weights", share * engine.weights(shape, setting))
+        yield _exact("vLLM's sleeping weights", share * engine.weights(shape, setting))
     if setting.stage < 3:
-        yield Term("weights while loading", 2 * shape.total * share)
+        yield Term("weights while loading", 0, 2 * shape.total * share)
 
 
-def _trained(shape: ModelShape, work: Work) -> int:
+def trained_parameters(shape: ModelShape, work: Work) -> int:
+    """Parameters that the optimizer sees."""
     return shape.trainable(
         full=work.full,
         rank=work.lora_rank,
         freeze_vit=work.freeze_vit,
         freeze_aligner=work.freeze_aligner,
+        llm=not work.freeze_llm,
     )

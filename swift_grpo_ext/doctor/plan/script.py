@@ -105,6 +105,8 @@ def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting) -> d
     }
     if not work.full:
         chosen |= {"lora_rank": work.lora_rank, "lora_dropout": work.lora_dropout}
+    if work.bits < 16:
+        chosen |= {"quant_method": "bnb", "quant_bits": work.bits, "bnb_4bit_compute_dtype": "bfloat16"}
     if setting.preset:
         chosen["deepspeed"] = setting.preset
     return chosen | _rollout_arguments(shape, work, setting)

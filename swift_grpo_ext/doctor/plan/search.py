@@ -1,4 +1,4 @@
-"""Tries the settings that make sense, keeps those that fit, fastest first."""
+"""Tries the settings that make sense, and ranks those that fit by tokens forwarded and memory head-room."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from swift_grpo_ext.doctor.plan import engine
+from swift_grpo_ext.doctor.plan import activations, engine
 from swift_grpo_ext.doctor.plan.judge import Objection, objections
-from swift_grpo_ext.doctor.plan.memory import Budget, budget
+from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Rollout, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape
-from swift_grpo_ext.doctor.plan.speed import completions_per_second
 
-MICRO_BATCHES = (1, 2, 4, 8)
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user has decided.
+
+    Attributes:
+        batch: Completions of a micro-batch; 0 to try several.
+        per_step: Completions of an optimizer step over all ranks; 0 for the fewest whole groups, and for as
+            many that every rank holds whole groups.
+    """
+
+    batch: int = 0
+    per_step: int = 0
+
+
+NO_WISH = Wish()
 
 
 @dataclass(frozen=True)
@@ -22,14 +38,18 @@ class Plan:
 
     Attributes:
         setting: The setting.
-        budget: Its memory.
-        speed: Completions per second by arithmetic; of use only in comparison.
-        objections: Why it cannot run; empty if it can.
+        memory: Its memory.
+        tokens: Tokens that are forwarded in one pass per completion; GPUs that do not train make it more.
+        turns: How often the key-value cache of vLLM is filled to generate all completions in hand.
+        headroom: Part of a GPU that is left at the high end of the range; below 0 if it does not fit.
+        objections: Why it cannot run, or may not; empty if it can.
     """
 
     setting: Setting
-    budget: Budget
-    speed: float
+    memory: MemoryRange
+    tokens: float
+    turns: int
+    headroom: float
     objections: tuple[Objection, ...]
 
     @property
@@ -37,25 +57,54 @@ class Plan:
         """Nothing speaks against it."""
         return not self.objections
 
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """What the table is sorted by.
+
+        What is copied between GPU and CPU in every step first: it costs time, how much was not measured. Then
+        tokens, in steps of 5 %, turns of the rollout, and head-room.
+        """
+        setting = self.setting
+        copies = 2 * setting.offload_params + setting.offload_optimizer_states
+        copies += setting.offload_model + setting.offload_optimizer
+        return (copies, round(20 * math.log(max(1.0, self.tokens))), self.turns, -self.headroom)
+
 
 def plans(
-    shape: ModelShape, work: Work, machine: Machine, rollouts: tuple[Rollout, ...] = ("colocate", "server")
+    shape: ModelShape,
+    work: Work,
+    machine: Machine,
+    rollouts: tuple[Rollout, ...] = ("colocate", "server"),
+    wish: Wish = NO_WISH,
 ) -> list[Plan]:
-    """The fitting settings, fastest first, one of each kind; then the failing ones, smallest first."""
-    tried = [judged(shape, work, setting, machine) for setting in _settings(shape, work, machine, rollouts)]
-    fitting = sorted((plan for plan in tried if plan.fits), key=lambda plan: -plan.speed)
-    failing = sorted((plan for plan in tried if not plan.fits), key=lambda plan: plan.budget.peak)
+    """The fitting settings by rank, one of each kind; then the failing ones, smallest first."""
+    tried = [
+        judged(shape, work, setting, machine) for setting in _settings(shape, work, machine, rollouts, wish)
+    ]
+    fitting = sorted((plan for plan in tried if plan.fits), key=lambda plan: plan.rank)
+    failing = sorted((plan for plan in tried if not plan.fits), key=lambda plan: plan.memory.peak[1])
     return _one_of_each_kind(fitting) + _one_of_each_kind(failing)
 
 
 def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Plan:
-    """A setting with its memory, speed and objections."""
+    """A setting with its memory and objections."""
+    needed = memory_range(shape, work, setting, machine)
+    tokens = activations.forwarded_tokens(shape, work, setting) * machine.gpus
     return Plan(
         setting,
-        budget(shape, work, setting, machine),
-        completions_per_second(shape, work, setting, machine),
+        needed,
+        tokens / max(1, setting.generation_batch(machine)),
+        _turns(shape, work, setting, machine),
+        1 - needed.peak[1] / machine.usable,
         tuple(objections(shape, work, setting, machine)),
     )
+
+
+def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
+    if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
+        return 1
+    together = max(1, int(engine.concurrent(shape, work, setting, machine)))
+    return math.ceil(engine.sequences(setting, machine) / together)
 
 
 def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
@@ -69,23 +118,44 @@ def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
 
 
 def _settings(
-    shape: ModelShape, work: Work, machine: Machine, rollouts: tuple[Rollout, ...]
+    shape: ModelShape, work: Work, machine: Machine, rollouts: tuple[Rollout, ...], wish: Wish
 ) -> Iterator[Setting]:
     for sharding in _shardings(work, machine):
         for start in _rollouts(shape, sharding, machine, rollouts):
             if start.hpz and start.train_nodes(machine) < 2:
                 continue  # inside one node a second copy only costs memory
-            for micro in MICRO_BATCHES:
-                yield from _completed(shape, work, replace(start, micro_batch=micro), machine)
+            for held in _held(work, start.train_gpus(machine), wish):
+                for micro in _micro_batches(held, wish):
+                    cut = replace(start, micro_batch=micro, accumulation=held // micro)
+                    yield from _completed(shape, work, cut, machine)
+
+
+def _held(work: Work, ranks: int, wish: Wish) -> list[int]:
+    """Completions of an optimizer step that one rank may hold."""
+    group = work.generations
+    if wish.per_step:
+        return [wish.per_step // ranks] if wish.per_step % ranks == 0 and wish.per_step % group == 0 else []
+    fewest = group // math.gcd(group, ranks)
+    if wish.batch:
+        fewest = math.lcm(fewest, wish.batch)
+    return sorted({fewest, math.lcm(fewest, group)})
+
+
+def _micro_batches(held: int, wish: Wish) -> list[int]:
+    sizes = [wish.batch] if wish.batch else MICRO_BATCHES
+    return [size for size in sizes if held % size == 0]
 
 
 def _shardings(work: Work, machine: Machine) -> Iterator[Setting]:
     if machine.gpus == 1 and not work.full:
         yield Setting(stage=0)
     elif machine.gpus == 1:
-        yield Setting(stage=2)  # plain bf16 has no fp32 masters, and rounds small updates away (DEFECTS B2)
+        yield Setting(stage=2)  # plain bf16 has no fp32 masters, and rounds small updates away
     else:
         yield Setting(stage=2 if work.full else 1)
+    if work.bits < 16:
+        return  # ZeRO-3 cannot shard what bitsandbytes has packed
+    if machine.gpus > 1:
         yield Setting(stage=3)
     if machine.nodes > 1:
         yield Setting(stage=3, hpz=True)
@@ -116,9 +186,8 @@ def _served(size: int, machine: Machine) -> Iterator[int]:
 
 
 def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Setting]:
-    """Fill in what follows: accumulation, utilization, groups of the weight sync, and offload if it helps."""
-    accumulation = _accumulation(work, setting.train_gpus(machine), setting.micro_batch)
-    setting = replace(setting, accumulation=accumulation)
+    """Fill in what follows: utilization, groups of the weight sync, and offload if it helps."""
+    setting = replace(setting, shared=setting.of_one_prompt(work.generations), scoring="chunks")
     if setting.rollout == "server":
         setting = replace(setting, utilization=0.9)
     elif setting.rollout == "colocate":
@@ -131,13 +200,8 @@ def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine
         yield replace(setting, offload_model=True, offload_optimizer=states)
 
 
-def _accumulation(work: Work, ranks: int, micro_batch: int) -> int:
-    """Fewest micro-batches that make a generation batch of whole groups."""
-    return work.generations // math.gcd(work.generations, ranks * micro_batch)
-
-
 def _groups(shape: ModelShape, setting: Setting) -> int:
     """Groups of about 4 GB, and no more groups than layers."""
     if setting.stage < 3 or setting.rollout == "transformers":
         return 0
-    return min(shape.layers, max(1, math.ceil(2 * shape.language / 4e9)))
+    return min(shape.text.layers, max(1, math.ceil(2 * shape.language / 4e9)))

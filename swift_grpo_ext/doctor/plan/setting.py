@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from swift_grpo_ext.group.pack_memory import Trained
+
 GIB = 2**30
 Rollout = Literal["colocate", "server", "transformers"]
+Scoring = Literal["chunks", "logits", "liger", "cross_entropy"]
 ROLLOUTS: tuple[Rollout, ...] = get_args(Rollout)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs. Only ratios of the speeds matter for the ranking; the defaults are an A100's.
+    """The GPUs.
 
     Attributes:
         nodes: Machines.
         gpus_per_node: GPUs of one machine.
-        gpu_memory: Memory of one GPU, GiB.
+        gpu_memory: Memory of one GPU, GiB, as it is sold (80, 24).
         cpu_memory: Memory of one machine, GiB; 0 if unknown.
-        flops: Dense bf16 operations of one GPU, 1/s (A100 data sheet: 312e12).
-        hbm: Memory bandwidth of one GPU, bytes/s (A100 80 GB data sheet: 2.0e12).
-        nvlink: What an all-gather inside a node brings to one GPU, bytes/s.
-        network: The same between nodes, per GPU (one 200 Gb/s adapter per GPU).
-        pcie: Copies between CPU and GPU, bytes/s per GPU, pinned.
     """
 
     nodes: int = 1
     gpus_per_node: int = 8
     gpu_memory: float = 80
     cpu_memory: float = 0
-    flops: float = 312e12
-    hbm: float = 2.0e12
-    nvlink: float = 200e9
-    network: float = 20e9
-    pcie: float = 20e9
 
     @property
     def gpus(self) -> int:
@@ -43,8 +37,8 @@ class Machine:
 
     @property
     def usable(self) -> float:
-        """Bytes of one GPU that may be planned: 5 % is left for fragments, 1.5 GiB for the CUDA context."""
-        return (0.95 * self.gpu_memory - 1.5) * GIB
+        """Bytes that a process can allocate: drivers show 79.1 GiB of 80, 23.6 of 24, 47.5 of 48."""
+        return 0.985 * self.gpu_memory * GIB
 
 
 @dataclass(frozen=True)
@@ -63,6 +57,8 @@ class Work:
         kl: Log-probs of a reference are needed (``--beta`` above 0).
         freeze_vit: The vision tower is not trained.
         freeze_aligner: The aligner is not trained.
+        freeze_llm: The language model is not trained.
+        bits: Bits of a weight: 16, or 8 and 4 with ``--quant_bits`` (bitsandbytes).
     """
 
     full: bool = False
@@ -76,6 +72,13 @@ class Work:
     kl: bool = True
     freeze_vit: bool = True
     freeze_aligner: bool = True
+    freeze_llm: bool = False
+    bits: int = 16
+
+    @property
+    def trained(self) -> Trained:
+        """What the activations depend on."""
+        return "full" if self.full else "lora_with_dropout" if self.lora_dropout else "lora"
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,12 @@ class Setting:
         micro_batch: ``--per_device_train_batch_size``.
         accumulation: ``--gradient_accumulation_steps``, and the micro-batches of one generation batch.
         attention: ``--attn_impl``.
+        checkpointing: ``--gradient_checkpointing``.
+        vit_checkpointing: ``--vit_gradient_checkpointing``.
+        bucket: DeepSpeed's ``reduce_bucket_size``, elements.
+        scoring: How log-probs are made: by this package in chunks, by ms-swift from whole logits, by liger's
+            fused loss; or the cross entropy of supervised training, which only published figures use.
+        shared: Completions of one prompt in a micro-batch that forward it once; 1 where nothing is shared.
     """
 
     stage: int = 3
@@ -117,6 +126,11 @@ class Setting:
     micro_batch: int = 1
     accumulation: int = 1
     attention: str = "sdpa"
+    checkpointing: bool = True
+    vit_checkpointing: bool = True
+    bucket: float = 5e7
+    scoring: Scoring = "logits"
+    shared: int = 1
 
     @property
     def preset(self) -> str:
@@ -147,3 +161,7 @@ class Setting:
     def generation_batch(self, machine: Machine) -> int:
         """Completions generated together, over all ranks."""
         return self.train_gpus(machine) * self.micro_batch * self.accumulation
+
+    def of_one_prompt(self, generations: int) -> int:
+        """Completions of one prompt in every micro-batch of a rank."""
+        return math.gcd(self.micro_batch, math.gcd(self.micro_batch * self.accumulation, generations))

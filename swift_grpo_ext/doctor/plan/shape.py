@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.group.pack_memory import TextSizes, text_sizes
 from swift_grpo_ext.models.families import family_of
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
-_VISION_WORDS = ("visual", "vision")
+_TOWER_WORDS = ("visual", "vision", "audio")
 _ALIGNER_WORDS = ("merger", "projector", "aligner", "visual_embeddings_table")
 # What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
 _REFUSALS = (
@@ -24,6 +25,8 @@ _REFUSALS = (
     RuntimeError,
     ImportError,
 )
+# Families that cut an image into tiles of ``image_size``, with the most tiles of their processors.
+_MOST_TILES = {"ovis2": 9, "internvl": 12, "llava_onevision": 9}
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
@@ -39,7 +42,9 @@ class VisionShape:
         merge: Patches per side that become one token of the language model.
         channels: Values of one patch in ``pixel_values``.
         vocabulary: Visual words that each token is a mixture of (Ovis2); 0 if there are none.
-        tile: Side of a tile in pixels where images are cut into tiles (Ovis2); 0 where they are resized.
+        tile: Side of a tile in pixels where images are cut into tiles; 0 where they are resized.
+        most_tiles: Most tiles of an image, without the overview.
+        fixed: Tokens of every image, whatever its size (Gemma 3); 0 if they depend on it.
     """
 
     depth: int
@@ -50,13 +55,17 @@ class VisionShape:
     channels: int
     vocabulary: int = 0
     tile: int = 0
+    most_tiles: int = 9
+    fixed: int = 0
 
-    def tokens(self, pixels: int, max_tiles: int = 9) -> int:
+    def tokens(self, pixels: int) -> int:
         """Language model tokens of an image of so many pixels; with tiles, the overview image included."""
+        if self.fixed:
+            return self.fixed
         if not self.tile:
             return max(1, pixels // (self.patch * self.merge) ** 2)
         per_tile = (self.tile // (self.patch * self.merge)) ** 2
-        tiles = min(max_tiles, max(1, -(-pixels // self.tile**2)))
+        tiles = min(self.most_tiles, max(1, -(-pixels // self.tile**2)))
         return per_tile * (tiles + (tiles > 1))
 
 
@@ -68,20 +77,16 @@ class ModelShape:
         language: Parameters of the language model's layers and final norm.
         embedding: Parameters of the token embedding.
         head: Parameters of the output layer; 0 if it shares the embedding's.
-        tower: Parameters of the vision tower without the aligner.
+        tower: Parameters of the towers (vision, audio) without the aligner.
         aligner: Parameters between tower and language model.
         largest: Parameters of the largest single module.
         small: Parameters in tensors of at most 100,000 elements.
-        layers: Layers of the language model.
-        hidden: Width of the language model.
-        intermediate: Width of its MLP.
+        text: Widths of the language model.
         kv_heads: Key and value heads.
-        kv_width: Channels of all key heads together.
         heads: Query heads.
-        vocab: Rows of the output layer.
         linears: (in, out) of every linear layer inside the language model's layers.
         vision: The vision tower, or None.
-        modules: Names of all linear layers and embeddings, as the host's model has them.
+        modules: Names of all linear layers and embeddings, as ms-swift's model has them.
     """
 
     language: int
@@ -91,13 +96,9 @@ class ModelShape:
     aligner: int
     largest: int
     small: int
-    layers: int
-    hidden: int
-    intermediate: int
+    text: TextSizes
     kv_heads: int
-    kv_width: int
     heads: int
-    vocab: int
     linears: tuple[tuple[int, int], ...]
     vision: VisionShape | None
     modules: tuple[str, ...] = ()
@@ -107,18 +108,23 @@ class ModelShape:
         """All parameters, shared ones once."""
         return self.language + self.embedding + self.head + self.tower + self.aligner
 
+    @property
+    def in_linears(self) -> int:
+        """Parameters of the language model that 4-bit and 8-bit loading can shrink."""
+        return sum(inputs * outputs for inputs, outputs in self.linears)
+
     def lora(self, rank: int) -> int:
         """Parameters of LoRA on every linear layer of the language model."""
         return sum(rank * (inputs + outputs) for inputs, outputs in self.linears)
 
     def trainable(
-        self, *, full: bool, rank: int, freeze_vit: bool = True, freeze_aligner: bool = True
+        self, *, full: bool, rank: int, freeze_vit: bool = True, freeze_aligner: bool = True, llm: bool = True
     ) -> int:
-        """Parameters that the optimizer sees."""
+        """Parameters that the optimizer sees; ``llm``: the language model is not frozen."""
         if not full:
             return self.lora(rank)
         vision = (0 if freeze_vit else self.tower) + (0 if freeze_aligner else self.aligner)
-        return self.language + self.embedding + self.head + vision
+        return (self.language + self.embedding + self.head if llm else 0) + vision
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
@@ -151,19 +157,13 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     for name, parameter in model.named_parameters():
         counts[part_of(name, parameter, embedding, head)] += parameter.numel()
         small += parameter.numel() if parameter.numel() <= _SMALL else 0
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     return ModelShape(
         **counts,
         largest=max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()),
         small=small,
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        intermediate=text.intermediate_size,
-        kv_heads=kv_heads,
-        kv_width=kv_heads * head_dim,
+        text=text_sizes(text),
+        kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
         heads=text.num_attention_heads,
-        vocab=text.vocab_size,
         linears=tuple(_linears(model, part_of, head)),
         vision=_vision(hf_config),
         modules=tuple(name for name, module in model.named_modules() if _is_adapted(module)),
@@ -176,16 +176,21 @@ def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
 
     kind = config.pop("model_type", "")
     hf_config = AutoConfig.for_model(kind, **config)
-    has_vision = getattr(hf_config, "vision_config", None) is not None
-    auto = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
+    hf_config = getattr(hf_config, "thinker_config", hf_config)  # of an omni model, the part that is trained
     with torch.device("meta"):
+        if type(hf_config).__name__ == "Qwen2_5OmniThinkerConfig":
+            from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Thinker
+
+            return Thinker._from_config(hf_config, attn_implementation="sdpa"), hf_config
+        has_vision = getattr(hf_config, "vision_config", None) is not None
+        auto = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
         return auto.from_config(hf_config, attn_implementation="sdpa"), hf_config
 
 
 def _sorter(config: Any) -> Any:
     """A function that says to which part of the model a parameter belongs."""
     facts = family_of(config)
-    towers = facts.vision_tower if facts else _VISION_WORDS
+    towers = facts.vision_tower if facts else _TOWER_WORDS
     aligners = facts.aligner if facts else _ALIGNER_WORDS
 
     def part(name: str, parameter: Any, embedding: Any, head: Any) -> str:
@@ -222,17 +227,24 @@ def _vision(config: Any) -> VisionShape | None:
     if vision is None:
         return None
     sizes = vision.to_dict()
+    whole = {**config.to_dict(), **sizes}
     patch = _int(sizes.get("patch_size"), 14)
-    tiled = sizes.get("hidden_stride")
+    words = sizes.get("hidden_stride")  # Ovis2
+    tiles = _MOST_TILES.get(config.model_type, 0)
+    merge = round(1 / whole["downsample_ratio"]) if whole.get("downsample_ratio") else 0
+    width = sizes.get("embed_dim") or sizes.get("hidden_size") or 0
+    unmerged = config.model_type in ("llava_onevision", "llava")
     return VisionShape(
         depth=next((sizes[key] for key in _VISION_DEPTH if sizes.get(key)), 0),
-        hidden=sizes.get("hidden_size") or sizes.get("embed_dim") or 0,
-        intermediate=sizes.get("intermediate_size") or 4 * (sizes.get("hidden_size") or 0),
+        hidden=width,
+        intermediate=sizes.get("intermediate_size") or 4 * width,
         patch=patch,
-        merge=tiled or sizes.get("spatial_merge_size") or 2,
+        merge=words or merge or whole.get("spatial_merge_size") or (1 if unmerged else 2),
         channels=3 * patch**2 * (sizes.get("temporal_patch_size") or 1),
-        vocabulary=sizes.get("vocab_size") or 0 if tiled else 0,
-        tile=_int(sizes.get("image_size"), 448) if tiled else 0,
+        vocabulary=sizes.get("vocab_size") or 0 if words else 0,
+        tile=_int(sizes.get("image_size"), 448) if tiles else 0,
+        most_tiles=tiles or 9,
+        fixed=whole.get("mm_tokens_per_image") or 0,
     )
 
 

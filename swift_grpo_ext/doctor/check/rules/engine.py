@@ -6,9 +6,6 @@ from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.plan import memory
-from swift_grpo_ext.doctor.plan.judge import memory_objections
-from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.findings import Problem, Severity
 from swift_grpo_ext.models.families import Unsupported
 
@@ -177,76 +174,3 @@ def _server_pixels(run: Run) -> Iterator[Problem]:
                 name,
                 "export it once, before both commands",
             )
-
-
-@table.rule(
-    "memory",
-    Severity.ERROR,
-    symptoms=(
-        "torch.OutOfMemoryError: CUDA out of memory",
-        "Free memory on device ... is less than desired GPU memory utilization",
-        "a 72B run hangs or is killed before the first step",
-    ),
-    cause="Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU.",
-    reports=("A9", f"{SWIFT}/issues/3592", f"{SWIFT}/issues/7822"),
-)
-def _memory(run: Run) -> Iterator[Problem]:
-    if not run.gpu_memory or run.shape is None or run.unsure("ranks"):
-        return
-    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
-    needed = memory.budget(run.shape, work_of(run), setting_of(run), machine)
-    for objection in memory_objections(needed, machine):
-        yield Problem(objection.what, "memory by arithmetic", objection.fix)
-
-
-@table.rule(
-    "memory-unknown",
-    Severity.NOTE,
-    symptoms="check says nothing about memory",
-    cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
-)
-def _memory_unknown(run: Run) -> Iterator[Problem]:
-    if run.shape is None:
-        what = "no configuration of this model here: memory was not checked"
-        yield Problem(what, f"--model {run.arguments.model}", "check again where the model is downloaded")
-    elif not run.gpu_memory:
-        yield Problem("memory was not checked", "", "say how much a GPU has: --gpu-memory 80")
-
-
-def work_of(run: Run) -> Work:
-    """The run's work as the planner sees it."""
-    args = run.arguments
-    return Work(
-        full=run.full,
-        lora_rank=args.lora_rank or 8,
-        lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
-        generations=max(1, args.num_generations),
-        max_pixels=min(run.max_pixels, 4_000_000),
-        completion_tokens=args.max_completion_length,
-        kl=bool(args.beta),
-        freeze_vit=args.freeze_vit is not False,
-        freeze_aligner=args.freeze_aligner is not False,
-    )
-
-
-def setting_of(run: Run) -> Setting:
-    """The run's setting as the planner sees it."""
-    args = run.arguments
-    colocated = args.use_vllm and args.vllm_mode == "colocate"
-    return Setting(
-        stage=run.stage,
-        offload_optimizer_states=run.offloads("offload_optimizer"),
-        offload_params=run.offloads("offload_param"),
-        hpz=run.zero.get("zero_hpz_partition_size", 1) not in (0, 1),
-        rollout="colocate" if colocated else "server" if args.use_vllm else "transformers",
-        tensor_parallel=max(1, args.vllm_tensor_parallel_size),
-        utilization=args.vllm_gpu_memory_utilization,
-        max_model_len=args.vllm_max_model_len or 0,
-        sleep_level=args.sleep_level,
-        offload_model=args.offload_model,
-        offload_optimizer=args.offload_optimizer,
-        move_model_batches=args.move_model_batches or 0,
-        micro_batch=run.micro_batch,
-        accumulation=run.steps_per_generation,
-        attention=args.attn_impl or "sdpa",
-    )

@@ -26,6 +26,7 @@ RULES = frozenset(
         "lora-dropout",
         "soft-overlong",
         "memory",
+        "memory-tight",
         "memory-unknown",
     }
 )

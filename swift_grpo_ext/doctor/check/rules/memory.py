@@ -1,0 +1,163 @@
+"""Memory by the planner's arithmetic: an error if the least exceeds a GPU, a warning if the most does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.plan.judge import memory_objections
+from swift_grpo_ext.doctor.plan.memory import memory_range
+from swift_grpo_ext.doctor.plan.setting import Machine, Scoring, Setting, Work
+from swift_grpo_ext.findings import Problem, Severity
+
+_OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory",
+    "Free memory on device ... is less than desired GPU memory utilization",
+    "a 72B run hangs or is killed before the first step",
+)
+_REPORTS = ("A9", f"{SWIFT}/issues/3592", f"{SWIFT}/issues/7822")
+_USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
+_LEAST_PIXELS = 200_704  # of a small image: 256 tokens of 28 x 28 pixels
+
+
+@table.rule(
+    "memory",
+    Severity.ERROR,
+    symptoms=_OUT_OF_MEMORY,
+    cause="Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU, even "
+    "with short completions and small images.",
+    reports=_REPORTS,
+)
+def _exceeded(run: Run) -> Iterator[Problem]:
+    yield from _problems(run, certain=True)
+
+
+@table.rule(
+    "memory-tight",
+    Severity.WARNING,
+    symptoms=_OUT_OF_MEMORY,
+    cause="The longest completions, the largest images or the allocator's reserve would exceed a GPU.",
+    reports=_REPORTS,
+)
+def _tight(run: Run) -> Iterator[Problem]:
+    yield from _problems(run, certain=False)
+
+
+def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
+    if not run.gpu_memory or run.shape is None or run.unsure("ranks"):
+        return
+    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
+    work = work_of(run)
+    needed = memory_range(run.shape, work, setting_of(run), machine, least_work(work))
+    for objection in memory_objections(needed, machine):
+        if objection.certain is certain:
+            yield Problem(objection.what, "memory by arithmetic", objection.fix)
+
+
+@table.rule(
+    "memory-unknown",
+    Severity.NOTE,
+    symptoms="check says nothing about memory",
+    cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
+)
+def _memory_unknown(run: Run) -> Iterator[Problem]:
+    if run.shape is None:
+        what = "no configuration of this model here: memory was not checked"
+        yield Problem(what, f"--model {run.arguments.model}", "check again where the model is downloaded")
+    elif not run.gpu_memory:
+        yield Problem("memory was not checked", "", "say how much a GPU has: --gpu-memory 80")
+
+
+def work_of(run: Run) -> Work:
+    """The run's work as the planner sees it, at most."""
+    args = run.arguments
+    return Work(
+        full=run.full,
+        lora_rank=args.lora_rank or 8,
+        lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
+        generations=max(1, args.num_generations),
+        max_pixels=run.max_pixels if run.limits_pixels else _USUAL_PIXELS,
+        completion_tokens=args.max_completion_length,
+        kl=bool(args.beta),
+        freeze_vit=args.freeze_vit is not False,
+        freeze_aligner=args.freeze_aligner is not False,
+        freeze_llm=bool(args.freeze_llm),
+        bits=_bits(run),
+    )
+
+
+def least_work(work: Work) -> Work:
+    """What the run surely meets: completions of a quarter of the limit, small images, short prompts."""
+    return replace(
+        work,
+        text_tokens=min(64, work.text_tokens),
+        max_pixels=min(_LEAST_PIXELS, work.max_pixels),
+        completion_tokens=-(-work.completion_tokens // 4),
+    )
+
+
+def _bits(run: Run) -> int:
+    """Bits of a weight: bitsandbytes' own, else 16 (a quantised checkpoint's are not known here)."""
+    args = run.arguments
+    return int(args.quant_bits) if args.quant_method == "bnb" and str(args.quant_bits) in ("4", "8") else 16
+
+
+def setting_of(run: Run) -> Setting:
+    """The run's setting as the planner sees it."""
+    args = run.arguments
+    colocated = args.use_vllm and args.vllm_mode == "colocate"
+    checkpointing = args.gradient_checkpointing is not False
+    setting = Setting(
+        stage=run.stage,
+        offload_optimizer_states=run.offloads("offload_optimizer"),
+        offload_params=run.offloads("offload_param"),
+        hpz=run.zero.get("zero_hpz_partition_size", 1) not in (0, 1),
+        rollout="colocate" if colocated else "server" if args.use_vllm else "transformers",
+        tensor_parallel=max(1, args.vllm_tensor_parallel_size),
+        utilization=args.vllm_gpu_memory_utilization,
+        max_model_len=args.vllm_max_model_len or 0,
+        sleep_level=args.sleep_level,
+        offload_model=args.offload_model,
+        offload_optimizer=args.offload_optimizer,
+        move_model_batches=args.move_model_batches or 0,
+        micro_batch=run.micro_batch,
+        accumulation=run.steps_per_generation,
+        attention=args.attn_impl or "sdpa",
+        checkpointing=checkpointing,
+        vit_checkpointing=checkpointing
+        if args.vit_gradient_checkpointing is None
+        else bool(args.vit_gradient_checkpointing),
+        bucket=_bucket(run),
+        scoring=_scoring(run),
+    )
+    return (
+        replace(setting, shared=setting.of_one_prompt(max(1, args.num_generations)))
+        if _shares(run)
+        else setting
+    )
+
+
+def _shares(run: Run) -> bool:
+    """Whether completions of one prompt in a micro-batch forward it once."""
+    return bool(
+        "trainer" in run.parts
+        and not run.arguments.padding_free
+        and not run.arguments.use_liger_kernel
+        and run.facts
+        and run.facts.capabilities["shared_prefix"]
+    )
+
+
+def _bucket(run: Run) -> float:
+    size = run.zero.get("reduce_bucket_size", 5e8)
+    if size == "auto" and run.shape is not None:  # what transformers fills in
+        return float(run.shape.text.hidden**2)
+    return float(size) if isinstance(size, (int, float)) and not isinstance(size, bool) else 5e8
+
+
+def _scoring(run: Run) -> Scoring:
+    if run.arguments.use_liger_kernel:
+        return "liger"
+    return "chunks" if "trainer" in run.parts and not run.arguments.padding_free else "logits"

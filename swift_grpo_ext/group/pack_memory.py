@@ -1,0 +1,224 @@
+"""How much memory the activations of a pack take, and how many completions of a group fit into one.
+
+Arithmetic over sizes; nothing here needs torch. The coefficients were fitted to the live bytes of the real
+transformers 5.19 modules in bfloat16, run on fake tensors (tests/doctor/test_activations.py measures them
+again). They multiply widths, so they hold for any size of a Llama-like layer; what is added for experts,
+latent attention and recurrent layers is counted from the tensors that those layers make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Trained = Literal["full", "lora", "lora_with_dropout"]
+
+CHECKPOINT = 2  # bytes per token and unit of width of a saved layer input
+SCORED = 12  # bytes per position and vocabulary entry of one chunk of logits, its softmax and its gradient
+CHUNK_BYTES = 256 * 2**20  # fp32 logits at a time
+
+
+@dataclass(frozen=True)
+class PerToken:
+    """Bytes per token and unit of width."""
+
+    hidden: float
+    query: float
+    intermediate: float
+    kv: float
+
+    def of(self, sizes: TextSizes) -> float:
+        """Bytes of one token in one attention layer."""
+        return (
+            self.hidden * sizes.hidden
+            + self.query * sizes.query
+            + self.intermediate * sizes.intermediate
+            + self.kv * sizes.kv
+        )
+
+
+# Inside a layer that is recomputed, at the worst moment of its backward pass.
+RECOMPUTED: dict[Trained, PerToken] = {
+    "full": PerToken(hidden=13, query=6, intermediate=12.3, kv=7.7),
+    "lora": PerToken(hidden=42, query=8.1, intermediate=14.0, kv=4.1),
+    "lora_with_dropout": PerToken(hidden=66, query=10.2, intermediate=20.0, kv=4.1),
+}
+# What a layer without gradient checkpointing keeps from its forward to its backward pass.
+KEPT: dict[Trained, PerToken] = {
+    "full": PerToken(hidden=16, query=4, intermediate=8, kv=4),
+    "lora": PerToken(hidden=31, query=5.1, intermediate=10, kv=4),
+    "lora_with_dropout": PerToken(hidden=41, query=7.1, intermediate=13, kv=4),
+}
+# A routed copy of a token: gathered, weighted and scattered again, with gradients.
+ROUTED = 10
+# Per channel of a recurrent layer's keys and values: in 16 bits before, in 32 bits within the scan.
+RECURRENT = 34
+SCAN = 64  # tokens between two saved states of the scan
+
+
+@dataclass(frozen=True)
+class TextSizes:
+    """Widths of a language model, as one token meets them.
+
+    Attributes:
+        layers: Layers of any kind.
+        hidden: Width.
+        query: Channels of all query heads.
+        kv: Channels of all key heads; with latent attention (MLA) the mean of key and value.
+        intermediate: Width of the MLP; of a mixture of experts that of the experts that one token meets.
+        vocab: Rows of the output layer.
+        routed: Experts that one token is copied to.
+        recurrent: Key and value channels of a recurrent (gated delta net) layer; 0 where there is none.
+        states: Numbers of the state of one such layer.
+        attending: Layers with attention, which keep keys and values.
+    """
+
+    layers: int
+    hidden: int
+    query: int
+    kv: int
+    intermediate: int
+    vocab: int
+    routed: int = 0
+    recurrent: int = 0
+    states: int = 0
+    attending: int = 0
+
+    def recomputed(self, trained: Trained) -> float:
+        """Bytes of one token inside the layer that needs most."""
+        return RECOMPUTED[trained].of(self) + ROUTED * self.routed * self.hidden + self._scanned
+
+    def kept(self, trained: Trained) -> float:
+        """Bytes of one token in one layer without gradient checkpointing."""
+        return KEPT[trained].of(self) + 0.5 * (ROUTED * self.routed * self.hidden + self._scanned)
+
+    @property
+    def _scanned(self) -> float:
+        return RECURRENT * self.recurrent + 4 * self.states / SCAN
+
+
+def text_sizes(config: Any) -> TextSizes:
+    """Sizes of a language model from its text configuration.
+
+    Args:
+        config: A transformers text config, or the mapping that its config.json holds.
+
+    Raises:
+        ArithmeticError, TypeError: Sizes are missing or no sizes.
+    """
+    heads, hidden = _get(config, "num_attention_heads"), _get(config, "hidden_size")
+    head = _get(config, "head_dim") or hidden // heads
+    query = heads * head
+    kv = (_get(config, "num_key_value_heads") or heads) * head
+    if _get(config, "kv_lora_rank"):  # latent attention builds whole keys and values
+        key = (_get(config, "qk_nope_head_dim") or 0) + (_get(config, "qk_rope_head_dim") or 0)
+        query, kv = heads * key, heads * (key + (_get(config, "v_head_dim") or key)) // 2
+    layers = _get(config, "num_hidden_layers")
+    kinds = _get(config, "layer_types") or ()
+    recurrent = sum(kind == "linear_attention" for kind in kinds)
+    keys, values = (
+        _product(config, "linear_num_key_heads", "linear_key_head_dim"),
+        _product(config, "linear_num_value_heads", "linear_value_head_dim"),
+    )
+    intermediate, routed = _mlp(config)
+    return TextSizes(
+        layers=layers,
+        hidden=hidden,
+        query=query,
+        kv=kv,
+        intermediate=intermediate,
+        vocab=_get(config, "vocab_size"),
+        routed=routed,
+        recurrent=2 * (keys + values) if recurrent else 0,
+        states=values * (_get(config, "linear_key_head_dim") or 0) if recurrent else 0,
+        attending=layers - recurrent,
+    )
+
+
+def _mlp(config: Any) -> tuple[int, int]:
+    """Width of the MLP that one token meets, and to how many experts the token is copied."""
+    each, chosen = _get(config, "moe_intermediate_size"), _get(config, "num_experts_per_tok")
+    dense = _get(config, "intermediate_size") or 0
+    if not each or not chosen:
+        return dense, 0
+    shared = _get(config, "shared_expert_intermediate_size") or (_get(config, "n_shared_experts") or 0) * each
+    return max(chosen * each + shared, dense if _get(config, "first_k_dense_replace") else 0), chosen
+
+
+def _product(config: Any, heads: str, width: str) -> int:
+    return int((_get(config, heads) or 0) * (_get(config, width) or 0))
+
+
+def _get(config: Any, name: str) -> Any:
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
+@dataclass(frozen=True)
+class PackShape:
+    """What one micro-batch holds when a prompt is forwarded once.
+
+    Attributes:
+        sizes: The language model.
+        prompt: Tokens of the prompt, its images included.
+        completion: Most tokens of a completion.
+        trained: What is trained.
+        checkpointing: Gradient checkpointing is on.
+        spare: Layers may keep their activations in half of the memory that sharing saves
+            (`swift_grpo_ext.group.recompute`).
+        chunk_bytes: Most bytes of fp32 logits at a time.
+    """
+
+    sizes: TextSizes
+    prompt: int
+    completion: int
+    trained: Trained = "lora"
+    checkpointing: bool = True
+    spare: bool = True
+    chunk_bytes: int = CHUNK_BYTES
+
+
+def pack_bytes(shape: PackShape, completions: int) -> float:
+    """Most bytes of activations of a pack of one prompt and some of its completions.
+
+    Args:
+        shape: The pack.
+        completions: How many completions it holds.
+    """
+    sizes, tokens = shape.sizes, shape.prompt + completions * shape.completion
+    held = row_bytes(sizes, tokens, shape.trained, shape.checkpointing)
+    if shape.checkpointing and shape.spare:
+        spared = completions * (shape.prompt + shape.completion) - tokens
+        layer = sizes.kept(shape.trained)
+        held += tokens * layer + 0.5 * spared * (CHECKPOINT * sizes.layers * sizes.hidden + layer)
+    return held + chunk_of_logits(sizes, completions * shape.completion, shape.chunk_bytes)
+
+
+def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: bool) -> float:
+    """Bytes of so many tokens in the decoder, forward and backward, without logits."""
+    worst = sizes.recomputed(trained)
+    if not checkpointing:
+        return tokens * (sizes.layers * sizes.kept(trained) + worst)
+    return tokens * (sizes.layers * sizes.hidden * CHECKPOINT + worst)
+
+
+def chunk_of_logits(sizes: TextSizes, predicted: float, chunk_bytes: int = CHUNK_BYTES) -> float:
+    """Bytes of the logits that are there at a time when log-probs are computed in chunks."""
+    return min(predicted * sizes.vocab, chunk_bytes / 4) * SCORED
+
+
+def completions_that_fit(shape: PackShape, most: int, free_bytes: float, share: float) -> int:
+    """How many completions of a group may share one pack.
+
+    Args:
+        shape: The pack.
+        most: Completions of the group that a rank holds.
+        free_bytes: Free memory of the device, with weights and optimizer states in place.
+        share: Part of it that activations may take, above 0 and at most 1.
+
+    Returns:
+        Between 1 and ``most``: one completion is forwarded even if the arithmetic has no room for it.
+    """
+    room = share * free_bytes
+    fitting = (number for number in range(most, 1, -1) if pack_bytes(shape, number) <= room)
+    return next(fitting, 1)
