@@ -33,7 +33,7 @@ NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift rlhf \
     --learning_rate 1e-5 \
     --beta 0.04 \
     --num_generations 8 \
-    --per_device_train_batch_size 4 \
+    --per_device_train_batch_size 8 \
     --gradient_accumulation_steps 1 \
     --max_length 1536 \
     --max_completion_length 1024 \
