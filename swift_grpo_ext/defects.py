@@ -141,6 +141,13 @@ _ALL = (
         patch="C3-placeholder-guard",
     ),
     Defect(
+        "C3-transformers",
+        "a placeholder that transformers samples crashes the next forward, or passes for part of an image",
+        _ANY_HOST,
+        reports=(f"{SWIFT}/issues/9287", f"{SWIFT}/issues/9317"),
+        patch="C3-placeholder-guard-transformers",
+    ),
+    Defect(
         "F16",
         "REAL compares the completions of a group, so micro-batches must hold whole groups",
         fix="--per_device_train_batch_size with a multiple of --num_generations",

@@ -8,7 +8,7 @@ from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.families import forbidden_token_ids
 
 TARGET = "swift.infer_engine.vllm_engine:VllmEngine._prepare_generation_config"
 
@@ -19,9 +19,8 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(prepare)
     def _prepare_generation_config(self: Any, request_config: Any) -> Any:
         params = prepare(self, request_config)
-        facts = family_of(self.config)
-        if facts is not None:
-            tokens = self.tokenizer.convert_ids_to_tokens(list(facts.forbidden_token_ids))
+        if forbidden := forbidden_token_ids(self.config, self.tokenizer):
+            tokens = self.tokenizer.convert_ids_to_tokens(list(forbidden))
             # vLLM gives bad words a logit of -inf; a bias would be clamped to -100.
             params.bad_words = list(dict.fromkeys([*(params.bad_words or ()), *tokens]))
         return params

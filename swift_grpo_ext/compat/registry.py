@@ -27,6 +27,7 @@ MODULES: tuple[str, ...] = (
     "none_labels",
     "native_config",
     "placeholder_guard",
+    "placeholder_guard_transformers",
     "hpz_group",
     "no_workers",
 )

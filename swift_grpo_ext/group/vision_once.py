@@ -8,7 +8,7 @@ with the original. So ZeRO-3 and FSDP gather the tower's parameters as always, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from swift_grpo_ext.swap import swapped
 
 Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
+_DEEPSTACK = "deepstack_features"
 
 
 class VisionOnce:
@@ -37,6 +38,7 @@ class VisionOnce:
         self.cache = FeatureCache(limit)
         self._agree = agree
         self._form: Any = None  # what the encoder answered last, emptied
+        self._grid_name = "grid_thw"
 
     @contextmanager
     def standing_in(self, base: nn.Module, wanted: Wanted | None) -> Iterator[None]:
@@ -50,18 +52,20 @@ class VisionOnce:
         """
         owner, name = encoder_of(base, self.family)
         encode = getattr(owner, name)
+        self._grid_name = "grid_thw" if name == "forward" else "image_grid_thw"
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             given = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
                 return self._as_they_are(lambda: encode(*args, **kwargs))
-            known = self._encode_missing(encode, wanted, given, lambda: encode(*args, **kwargs))
-            parts = [known[images.keys[image]] for images, which in wanted for image in which]
+            asked = _asked_for(wanted, args, kwargs)
+            known = self._encode_missing(encode, asked, given, lambda: encode(*args, **kwargs))
+            parts = [known[images.keys[image]] for images, which in asked for image in which]
             if parts:
                 return _in_form(self._form, torch.cat(parts) if len(parts) > 1 else parts[0])
             if self._form is None:  # no rank has met an image so far
                 return encode(*args, **kwargs)
-            return _in_form(self._form, given.new_zeros(1, base.config.get_text_config().hidden_size))
+            return _in_form(self._form, given.new_zeros(1, _features_of(self._form).shape[-1]))
 
         with swapped(owner, name, answer):
             yield
@@ -72,7 +76,7 @@ class VisionOnce:
         """All known features, after as many tower calls as the rank with the most images to encode."""
 
         def tower(pixels: Tensor, grid: Tensor | None) -> Tensor:
-            grids = {} if grid is None else {"grid_thw": grid.to(given.device)}
+            grids = {} if grid is None else {self._grid_name: grid.to(given.device)}
             return self._note_form(encode(pixels.to(given.device, given.dtype), **grids))
 
         missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
@@ -104,6 +108,20 @@ class VisionOnce:
         # A view of no row would keep all of them in memory.
         self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
         return features
+
+
+def _asked_for(wanted: Wanted, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Wanted:
+    """The media of one call: all, where images and videos are encoded together, else the one of its grid."""
+    grids = [value for name, value in kwargs.items() if name.endswith("grid_thw")] or list(args[1:2])
+    if len(wanted) < 2 or not grids or not isinstance(grids[0], Tensor):
+        return wanted
+    grid = grids[0].cpu()
+    of_one = [one for one in wanted if (own := one[0].grid_of(one[1])) is not None and _same(own, grid)]
+    return of_one[:1] if of_one else wanted
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.cpu(), other)
 
 
 def _smallest(images: Images, which: Sequence[int]) -> tuple[Tensor, Tensor | None]:
@@ -142,9 +160,18 @@ def _local(parameter: Any) -> Tensor:
 
 
 def _features_of(found: Any) -> Tensor:
+    """Features of an encoder's answer, one tensor; those for deeper layers (deepstack) side by side."""
     if isinstance(found, Tensor):
         return found
-    return found[0] if type(found) is tuple else found.pooler_output
+    if type(found) is tuple:
+        return _joined(found[0])
+    deeper = map(_joined, getattr(found, _DEEPSTACK, None) or ())
+    return torch.cat([_joined(found.pooler_output), *deeper], -1)
+
+
+def _joined(features: Any) -> Tensor:
+    """Some models answer with one tensor for each image."""
+    return features if isinstance(features, Tensor) else torch.cat(list(features))
 
 
 def _in_form(found: Any, features: Tensor) -> Any:
@@ -154,4 +181,11 @@ def _in_form(found: Any, features: Tensor) -> Any:
     if type(found) is tuple:  # with the indicators, transformers 4
         return (features, *found[1:])
     kept = {name: value for name, value in found.items() if name not in _LARGE}
-    return type(found)(**{**kept, "pooler_output": features})
+    own, *deeper = features.chunk(1 + len(kept.get(_DEEPSTACK) or ()), -1)
+    if deeper:
+        kept[_DEEPSTACK] = [_like(one, part) for one, part in zip(kept[_DEEPSTACK], deeper, strict=True)]
+    return type(found)(**{**kept, "pooler_output": _like(found.pooler_output, own)})
+
+
+def _like(found: Any, features: Tensor) -> Any:
+    return features if isinstance(found, Tensor) else type(found)([features])

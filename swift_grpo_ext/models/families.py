@@ -202,7 +202,8 @@ def family_of(config_or_model_type: Any) -> VisionFamily | None:
             ids are those of the published vocabularies.
 
     Returns:
-        The facts, or None for a family that this package does not describe.
+        The facts: described here, else derived from the config. None for the name of a family that is not
+        described, and for a config that says too little (`swift_grpo_ext.models.derived.why_unknown`).
     """
     if isinstance(config_or_model_type, str):
         return _by_name(config_or_model_type)
@@ -210,7 +211,36 @@ def family_of(config_or_model_type: Any) -> VisionFamily | None:
     if not hasattr(config, "model_type") and hasattr(config, "config"):
         config = config.config
     facts = FAMILIES.get(getattr(config, "model_type", ""))
-    return _with_ids_of(facts, config) if facts else None
+    if facts is None:
+        from swift_grpo_ext.models.derived import derive
+
+        return derive(config)
+    return _with_ids_of(facts, config)
+
+
+def why_unknown(config: Any) -> str:
+    """Why nothing is known of a config's family; empty if something is."""
+    from swift_grpo_ext.models import derived
+
+    return "" if getattr(config, "model_type", "") in FAMILIES else derived.why_unknown(config)
+
+
+def forbidden_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Ids that a model must never write: placeholders of media and what stands around them.
+
+    Args:
+        config: Of the model.
+        tokenizer: Of the model. Asked where nobody has described the family and its config says that it
+            takes images.
+    """
+    from swift_grpo_ext.models.derived import media_tokens
+
+    facts = family_of(config)
+    if facts is not None and facts.family in FAMILIES:
+        return facts.forbidden_token_ids
+    if facts is None and getattr(config, "vision_config", None) is None:
+        return ()
+    return tuple(sorted({*(facts.forbidden_token_ids if facts else ()), *media_tokens(tokenizer)}))
 
 
 def _by_name(name: str) -> VisionFamily | None:

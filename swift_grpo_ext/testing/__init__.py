@@ -17,6 +17,7 @@ from swift_grpo_ext.testing.environment import cpu_environment
 from swift_grpo_ext.testing.ovis2 import ovis2_config, tiny_ovis2
 from swift_grpo_ext.testing.qwen2_5_vl import qwen2_5_vl_config, tiny_qwen2_5_vl
 from swift_grpo_ext.testing.run import SwiftResult, run_in_process, run_swift
+from swift_grpo_ext.testing.tiny import tiny_checkpoint
 from swift_grpo_ext.watch.logs import newest_version, read_completions, read_jsonl, read_logging
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "read_logging",
     "run_in_process",
     "run_swift",
+    "tiny_checkpoint",
     "tiny_ovis2",
     "tiny_qwen2_5_vl",
 ]

@@ -15,7 +15,7 @@ def write_checkpoint(
         folder: Existing folder.
         model_class: A `transformers.PreTrainedModel` subclass.
         config: Its config.
-        processor: Its processor, holding the tokenizer and the chat template.
+        processor: Its processor, holding the tokenizer and the chat template, or its tokenizer.
         seed: Seed of the random weights; the global random state is left as it was.
         dtype: Name of a torch dtype, such as ``"float32"`` or ``"bfloat16"``.
 
@@ -27,7 +27,7 @@ def write_checkpoint(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config).to(getattr(torch, dtype))
-    model.generation_config = _generation_config(processor.tokenizer)
+    model.generation_config = _generation_config(getattr(processor, "tokenizer", processor))
     model.save_pretrained(folder, safe_serialization=True)
     processor.save_pretrained(folder)
     return folder

@@ -17,7 +17,7 @@ from torch import nn
 from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.group.vision import trains
 from swift_grpo_ext.group.vision_once import same_weights
-from swift_grpo_ext.models.families import VisionFamily, family_of
+from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 
@@ -107,7 +107,7 @@ def _head_reason(base: Any) -> str:
 
 def _prefix_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
     if trainer.is_multimodal and facts is None:
-        return f"nothing is known about the family {base.config.model_type!r}"
+        return why_unknown(base.config) or f"nothing is known about the family {base.config.model_type!r}"
     if facts is not None and not facts.capabilities["shared_prefix"]:
         return facts.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
     if isinstance(trainer.model, PeftModel) and trainer.model.active_peft_config.is_prompt_learning:
@@ -119,7 +119,7 @@ def _prefill_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
     if trainer.args.use_vllm:
         return "rollouts by vLLM, which shares prompts itself"
     if trainer.is_multimodal and facts is None:
-        return f"nothing is known about the family {base.config.model_type!r}"
+        return why_unknown(base.config) or f"nothing is known about the family {base.config.model_type!r}"
     return why_no_shared_prefill(base)
 
 
@@ -139,7 +139,8 @@ def _dropout_reason(model: nn.Module) -> str:
 
 def _vision_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
     if facts is None:
-        return f"nothing is known about images of the family {base.config.model_type!r}"
+        unknown = f"nothing is known about images of the family {base.config.model_type!r}"
+        return why_unknown(base.config) or unknown
     if not facts.capabilities["vision_once"]:
         return facts.capabilities["vision_once"].reason  # type: ignore[union-attr]
     modules = frozen_modules(base, facts)

@@ -9,7 +9,7 @@ import torch
 from accelerate.utils import gather_object
 from swift.utils import get_logger
 
-from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.families import forbidden_token_ids
 
 logger = get_logger()
 
@@ -24,8 +24,7 @@ class NoPlaceholders:
 
     def _postprocess_rollout_outputs(self: Any, samples: list[Any], outputs: list[Any]) -> list[Any]:
         results = super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[misc]
-        facts = family_of(self.template.config)
-        forbidden = facts.forbidden_token_ids if facts else ()
+        forbidden = forbidden_token_ids(self.template.config, self.template.tokenizer)
         for sample in results:
             if cut_placeholders(sample, forbidden, self.template.tokenizer):
                 sample.held_placeholder = True

@@ -1,6 +1,7 @@
 """What stock 4.6.0 does with placeholders, features and lengths (C1, C3, C4, C5), and what becomes of it."""
 
 import dataclasses
+import inspect
 
 import pytest
 import torch
@@ -115,7 +116,9 @@ def generate(subject, biased):
         hook.remove()
 
 
-def test_c3_before_the_engine_samples_placeholders(stock):
+def test_c3_before_the_engine_samples_placeholders(stock, monkeypatch):
+    usual = inspect.unwrap(Template.prepare_generate_kwargs)  # where another test has applied the patch
+    monkeypatch.setattr(Template, "prepare_generate_kwargs", usual)
     assert generate(stock, IMAGE_PAD) == [IMAGE_PAD] * 4
 
 

@@ -1,0 +1,37 @@
+"""C3, sampled by transformers: no placeholder or indicator of a medium, whatever the family."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.models.families import forbidden_token_ids
+
+
+def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the family's forbidden tokens to what ``generate`` may not sample."""
+
+    @functools.wraps(prepare)
+    def prepare_generate_kwargs(self: Any, generate_kwargs: dict[str, Any], *, model: Any = None) -> Any:
+        prepared = prepare(self, generate_kwargs, model=model)
+        forbidden = forbidden_token_ids(self.config, self.tokenizer) if self.processor is not None else ()
+        if forbidden:
+            config = prepared["generation_config"]
+            config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *forbidden})
+        return prepared
+
+    return prepare_generate_kwargs
+
+
+PATCH = Patch(
+    defect=DEFECTS["C3-transformers"],
+    target="swift.template.base:Template.prepare_generate_kwargs",
+    fingerprint="self, generate_kwargs, |, model=",
+    probe=lambda: True,
+    fix=fix,
+    remove_when="ms-swift forbids placeholder tokens in what transformers generates",
+    after="swift.template",
+)

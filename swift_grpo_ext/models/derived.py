@@ -1,0 +1,158 @@
+"""Descriptions of families that nobody has described: from the config and what ms-swift knows of the model.
+
+ms-swift names the modules of a model (tower, aligner, language model) by its class, and the config the ids of
+its placeholder tokens. That is enough for shared prompts, images that are encoded once and the guard on
+placeholders; what is wrong with it the self-check of the first micro-batch finds out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from swift_grpo_ext.models.families import Capability, CapabilityName, Frame, Supported, VisionFamily
+
+# Frame in which a family writes boxes and points, by the beginning of ``model_type``, longest first.
+FRAMES: dict[str, Frame] = {
+    "qwen2_5": "pixel_resized",
+    "qwen2_vl": "norm1000",
+    "qwen3": "norm1000",
+    "glm4": "norm1000",
+    "glm": "norm1000",
+    "gemma": "norm1000",
+    "internvl": "norm1000",
+    "minicpmv": "norm1000",
+    "mistral3": "norm1000",
+    "kimi": "norm1",
+    "ovis": "norm1000",
+}
+_FIELD = re.compile(r"(image|img|video|vision|visual|audio|boi|eoi|boa|eoa).*token_(id|ids|index)$")
+_TOKEN = re.compile(r"image|img|video|vision|audio", re.IGNORECASE)
+_IMAGE_FIELDS, _VIDEO_FIELDS = (
+    ("image_token_id", "image_token_index"),
+    ("video_token_id", "video_token_index"),
+)
+_CAPABILITIES: dict[CapabilityName, Capability] = {
+    "padding_free": Supported("what ms-swift demands"),
+    "packing": Supported("what ms-swift demands"),
+    "sequence_parallel": Supported("what ms-swift demands"),
+    "vllm": Supported("what vLLM knows"),
+    "shared_prefix": Supported("a passed self-check"),
+    "vision_once": Supported("a frozen tower without adapters"),
+    "mixed_rows_zero3": Supported("a template that encodes a blank image"),
+    "video": Supported("what ms-swift's template does"),
+}
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Paths of modules, as ms-swift names them for ``--freeze_vit`` and its kin."""
+
+    vision_tower: tuple[str, ...]
+    aligner: tuple[str, ...]
+    language_model: tuple[str, ...]
+
+
+def derive(config: Any) -> VisionFamily | None:
+    """The description of a model that follows from its config; None if too little is known.
+
+    Args:
+        config: A transformers config with ``architectures`` or ``model_type``.
+    """
+    return None if why_unknown(config) else _derived(config)
+
+
+def why_unknown(config: Any) -> str:
+    """What is missing for a description; empty if nothing is."""
+    name = getattr(config, "model_type", "")
+    if getattr(config, "auto_map", None):
+        return f"{name!r} is code of the checkpoint (trust_remote_code)"
+    if _token(config, _IMAGE_FIELDS) is None:
+        return f"the config of {name!r} names no image token"
+    modules = modules_of(config)
+    if modules is None:
+        return f"ms-swift names no modules of {name!r}"
+    if len(modules.vision_tower) != 1:
+        return f"{name!r} has {len(modules.vision_tower)} towers"
+    return ""
+
+
+def _derived(config: Any) -> VisionFamily:
+    modules = modules_of(config)
+    image, video = _token(config, _IMAGE_FIELDS), _token(config, _VIDEO_FIELDS)
+    assert modules is not None
+    assert image is not None
+    return VisionFamily(
+        family=config.model_type,
+        architecture=(getattr(config, "architectures", None) or [""])[0],
+        host_model_type=config.model_type,
+        host_template=config.model_type,
+        image_token_id=image,
+        video_token_id=video,
+        indicator_token_ids=tuple(sorted(set(_media_ids(config)) - {image, video})),
+        vision_tower=modules.vision_tower,
+        aligner=modules.aligner,
+        language_model=modules.language_model,
+        frame=frame_of(config.model_type) or "pixel_original",
+        capabilities=_CAPABILITIES,
+    )
+
+
+def frame_of(model_type: str) -> Frame | None:
+    """The frame in which a family writes coordinates; None if nobody knows.
+
+    Args:
+        model_type: Of its config.
+    """
+    known = [stem for stem in FRAMES if model_type.startswith(stem)]
+    return FRAMES[max(known, key=len)] if known else None
+
+
+def media_tokens(tokenizer: Any) -> tuple[int, ...]:
+    """Ids of a tokenizer's special tokens that are named after a medium, such as ``</img>``."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return tuple(
+        sorted(id_ for id_, token in added.items() if token.special and _TOKEN.search(token.content))
+    )
+
+
+def modules_of(config: Any) -> Modules | None:
+    """Where ms-swift finds tower, aligner and language model of a config's class; None if it does not say."""
+    for architecture in getattr(config, "architectures", None) or ():
+        if (found := _modules_by_class().get(architecture)) is not None:
+            return found
+    return None
+
+
+@lru_cache(maxsize=1)
+def _modules_by_class() -> dict[str, Modules]:
+    from swift.model import MODEL_MAPPING
+    from swift.model.model_arch import MODEL_ARCH_MAPPING
+
+    found: dict[str, Modules] = {}
+    for meta in MODEL_MAPPING.values():
+        arch = (
+            MODEL_ARCH_MAPPING.get(meta.model_arch) if isinstance(meta.model_arch, str) else meta.model_arch
+        )
+        if not meta.is_multimodal or arch is None or not getattr(arch, "vision_tower", None):
+            continue
+        modules = Modules(*(tuple(getattr(arch, name)) for name in Modules.__dataclass_fields__))
+        for architecture in meta.architectures or ():
+            found.setdefault(architecture, modules)
+    return found
+
+
+def _token(config: Any, fields: tuple[str, ...]) -> int | None:
+    found = (getattr(config, field, None) for field in fields)
+    return next((value for value in found if isinstance(value, int)), None)
+
+
+def _media_ids(config: Any) -> Iterator[int]:
+    for field, value in vars(config).items():
+        if _FIELD.search(field):
+            yield from (
+                one for one in (value if isinstance(value, (list, tuple)) else [value]) if one is not None
+            )
