@@ -6,6 +6,7 @@ import inspect
 import pytest
 import torch
 from PIL import Image
+from swift.template import Template
 
 import swift_grpo_ext
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
