@@ -33,7 +33,7 @@ def test_config_and_tokenizer_name_what_is_forbidden(checkpoint):
 
 
 def test_it_is_added_to_what_the_run_forbids(checkpoint):
-    name, config, tokenizer = checkpoint
+    _, config, tokenizer = checkpoint
     template = SimpleNamespace(config=config, tokenizer=tokenizer, processor=tokenizer)
     usual = fix(lambda self, kwargs, *, model=None: kwargs)
     asked = {"generation_config": SimpleNamespace(suppress_tokens=[3])}
