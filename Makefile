@@ -14,7 +14,7 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
+.PHONY: browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
 	test-legacy test-trackers test-upstream test-vllm docs format clean
 
 help:  ## this list
@@ -42,10 +42,13 @@ lint: $(READY)  ## ruff: lint and format check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+browser: $(READY)  ## Chromium for the tests of the report's page, by apt as root
+	@$(BIN)/python tools/browser.py
+
 types: $(READY)  ## mypy
 	$(BIN)/mypy
 
-unit: $(READY)  ## pytest, two workers
+unit: $(READY) browser  ## pytest, two workers
 	$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup --durations 15
 
 test-slow: $(READY)  ## the tests that take minutes

@@ -11,13 +11,13 @@ from swift_grpo_ext.watch.report import write_report
 from tests.watch.report.chromium import Browser, find_browser
 from tests.watch.report.made_up_run import HOSTILE, table, write_run
 
-pytestmark = pytest.mark.skipif(find_browser() is None, reason="no chromium or chrome on this machine")
 CARDS = "document.querySelectorAll('.card').length"
 STEPS = "[...document.querySelectorAll('.card header b')].map(node => node.textContent)"
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
+    assert find_browser(), "no browser here: python tools/browser.py installs one"
     browser = Browser(find_browser(), tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
