@@ -38,9 +38,11 @@ quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2 for
 
 test: lint types unit  ## the gate: lint, types, unit and end-to-end tests on the CPU
 
-lint: $(READY)  ## ruff: lint and format check
+lint: $(READY)  ## ruff (lint, format), the floors of imports, the size of files and functions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --verbose > /dev/null || $(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/house.py
 
 browser: $(READY)  ## Chromium for the tests of the report's page, by apt as root
 	@$(BIN)/python tools/browser.py

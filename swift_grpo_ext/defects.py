@@ -174,3 +174,5 @@ _ALL = (
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}
+PATCHED: set[str] = set()
+"""Names of the patches that are on in this process; the part ``compat`` keeps them up to date."""

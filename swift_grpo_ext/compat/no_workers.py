@@ -25,10 +25,10 @@ def fix(post_init: Callable[..., None]) -> Callable[..., None]:
     """Without workers, none persist."""
 
     @functools.wraps(post_init)
-    def __post_init__(self: Any) -> None:
-        post_init(self)
-        if self.dataloader_num_workers == 0:
-            self.dataloader_persistent_workers = False
+    def __post_init__(arguments: Any) -> None:
+        post_init(arguments)
+        if arguments.dataloader_num_workers == 0:
+            arguments.dataloader_persistent_workers = False
 
     return __post_init__
 

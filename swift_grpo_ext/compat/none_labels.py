@@ -46,19 +46,19 @@ def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(pre_forward_hook)
-    def hook(self: Any, model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def hook(template: Any, model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         input_ids = kwargs.get("input_ids")
         if input_ids is None or kwargs.get("labels") is not None:
-            return pre_forward_hook(self, model, args, kwargs)
+            return pre_forward_hook(template, model, args, kwargs)
         lent = {**kwargs, "labels": input_ids.new_full(input_ids.shape, _IGNORED)}
-        limit, self.max_length = self.max_length, None
+        limit, template.max_length = template.max_length, None
         try:
-            args, made = pre_forward_hook(self, model, args, lent)
+            args, made = pre_forward_hook(template, model, args, lent)
         finally:
-            self.max_length = limit
+            template.max_length = limit
         made.pop("labels", None)
-        if self.is_training and (problem := misalignment(kwargs, made)):
-            name = self.template_meta.template_type
+        if template.is_training and (problem := misalignment(kwargs, made)):
+            name = template.template_meta.template_type
             raise RefusedError(
                 f"{problem}, so log-probs would be read from the wrong positions",
                 where=f"--template {name}",

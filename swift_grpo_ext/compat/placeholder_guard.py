@@ -17,10 +17,10 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     """Add the family's forbidden tokens to what vLLM may not say, in colocate mode and in servers alike."""
 
     @functools.wraps(prepare)
-    def _prepare_generation_config(self: Any, request_config: Any) -> Any:
-        params = prepare(self, request_config)
-        if forbidden := forbidden_token_ids(self.config, self.tokenizer):
-            tokens = self.tokenizer.convert_ids_to_tokens(list(forbidden))
+    def _prepare_generation_config(engine: Any, request_config: Any) -> Any:
+        params = prepare(engine, request_config)
+        if forbidden := forbidden_token_ids(engine.config, engine.tokenizer):
+            tokens = engine.tokenizer.convert_ids_to_tokens(list(forbidden))
             # vLLM gives bad words a logit of -inf; a bias would be clamped to -100.
             params.bad_words = list(dict.fromkeys([*(params.bad_words or ()), *tokens]))
         return params

@@ -24,19 +24,19 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     """Take the non-reentrant kind under DDP, whatever was asked for."""
 
     @functools.wraps(prepare)
-    def _fix_gradient_checkpointing(self: Any) -> None:
+    def _fix_gradient_checkpointing(trainer: Any) -> None:
         from swift.utils import get_logger, is_dist
 
-        chosen = self.args.gradient_checkpointing_kwargs or {}
-        ddp = is_dist() and not self.is_deepspeed_enabled and not self.is_fsdp_enabled
+        chosen = trainer.args.gradient_checkpointing_kwargs or {}
+        ddp = is_dist() and not trainer.is_deepspeed_enabled and not trainer.is_fsdp_enabled
         if ddp and chosen.get("use_reentrant"):
             get_logger().warning(
                 "swift-grpo-ext: use_reentrant is set to false. Reentrant checkpointing runs parts of the "
                 "backward pass twice, so under DDP a parameter is marked ready twice, in fp32 and fp16 as in "
                 "bf16: another dtype is no cure."
             )
-            self.args.gradient_checkpointing_kwargs = {**chosen, "use_reentrant": False}
-        prepare(self)
+            trainer.args.gradient_checkpointing_kwargs = {**chosen, "use_reentrant": False}
+        prepare(trainer)
 
     return _fix_gradient_checkpointing
 

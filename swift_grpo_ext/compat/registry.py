@@ -13,6 +13,7 @@ from pathlib import Path
 
 from swift_grpo_ext.compat.imports import when_imported
 from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
+from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
 
@@ -111,6 +112,7 @@ def apply(patch: Patch) -> Outcome:
 def revert(patch_id: str) -> None:
     """Take an applied patch off again: its target is the very object that it was before."""
     outcome = _outcomes.pop(patch_id)
+    PATCHED.discard(patch_id)
     if outcome.target is not None:
         outcome.target.restore()
 
@@ -175,6 +177,8 @@ def _keep(outcome: Outcome) -> None:
         RefusedError: Strict mode, and the patch was refused.
     """
     _outcomes[outcome.patch.id] = outcome
+    if outcome.state is State.APPLIED:
+        PATCHED.add(outcome.patch.id)
     if _report_folder is not None and _report_folder.is_dir():
         write_report(_report_folder)
     if outcome.state is not State.REFUSED:

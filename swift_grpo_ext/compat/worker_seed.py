@@ -79,9 +79,9 @@ def fix(start: Callable[..., Any]) -> Callable[..., Any]:
     """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
 
     @functools.wraps(start)
-    def __init__(self: Any, loader: Any) -> None:
+    def __init__(iterator: Any, loader: Any) -> None:
         loader.worker_init_fn = fitted(loader.worker_init_fn, loader.num_workers)
-        start(self, loader)
+        start(iterator, loader)
 
     return __init__
 

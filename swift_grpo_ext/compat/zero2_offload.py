@@ -34,15 +34,15 @@ def fix(accumulate: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(accumulate)
-    def async_accumulate_grad_in_cpu_via_gpu(self: Any, param: Any) -> None:
-        accumulate(self, param)
-        step = self.micro_step_id
-        if step > 0 and self.partition_gradients:
-            self.micro_step_id = 0
+    def async_accumulate_grad_in_cpu_via_gpu(optimizer: Any, param: Any) -> None:
+        accumulate(optimizer, param)
+        step = optimizer.micro_step_id
+        if step > 0 and optimizer.partition_gradients:
+            optimizer.micro_step_id = 0
             try:
-                accumulate(self, param)
+                accumulate(optimizer, param)
             finally:
-                self.micro_step_id = step
+                optimizer.micro_step_id = step
 
     return async_accumulate_grad_in_cpu_via_gpu
 

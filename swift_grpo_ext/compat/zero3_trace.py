@@ -31,12 +31,12 @@ def fix(register_module: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(register_module)
-    def _register_deepspeed_module(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        coordinator = self.get_param_coordinator()
-        if module is self.module and not coordinator.is_invalid_trace():
+    def _register_deepspeed_module(offload: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        coordinator = offload.get_param_coordinator()
+        if module is offload.module and not coordinator.is_invalid_trace():
             coordinator._invalidate_trace()
             setattr(coordinator, _FETCH_STEPS, defaultdict(deque))
-        return register_module(self, module, *args, **kwargs)
+        return register_module(offload, module, *args, **kwargs)
 
     return _register_deepspeed_module
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.versions import installed_version
 from swift_grpo_ext.watch.movement import local_masters, local_parameters
 from swift_grpo_ext.watch.records import RunFacts
@@ -35,7 +36,7 @@ def run_facts(trainer: Any, max_steps: int) -> RunFacts:
         zero_stage=zero.get("stage") if zero is not None else None,
         offload_optimizer=((zero or {}).get("offload_optimizer") or {}).get("device", "none") != "none",
         deepspeed=(installed_version("deepspeed") or "") if zero is not None else "",
-        healed=_healed(),
+        healed=tuple(sorted(PATCHED)),
     )
 
 
@@ -55,10 +56,3 @@ def _precision(model: Any) -> str:
     """The type that most of the sampled trainable tensors have."""
     types = Counter(tensor.dtype for tensor in local_parameters(model))
     return str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32"
-
-
-def _healed() -> tuple[str, ...]:
-    from swift_grpo_ext.compat.patch import State
-    from swift_grpo_ext.compat.registry import outcomes
-
-    return tuple(outcome.patch.id for outcome in outcomes() if outcome.state is State.APPLIED)

@@ -64,11 +64,11 @@ def hook_into_host() -> None:
         return
 
     @wraps(host_init)
-    def _init_deepspeed(self: Any) -> None:
-        if isinstance(self.deepspeed, str):
-            self.deepspeed = resolve(self.deepspeed)
-        host_init(self)
-        fill_hpz(self.deepspeed, self.local_world_size)
+    def _init_deepspeed(arguments: Any) -> None:
+        if isinstance(arguments.deepspeed, str):
+            arguments.deepspeed = resolve(arguments.deepspeed)
+        host_init(arguments)
+        fill_hpz(arguments.deepspeed, arguments.local_world_size)
 
     _init_deepspeed._swift_grpo_ext = True  # type: ignore[attr-defined]
     SftArguments._init_deepspeed = _init_deepspeed

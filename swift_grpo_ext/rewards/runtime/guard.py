@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.group.scores import checked_scores
+from swift_grpo_ext.rewards.scores import checked_scores
 from swift_grpo_ext.rewards.contract import Score
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.group.scores import checked_scores
+from swift_grpo_ext.rewards.scores import checked_scores
 from swift_grpo_ext.rewards.contract import Score
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
