@@ -1,7 +1,7 @@
 """Holds the rules of CONTRIBUTING that no linter has: ``python tools/house.py``.
 
-No file of the package over 250 lines, no function over 40, no ``self: Any``, at most 20 ``type: ignore``, and no
-attribute set on an object that is not ours, as far as the text shows it. What breaks a rule today stands in
+No file of the package over 250 lines, no function over 40, no ``self: Any``, at most 20 ``type: ignore``, and
+no attribute set on an object that is not ours, as far as the text shows it. What breaks a rule today is in
 ``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
 ``--update`` writes the smaller sizes down.
 """

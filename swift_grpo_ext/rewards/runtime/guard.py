@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.rewards.scores import checked_scores
 from swift_grpo_ext.rewards.contract import Score
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
@@ -18,6 +17,7 @@ from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
 from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
 from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.threads import within
+from swift_grpo_ext.rewards.scores import checked_scores
 
 
 class Guard:

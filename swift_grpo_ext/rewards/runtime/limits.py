@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.scores import checked_scores
 from swift_grpo_ext.rewards.contract import Score
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
@@ -16,6 +15,7 @@ from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, 
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 from swift_grpo_ext.rewards.runtime.runner import worker_count
 from swift_grpo_ext.rewards.runtime.worker import PickledJob
+from swift_grpo_ext.rewards.scores import checked_scores
 from swift_grpo_ext.settings import current_settings
 
 
