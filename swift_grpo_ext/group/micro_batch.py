@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,44 @@ from swift_grpo_ext.group.shared_prefix import (
 from swift_grpo_ext.group.vision import Images, assign
 
 
+class StoredInputs(MutableMapping[str, Any]):
+    """A model's inputs whose pixels lie in the main memory, those of equal images once.
+
+    Whoever reads the pixels gets all of them, on the device of the tokens.
+
+    Args:
+        text: Inputs other than those of images.
+        grids: Grids of the images.
+        media: The images, by the name of the input that holds their pixels.
+    """
+
+    def __init__(
+        self, text: Mapping[str, Any], grids: Mapping[str, Any], media: Mapping[str, Images]
+    ) -> None:
+        self._plain = {**text, **grids}
+        self._media = dict(media)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._media:
+            return self._plain[name]
+        images = self._media[name]
+        return images.pick(range(len(images.parts)))[0].to(self._plain["input_ids"].device)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._media.pop(name, None)
+        self._plain[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del (self._media if name in self._media else self._plain)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._plain
+        yield from self._media
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._media)
+
+
 @dataclass
 class MicroBatch:
     """One micro-batch.
@@ -36,7 +74,7 @@ class MicroBatch:
         reason: Why it cannot be packed; empty if it can, or has nothing to share.
     """
 
-    inputs: dict[str, Any]
+    inputs: Mapping[str, Any]
     completion_mask: Tensor
     media: dict[str, Images] | None
     pack: Pack | None = None
@@ -76,24 +114,20 @@ class MicroBatch:
             [row], False
         )
 
-    def offload_pixels(self) -> None:
-        """Bring the pixels out of the device's memory, those of equal images once."""
+    def store_pixels(self) -> StoredInputs:
+        """Bring the pixels out of the device's memory; the inputs, which give them to whoever reads them."""
         assert self.media is not None
-        for name, images in self.media.items():
-            if len(self.inputs[name]):
-                self.media[name] = images.stored_once()
-                self.inputs[name] = self._no_pixels(images)
-
-    def restore_pixels(self, inputs: dict[str, Any]) -> None:
-        """Put the pixels back into inputs that have lost them, for whoever forwards or keeps them."""
-        for name, images in (self.media or {}).items():
-            if name in inputs and not len(inputs[name]):
-                pixels, _ = images.pick(range(len(images.parts)))
-                inputs[name] = pixels.to(inputs["input_ids"].device)
+        self.media = {name: images.stored_once() for name, images in self.media.items()}
+        stored = StoredInputs(self.text_inputs(), self._grids(), self.media)
+        self.inputs = stored
+        return stored
 
     def text_inputs(self) -> dict[str, Any]:
         """The inputs without those of the images."""
-        return {name: value for name, value in self.inputs.items() if name not in MEDIA_INPUTS}
+        return {name: self.inputs[name] for name in self.inputs if name not in MEDIA_INPUTS}
+
+    def _grids(self) -> dict[str, Any]:
+        return {name: self.inputs[name] for name in GRID_OF.values() if name in self.inputs}
 
     def _media(self, rows: Sequence[int], encoded: bool) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
@@ -112,8 +146,8 @@ class MicroBatch:
         return images.parts[0].new_empty(0)
 
 
-def look_at(
-    inputs: dict[str, Any],
+def analyse(
+    inputs: Mapping[str, Any],
     completion_mask: Tensor,
     family: Family | None,
     form: PackForm | None,

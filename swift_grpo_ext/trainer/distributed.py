@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
+from swift_grpo_ext.trainer.host import Host
 
-def gathers_parameters(trainer: Any) -> bool:
+
+def gathers_parameters(host: Host) -> bool:
     """True under ZeRO-3 and FSDP: every rank must call the same modules the same number of times."""
-    plugin = trainer.accelerator.state.deepspeed_plugin
-    return trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3)
+    plugin = host.accelerator.state.deepspeed_plugin
+    return bool(host.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3))
 
 
-def gathers_in_sampling(trainer: Any) -> bool:
+def gathers_in_sampling(host: Host) -> bool:
     """True where transformers generates with parameters that are gathered module by module."""
-    args = trainer.args
-    if args.use_vllm or not gathers_parameters(trainer):
+    args = host.args
+    if args.use_vllm or not gathers_parameters(host):
         return False
-    return bool(trainer.is_fsdp_enabled or not args.ds3_gather_for_generation)
+    return bool(host.is_fsdp_enabled or not args.ds3_gather_for_generation)
 
 
 def agreed_max(value: int, device: torch.device) -> int:

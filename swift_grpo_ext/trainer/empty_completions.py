@@ -1,26 +1,14 @@
-"""Completions without a token: they get back the one token that the engine took away."""
+"""Completions without a token: they get back the one token that the engine took away.
+
+The transformers engine of ms-swift drops the padding token from what was generated. In Qwen2.5-VL and Ovis2
+that token, ``<|endoftext|>``, also ends a completion: one that consists of nothing else comes out empty. Its
+labels are all -100, ms-swift then keeps the logits of the whole sequence, one position too many, and the run
+dies ("Size does not match at dimension 1").
+"""
 
 from __future__ import annotations
 
 from typing import Any
-
-
-class NoEmptyCompletions:
-    """Mixin of the host's GRPO trainer: every completion has a token that can be trained on.
-
-    The host's transformers engine drops the padding token from what was generated. In Qwen2.5-VL and Ovis2
-    that token, ``<|endoftext|>``, also ends a completion: one that consists of nothing else comes out empty.
-    Its labels are all -100, the host then keeps the logits of the whole sequence, one position too many, and
-    the run dies ("Size does not match at dimension 1").
-    """
-
-    def _postprocess_rollout_outputs(self: Any, samples: list[Any], outputs: list[Any]) -> list[Any]:
-        results = super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[misc]
-        tokenizer = self.template.tokenizer
-        token = tokenizer.eos_token_id if self.args.use_vllm else tokenizer.pad_token_id
-        for sample in results:
-            fill_empty(sample, token)
-        return list(results)
 
 
 def fill_empty(sample: Any, token: int) -> None:

@@ -24,26 +24,13 @@ LAST_WORDS_SECONDS = 3.0
 TEARDOWN_SECONDS = 30.0
 
 
-class FailFast:
-    """Mixin of the host's trainer: an exception anywhere in its construction or training ends every rank.
-
-    Without it a rank that raises leaves the others waiting in a collective until ``ddp_timeout``, and their
-    logs tell of a lost connection in the place of the cause.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with ending_together():
-            super().__init__(*args, **kwargs)
-
-    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Train as the host does, and tell the other ranks when it fails."""
-        with ending_together():
-            return super().train(*args, **kwargs)  # type: ignore[misc]
-
-
 @contextmanager
 def ending_together() -> Iterator[None]:
-    """Within it, an exception on one rank ends all ranks; on a single rank it does nothing."""
+    """Within it, an exception on one rank ends all ranks; on a single rank it does nothing.
+
+    Without it a rank that raises leaves the others waiting in a collective until ``ddp_timeout``, and their
+    logs tell of a lost connection instead of the cause.
+    """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         yield
         return

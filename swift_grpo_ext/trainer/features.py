@@ -6,8 +6,8 @@ ZeRO-3 would hang.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from peft import PeftModel
@@ -20,13 +20,14 @@ from swift_grpo_ext.group.vision_once import same_weights
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
+from swift_grpo_ext.trainer.host import Host
 
 SWITCHED_OFF = "switched off"
 
 
 @dataclass(frozen=True)
-class Off:
-    """For each optimisation why it is off; empty where it is on.
+class Enabled:
+    """The optimisations that a run uses.
 
     Attributes:
         shared_prefix: A prompt is forwarded once for its completions.
@@ -35,62 +36,78 @@ class Off:
         chunked_logps: Log-probs are computed chunk by chunk.
         shared_prefill: A prompt is computed once for the completions that are sampled from it.
         spare_recompute: Gradient checkpointing computes less of a pack again.
+        why_off: For each that is off the reason.
     """
 
-    shared_prefix: str = ""
-    vision_once: str = ""
-    skip_old: str = ""
-    chunked_logps: str = ""
-    shared_prefill: str = ""
-    spare_recompute: str = ""
+    shared_prefix: bool = True
+    vision_once: bool = True
+    skip_old: bool = True
+    chunked_logps: bool = True
+    shared_prefill: bool = True
+    spare_recompute: bool = True
+    why_off: Mapping[str, str] = field(default_factory=dict)
 
-    def without_forward(self, reason: str) -> Off:
+    @classmethod
+    def unless(cls, **reasons: str) -> Enabled:
+        """All but those for which there is a reason not to."""
+        return cls().without(**reasons)
+
+    def without(self, **reasons: str) -> Enabled:
+        """The same without those for which there is a reason; those that are off keep theirs."""
+        new = {name: why for name, why in reasons.items() if why and getattr(self, name)}
+        off = dict.fromkeys(new, False)
+        return replace(self, **off, why_off={**self.why_off, **new})
+
+    def without_forward(self, reason: str) -> Enabled:
         """The same with the stock forward."""
         names = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
-        return replace(self, **dict.fromkeys(names, reason))
+        return self.without(**dict.fromkeys(names, reason))
 
     @property
     def stock_forward(self) -> bool:
         """True if nothing changes the forward."""
-        return all((self.shared_prefix, self.vision_once, self.chunked_logps))
+        return not (self.shared_prefix or self.vision_once or self.chunked_logps)
 
     def __str__(self) -> str:
-        states = (f"{name} {f'off ({why})' if why else 'on'}" for name, why in vars(self).items())
-        return ", ".join(states)
+        reasons = {name: self.why_off.get(name) for name in FEATURES}
+        return ", ".join(f"{name} off ({why})" if why else f"{name} on" for name, why in reasons.items())
 
 
-def decide(trainer: Any, settings: Settings) -> Off:
+FEATURES = tuple(one.name for one in fields(Enabled) if one.name != "why_off")
+
+
+def decide(host: Host, settings: Settings) -> Enabled:
     """Hold every optimisation against the run."""
-    base = base_model(trainer, trainer.model)
-    facts = family_of(base.config)
-    layout = _layout_reason(trainer)
+    base = base_model(host, host.model)
+    family = family_of(base.config)
+    layout = _layout_reason(host)
     head = layout or _head_reason(base)
 
     def off(feature: str) -> str:
         return SWITCHED_OFF if settings.disables(f"trainer.{feature}") else ""
 
-    return Off(
-        shared_prefix=off("shared_prefix") or head or _prefix_reason(trainer, base, facts),
-        vision_once=off("vision_once") or layout or _vision_reason(trainer, base, facts),
-        skip_old=off("skip_old_logps") or _old_reason(trainer),
+    return Enabled.unless(
+        shared_prefix=off("shared_prefix") or head or _prefix_reason(host, base, family),
+        vision_once=off("vision_once") or layout or _vision_reason(host, base, family),
+        skip_old=off("skip_old_logps") or _old_reason(host),
         chunked_logps=off("chunked_logps") or head,
-        shared_prefill=off("shared_prefill") or _prefill_reason(trainer, base, facts),
-        spare_recompute=off("reduced_recompute") or _recompute_reason(trainer),
+        shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
+        spare_recompute=off("reduced_recompute") or _recompute_reason(host),
     )
 
 
-def base_model(trainer: Any, model: nn.Module) -> Any:
+def base_model(host: Host, model: nn.Module) -> Any:
     """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
-    return trainer.template.get_base_model(trainer.accelerator.unwrap_model(model))
+    return host.template.get_base_model(host.accelerator.unwrap_model(model))
 
 
-def frozen_modules(base: nn.Module, facts: VisionFamily) -> list[nn.Module]:
+def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
     """What an image passes on its way to the language model."""
-    return [base.get_submodule(path) for path in (*facts.vision_tower, *facts.aligner)]
+    return [base.get_submodule(path) for path in (*family.vision_tower, *family.aligner)]
 
 
-def _layout_reason(trainer: Any) -> str:
-    template = trainer.template
+def _layout_reason(host: Host) -> str:
+    template = host.template
     if template.sequence_parallel_size > 1:
         return "sequence parallel"
     return "padding_free" if template.padding_free else ""
@@ -105,26 +122,30 @@ def _head_reason(base: Any) -> str:
     return "" if base.get_output_embeddings() is not None else "the model has no output layer of its own"
 
 
-def _prefix_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
-    if trainer.is_multimodal and facts is None:
-        return why_unknown(base.config) or f"nothing is known about the family {base.config.model_type!r}"
-    if facts is not None and not facts.capabilities["shared_prefix"]:
-        return facts.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
-    if isinstance(trainer.model, PeftModel) and trainer.model.active_peft_config.is_prompt_learning:
+def _unknown(base: Any, what: str = "") -> str:
+    return why_unknown(base.config) or f"nothing is known about {what}the family {base.config.model_type!r}"
+
+
+def _prefix_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+    if host.is_multimodal and family is None:
+        return _unknown(base)
+    if family is not None and not family.capabilities["shared_prefix"]:
+        return family.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
+    if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
         return "prompt learning"
-    return why_no_packs(base) or _dropout_reason(trainer.model)
+    return why_no_packs(base) or _dropout_reason(host.model)
 
 
-def _prefill_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
-    if trainer.args.use_vllm:
+def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+    if host.args.use_vllm:
         return "rollouts by vLLM, which shares prompts itself"
-    if trainer.is_multimodal and facts is None:
-        return why_unknown(base.config) or f"nothing is known about the family {base.config.model_type!r}"
+    if host.is_multimodal and family is None:
+        return _unknown(base)
     return why_no_shared_prefill(base)
 
 
-def _recompute_reason(trainer: Any) -> str:
-    if gathers_parameters(trainer):
+def _recompute_reason(host: Host) -> str:
+    if gathers_parameters(host):
         return "ZeRO-3 and FSDP release a layer's parameters at the end of its forward"
     return ""
 
@@ -137,50 +158,49 @@ def _dropout_reason(model: nn.Module) -> str:
     return ""
 
 
-def _vision_reason(trainer: Any, base: Any, facts: VisionFamily | None) -> str:
-    if facts is None:
-        unknown = f"nothing is known about images of the family {base.config.model_type!r}"
-        return why_unknown(base.config) or unknown
-    if not facts.capabilities["vision_once"]:
-        return facts.capabilities["vision_once"].reason  # type: ignore[union-attr]
-    modules = frozen_modules(base, facts)
+def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+    if family is None:
+        return _unknown(base, "images of ")
+    if not family.capabilities["vision_once"]:
+        return family.capabilities["vision_once"].reason  # type: ignore[union-attr]
+    modules = frozen_modules(base, family)
     if name := trains(modules):
         return f"{name} of the vision tower or the aligner trains"
     if any(isinstance(part, BaseTunerLayer) for module in modules for part in module.modules()):
         return "the vision tower or the aligner has adapters"
     if getattr(base.config.vision_config, "tokenize_function", "") == "gumbel_argmax":
         return "the visual tokenizer samples"
-    if trainer.ref_model is not None:
-        theirs = frozen_modules(base_model(trainer, trainer.ref_model), facts)
+    if host.ref_model is not None:
+        theirs = frozen_modules(base_model(host, host.ref_model), family)
         same = all(same_weights(*pair) for pair in zip(modules, theirs, strict=True))
-        if agreed_max(int(not same), trainer.accelerator.device):
+        if agreed_max(int(not same), host.accelerator.device):
             return "the reference model has another vision tower"
     return ""
 
 
-def _old_reason(trainer: Any) -> str:
+def _old_reason(host: Host) -> str:
     """Who needs old log-probs that are not the policy's own (D1 of docs/findings.md)."""
-    return next((reason for applies, reason in _old_consumers(trainer) if applies()), "")
+    return next((reason for applies, reason in _old_consumers(host) if applies()), "")
 
 
-def _old_consumers(trainer: Any) -> Iterator[tuple[Callable[[], bool], str]]:
-    args = trainer.args
+def _old_consumers(host: Host) -> Iterator[tuple[Callable[[], bool], str]]:
+    args = host.args
     # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
-    yield lambda: hasattr(trainer, "_needs_old_logps"), "the host leaves it out itself"
-    yield trainer.old_policy, "a generation batch serves more than one update"
-    yield lambda: bool(trainer.kl_in_reward and trainer.beta), "kl_in_reward"
-    yield trainer._has_teacher_explicit, "a teacher"
-    yield lambda: trainer.advantage_reweight == "rlsd", "advantage_reweight rlsd"
-    yield lambda: trainer.sdar_loss_coef > 0, "sdar_loss_coef"
+    yield lambda: hasattr(host, "_needs_old_logps"), "ms-swift leaves it out itself"
+    yield host.old_policy, "a generation batch serves more than one update"
+    yield lambda: bool(host.kl_in_reward and host.beta), "kl_in_reward"
+    yield host._has_teacher_explicit, "a teacher"
+    yield lambda: host.advantage_reweight == "rlsd", "advantage_reweight rlsd"
+    yield lambda: host.sdar_loss_coef > 0, "sdar_loss_coef"
     yield (
         lambda: bool(args.use_liger_kernel and args.rollout_importance_sampling_mode),
         "rollout importance sampling in the liger loss",
     )
-    yield lambda: _columns(trainer) is None, "the columns of the dataset are unknown"
-    yield lambda: bool({"teacher_prompt", "teacher_images"} & _columns(trainer)), "teacher columns"  # type: ignore[operator]
+    yield lambda: _columns(host) is None, "the columns of the dataset are unknown"
+    yield lambda: bool({"teacher_prompt", "teacher_images"} & _columns(host)), "teacher columns"  # type: ignore[operator]
 
 
-def _columns(trainer: Any) -> set[str] | None:
+def _columns(host: Host) -> set[str] | None:
     """Columns of the training data; None for a stream that does not tell."""
-    names = getattr(trainer.train_dataset, "column_names", None)
+    names = getattr(host.train_dataset, "column_names", None)
     return None if names is None else set(names)

@@ -1,54 +1,222 @@
-"""The trainer that the host builds for ``--rlhf_type grpo``."""
+"""The trainer that ms-swift builds for ``--rlhf_type grpo``: the script of a run, in the order of calls."""
 
 from __future__ import annotations
 
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
+from torch import Tensor
 
-from swift_grpo_ext.trainer.baselines import GroupBaselines
-from swift_grpo_ext.trainer.empty_completions import NoEmptyCompletions
-from swift_grpo_ext.trainer.failure import FailFast
-from swift_grpo_ext.trainer.forward import GroupForward
-from swift_grpo_ext.trainer.logged import TokenWeightedMetrics
-from swift_grpo_ext.trainer.logged_images import LoggedImages
-from swift_grpo_ext.trainer.own_ratio import OwnRatio
-from swift_grpo_ext.trainer.placeholders import NoPlaceholders
-from swift_grpo_ext.trainer.real_groups import RealGroups
-from swift_grpo_ext.trainer.resampling import Resampling
-from swift_grpo_ext.trainer.resuming import Resuming
-from swift_grpo_ext.trainer.rewarding import RewardRuntime
-from swift_grpo_ext.trainer.rows import CheckedRows
-from swift_grpo_ext.trainer.startup import Startup
-from swift_grpo_ext.trainer.teacher import NoPhantomTeacher
-from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts
-from swift_grpo_ext.trainer.tracing import Tracing
-from swift_grpo_ext.trainer.watching import Watching
-from swift_grpo_ext.trainer.window_loss import WindowLoss
+from swift_grpo_ext.compat.registry import write_report
+from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
+from swift_grpo_ext.trainer.failure import ending_together
+from swift_grpo_ext.trainer.logging import Logging
+from swift_grpo_ext.trainer.loss_fixes import loss_fixes
+from swift_grpo_ext.trainer.monitors import Monitors
+from swift_grpo_ext.trainer.passes import Passes
+from swift_grpo_ext.trainer.resampling import resampled
+from swift_grpo_ext.trainer.resuming import load_translated
+from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.rows import Rows
+from swift_grpo_ext.trainer.samples import VisionSample, require_sample_hook
+from swift_grpo_ext.trainer.scoring import Scoring, names_of
+
+require_sample_hook(HostGRPOTrainer)
 
 
-class GRPOTrainer(
-    # The run: whatever fails below, in construction too, is told to every rank.
-    FailFast,
-    Startup,
-    # The model's passes: one that is left out must reach none of those that look at passes.
-    GroupForward,
-    Tracing,
-    Watching,
-    Resuming,
-    # Rows and rollouts: a broken row is out before anything is done with it.
-    AgreedRollouts,
-    CheckedRows,
-    NoPlaceholders,
-    NoEmptyCompletions,
-    # Rewards and the loss: the runtime yields a score or None, the baselines read them, the log comes last.
-    RewardRuntime,
-    GroupBaselines,
-    Resampling,
-    TokenWeightedMetrics,
-    LoggedImages,
-    NoPhantomTeacher,
-    WindowLoss,
-    RealGroups,
-    OwnRatio,
-    HostGRPOTrainer,
-):
-    """The host's GRPO trainer with our mixins, each about one thing; the first is the outermost."""
+class GRPOTrainer(HostGRPOTrainer):
+    """ms-swift's GRPO trainer with every method that we change, once; what they call owns its state."""
+
+    sample_cls = VisionSample
+
+    # Construction.
+
+    def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
+        with ending_together():
+            turn_off_unasked_dropout(model)
+            self.rows = Rows(self)
+            self.rollout = Rollout(self)
+            self.scoring = Scoring(self)
+            self.logging = Logging(self)
+            self.monitors = Monitors(self, self.scoring.infinite)
+            super().__init__(model, *args, **kwargs)
+            self.rows.begin()
+            self.monitors.begin()
+            if self.accelerator.is_main_process:
+                write_report(Path(self.args.output_dir))
+
+    def _get_callbacks(self, args: Any) -> list[Any]:
+        return self.monitors.among(super()._get_callbacks(args), args)
+
+    def _prepare_rewards(self, reward_funcs: Any, *args: Any, **kwargs: Any) -> None:
+        names = names_of(reward_funcs)  # ms-swift puts functions in their place
+        super()._prepare_rewards(reward_funcs, *args, **kwargs)
+        self.scoring.guard(names)
+
+    @cached_property
+    def passes(self) -> Passes:
+        """Made at the first generation batch, when the models are in their wrappers."""
+        return Passes(self, current_settings())
+
+    # Training.
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train; an exception on one rank ends all."""
+        with ending_together(), self.monitors.watching(resume_from_checkpoint):
+            return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if not load_translated(self, resume_from_checkpoint, model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """The next rows of the dataset."""
+        with self.monitors.phase("data"):
+            return super().get_batch_samples(*args, **kwargs)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """One micro-batch; a generation batch comes before the first."""
+        with self.monitors.phase("backward"):  # less the phases inside it
+            loss: Tensor = super().training_step(*args, **kwargs)
+        self.monitors.add_loss(loss)
+        return loss
+
+    # A generation batch: roll out, score, prepare, finish, log.
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self.passes.start_generation_batch()
+        return self.passes.stored(super()._generate_and_score_completions(inputs))
+
+    def resample_encode_failed_inputs(self, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
+        if self.rows.ours:
+            return inputs
+        resampled_rows: list[Any] = super().resample_encode_failed_inputs(inputs, *args, **kwargs)
+        return resampled_rows
+
+    def to_samples(self, rows: list[Any]) -> list[VisionSample]:
+        """Samples of rows, once every broken row is replaced."""
+        return self.rows.named(super().to_samples(self.rows.good(rows)))
+
+    def _generate_completions(self, samples: list[VisionSample]) -> list[VisionSample]:
+        with self.monitors.phase("rollout"), self.monitors.tracer.sampling():
+            completed: list[VisionSample] = super()._generate_completions(samples)
+        return completed
+
+    def _add_prompt_id_to_inputs(self, samples: list[VisionSample]) -> list[VisionSample]:
+        return self.rows.number_prompts(samples)
+
+    def _move_model_to_vllm(self, *args: Any, **kwargs: Any) -> Any:
+        with self.monitors.phase("weight_sync"):
+            return super()._move_model_to_vllm(*args, **kwargs)
+
+    def _get_request_config(self) -> Any:
+        return self.rollout.seeded(super()._get_request_config())
+
+    def _engine_infer(self, infer_requests: Any, request_config: Any = None, **kwargs: Any) -> Any:
+        with self.passes.sampling():
+            self.rollout.agree(infer_requests, request_config)
+            return super()._engine_infer(infer_requests, request_config, **kwargs)
+
+    def _postprocess_rollout_outputs(self, samples: Any, outputs: Any) -> list[VisionSample]:
+        return self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
+
+    def _compute_rewards_per_func(self, samples: list[VisionSample]) -> Tensor:
+        with self.monitors.phase("reward"):
+            self.rows.add_image_columns(samples)
+            self.scoring.follow_schedule()
+            rewards = self.scoring.settled(samples, super()._compute_rewards_per_func(samples))
+        self.monitors.tracer.look_at_rewards(samples)
+        return rewards
+
+    def _dynamic_sampling(self, samples: Any, rewards_per_func: Tensor) -> tuple[list[VisionSample], Tensor]:
+        return resampled(self, samples, rewards_per_func)
+
+    def compute_std(self, samples: list[VisionSample], rewards_per_func: Tensor) -> Tensor:
+        """Deviation of the rewards of each completion's group; 0 sends it to resampling."""
+        return self.scoring.baselines.deviations(samples, rewards_per_func)
+
+    def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, Any]]:
+        with self.monitors.phase("logps"), self.passes.preparing(samples):
+            prepared: list[dict[str, Any]] = super()._prepare_batch_inputs(samples)
+        return prepared
+
+    def _postprocess_batch(self, samples: list[VisionSample], batch_encoded_inputs: list[Any]) -> None:
+        super()._postprocess_batch(samples, batch_encoded_inputs)
+        self.scoring.baselines.leave_out_unscored(samples, batch_encoded_inputs)
+
+    def _compute_advantages(
+        self, samples: Any, rewards_per_func: Tensor, batch_encoded_inputs: Any
+    ) -> Tensor:
+        return self.scoring.baselines.advantages(samples, rewards_per_func, batch_encoded_inputs)
+
+    def _log_rollout(self, samples: list[VisionSample]) -> None:
+        super()._log_rollout(samples)
+        self.logging.add_images(samples)
+        self.monitors.look_at_rollout(samples)
+
+    # A pass: old, reference or policy.
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if self.passes.is_old(grpo_batch) and self.passes.enabled.skip_old:
+            return None, None
+        stock = super()._get_per_token_logps_and_entropies
+        logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
+        self.logging.note_pass(logps)
+        self.monitors.add_pass(logps, grpo_batch)
+        again = lambda inner: stock(inner, model_inputs, grpo_batch)  # noqa: E731
+        samples = self.passes.samples_of(grpo_batch)
+        self.monitors.tracer.look_at_pass(logps, grpo_batch, again, model, model_inputs, samples)
+        return logps, entropies
+
+    def _get_per_token_logps_and_entropies_single(
+        self, model: Any, model_inputs: Any, grpo_batch: Any, compute_entropy: bool = False
+    ) -> Any:
+        stock = super()._get_per_token_logps_and_entropies_single
+        return self.passes.logps(model, model_inputs, grpo_batch, compute_entropy, stock)
+
+    # The loss of a micro-batch.
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The loss, looked at."""
+        with self.monitors.phase("forward"):
+            loss = super().compute_loss(model, inputs, *args, **kwargs)
+        self.monitors.tracer.look_at_loss(loss, inputs)
+        return loss
+
+    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
+        with loss_fixes(self, grpo_batch):
+            loss, metrics = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
+        self.logging.add_kl(grpo_batch, metrics)
+        return loss, metrics
+
+    def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
+        super()._update_metrics(self.logging.without_nan(metrics_data))
+
+    # After an optimizer step.
+
+    def _maybe_log_save_evaluate(
+        self, tr_loss: Any, grad_norm: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        self.monitors.end_step(grad_norm)
+        with self.monitors.phase("log"):
+            super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, with pictures and without NaN."""
+        with self.logging.completed():
+            super().log(logs, start_time)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """An evaluation, which has generation batches of its own."""
+        with self.monitors.phase("evaluate"):
+            return super().evaluate(*args, **kwargs)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        with self.monitors.phase("save"):
+            return super()._save_checkpoint(*args, **kwargs)

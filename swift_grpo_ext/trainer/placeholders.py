@@ -5,44 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import torch
-from accelerate.utils import gather_object
-from swift.utils import get_logger
-
-from swift_grpo_ext.models.families import forbidden_token_ids
-
-logger = get_logger()
-
-
-class NoPlaceholders:
-    """Mixin of the host's GRPO trainer: the last line of the placeholder guard.
-
-    Engines are told not to sample these tokens. One that does not know (a rollout server without our
-    plugin) may send some; encoded with its prompt, such a completion would crash the forward or pass for a
-    part of an image.
-    """
-
-    def _postprocess_rollout_outputs(self: Any, samples: list[Any], outputs: list[Any]) -> list[Any]:
-        results = super()._postprocess_rollout_outputs(samples, outputs)  # type: ignore[misc]
-        forbidden = forbidden_token_ids(self.template.config, self.template.tokenizer)
-        for sample in results:
-            if cut_placeholders(sample, forbidden, self.template.tokenizer):
-                sample.held_placeholder = True
-        return list(results)
-
-    def _compute_rewards_per_func(self: Any, samples: list[Any]) -> torch.Tensor:
-        rewards = super()._compute_rewards_per_func(samples)  # type: ignore[misc]
-        held = gather_object([getattr(sample, "held_placeholder", False) for sample in samples])
-        if any(held):
-            rewards[torch.tensor(held, device=rewards.device)] = torch.nan
-            logger.warning_once(
-                "swift-grpo-ext: completions with image placeholders arrived and are not scored; does the "
-                "rollout server load the plugin?"
-            )
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode]["completions/with_placeholder"].append(sum(held) / max(1, len(held)))
-        return torch.as_tensor(rewards)
-
 
 def cut_placeholders(sample: Any, forbidden: Collection[int], tokenizer: Any) -> bool:
     """End each of a sample's turns before its first forbidden token; whether there was one.

@@ -1,30 +1,30 @@
-"""``--loss_type real`` compares the completions that it is meant to compare."""
+"""``--loss_type real`` compares the completions that it is meant to compare (REAL, arXiv 2602.05630).
+
+It splits a group into labels. ms-swift cuts every batch into groups of ``num_generations``, in evaluation
+too, where a group has ``num_generations_eval`` completions. And a completion that ``overlong_filter`` takes
+out of the loss has no advantage left, which ms-swift takes for the label of a negative, though its answer may
+be right.
+
+Goes when ms-swift does both itself.
+"""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.host import Host
 
-class RealGroups:
-    """Mixin of the host's GRPO trainer for REAL (arXiv 2602.05630), which splits a group into labels.
 
-    The host cuts every batch into groups of ``num_generations``, in evaluation too, where a group has
-    ``num_generations_eval`` completions. And a completion that ``overlong_filter`` takes out of the loss has
-    no advantage left, which the host takes for the label of a negative, though its answer may be right.
-    """
-
-    def _compute_loss_and_metrics(self: Any, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
-        if self.loss_type != "real":
-            return super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)  # type: ignore[misc]
-        if self.overlong_filter:
-            left_out = grpo_batch.truncated_mask.unsqueeze(1)
-            grpo_batch.advantages = grpo_batch.advantages.masked_fill(left_out, torch.nan)  # neither label
-        size = self.num_generations
-        if not self.model.training:
-            self.num_generations = self.num_generations_eval
-        try:
-            return super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)  # type: ignore[misc]
-        finally:
-            self.num_generations = size
+def real_groups(host: Host, grpo_batch: Any) -> AbstractContextManager[None]:
+    """While this is open, the groups of REAL are those of the mode, without what was filtered out."""
+    if host.loss_type != "real":
+        return nullcontext()
+    if host.overlong_filter:
+        left_out = grpo_batch.truncated_mask.unsqueeze(1)
+        grpo_batch.advantages = grpo_batch.advantages.masked_fill(left_out, torch.nan)  # neither label
+    size = host.num_generations if host.model.training else host.num_generations_eval
+    return swapped(host, "num_generations", size)

@@ -17,32 +17,41 @@ from safetensors import safe_open
 from swift.utils import get_logger
 
 from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.trainer.host import Host
 
 logger = get_logger()
 
 
-class Resuming:
-    """Mixin of the host's trainer that loads full checkpoints whose names are not the module's own."""
+def load_translated(host: Host, checkpoint: str, model: Any = None) -> bool:
+    """Load a full checkpoint whose names are not the module's own.
 
-    def _load_from_checkpoint(self: Any, resume_from_checkpoint: str, model: Any = None) -> None:
-        target = self.accelerator.unwrap_model(model if model is not None else self.model)
-        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        saved = saved_names(Path(resume_from_checkpoint))
-        if sharded or isinstance(target, PeftModel) or not saved or saved <= set(target.state_dict()):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
-            return
-        loaded = type(target).from_pretrained(resume_from_checkpoint, dtype=target.dtype)
-        missing, unknown = target.load_state_dict(loaded.state_dict(), strict=False)
-        if missing or unknown:
-            raise OutputFolderError(
-                f"{len(missing)} weights are missing and {len(unknown)} unknown, the first: "
-                f"{[*missing, *unknown][0]}",
-                where=resume_from_checkpoint,
-                fix="resume with the model that the run was started with",
-            )
-        logger.info(
-            f"swift-grpo-ext: loaded {len(saved)} weights of {resume_from_checkpoint} under translated names"
+    Args:
+        host: The trainer.
+        checkpoint: Its folder.
+        model: What to load it into; the trainer's own if None.
+
+    Returns:
+        Whether that was done; other checkpoints are ms-swift's to load.
+
+    Raises:
+        OutputFolderError: The checkpoint is of another model.
+    """
+    target = host.accelerator.unwrap_model(model if model is not None else host.model)
+    sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled
+    saved = saved_names(Path(checkpoint))
+    if sharded or isinstance(target, PeftModel) or not saved or saved <= set(target.state_dict()):
+        return False
+    loaded = type(target).from_pretrained(checkpoint, dtype=target.dtype)
+    missing, unknown = target.load_state_dict(loaded.state_dict(), strict=False)
+    if missing or unknown:
+        raise OutputFolderError(
+            f"{len(missing)} weights are missing and {len(unknown)} unknown, the first: "
+            f"{[*missing, *unknown][0]}",
+            where=checkpoint,
+            fix="resume with the model that the run was started with",
         )
+    logger.info(f"swift-grpo-ext: loaded {len(saved)} weights of {checkpoint} under translated names")
+    return True
 
 
 def saved_names(checkpoint: Path) -> set[str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
@@ -15,9 +14,11 @@ from swift.utils import get_logger, remove_response
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models.bad_rows import HOST_REFUSES, problem_of, refusal
 from swift_grpo_ext.models.prompts import key_of_row, prompt_key
+from swift_grpo_ext.models.row_search import other_rows, row_number
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.row_search import other_rows, row_number
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import VisionSample
 
 logger = get_logger()
 _ROUNDS = 10
@@ -39,62 +40,81 @@ class Problem(NamedTuple):
 Problems = dict[str, Problem]
 
 
-class CheckedRows:
-    """Mixin of the host's GRPO trainer for rows of templates that this package describes.
+class Rows:
+    """Rows of templates that this package describes, on their way to samples.
 
     A row is tried before anything is generated for it. All ranks agree on which are broken, and on what
     takes their place, so that a group stays a group wherever its members are.
+
+    Args:
+        host: The trainer.
+
+    Attributes:
+        bad: Broken rows that were met so far.
     """
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        self.bad_rows = 0
-        super().__init__(*args, **kwargs)
-        if isinstance(self.template, VisionTemplate) and current_settings().bad_row == "raise":
-            for dataset in (self.train_dataset, self.eval_dataset):
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._numbered_prompts = 0
+        self.bad = 0
+
+    @property
+    def ours(self) -> bool:
+        """This package describes the run's template."""
+        return isinstance(self._host.template, VisionTemplate)
+
+    def begin(self) -> None:
+        """Look at all rows before the run, if the settings ask for it.
+
+        Raises:
+            DatasetRowError: Some are broken.
+        """
+        if self.ours and current_settings().bad_row == "raise":
+            for dataset in (self._host.train_dataset, self._host.eval_dataset):
                 self._refuse_bad_rows(dataset)
 
-    def to_samples(self: Any, rows: list[Any]) -> list[Any]:
-        """The host's samples of rows, once every broken row is replaced."""
-        if isinstance(self.template, VisionTemplate):
-            rows = self._without_bad_rows(rows)
-        samples: list[Any] = super().to_samples(rows)  # type: ignore[misc]
+    def good(self, rows: list[Any]) -> list[Any]:
+        """The rows, once every broken one is replaced; leaves those of other templates to ms-swift."""
+        return self._without_bad_rows(rows) if self.ours else rows
+
+    def named(self, samples: list[VisionSample]) -> list[VisionSample]:
+        """Fresh samples with the key of their prompt: those of equal keys are a group."""
         for sample in samples:
             sample.images = sample.images or []  # None where only other rows of the dataset have images
+            sample.prompt_key = _key_of_sample(sample)
         return samples
 
-    def resample_encode_failed_inputs(self: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Leave rows that are too long to `to_samples`: the host replaces them copy by copy, group or not."""
-        if isinstance(self.template, VisionTemplate):
-            return inputs
-        return super().resample_encode_failed_inputs(inputs, *args, **kwargs)  # type: ignore[misc]
-
-    def _add_prompt_id_to_inputs(self: Any, samples: list[Any]) -> list[Any]:
-        """Give each sample the id of its prompt, images included; the host looks at messages alone.
+    def number_prompts(self, samples: list[VisionSample]) -> list[VisionSample]:
+        """Give each sample the id of its prompt, images included; ms-swift looks at messages alone.
 
         Ids go on from batch to batch: with dynamic sampling, groups of several are compared side by side.
         """
         if not samples:
             return samples
-        keys = [_key_of_sample(sample) for sample in samples]
+        keys = [sample.prompt_key for sample in samples]
         ids: dict[str, str] = {}
-        first = getattr(self, "_prompts_numbered", 0)
         for key in gather_object(keys):
-            ids.setdefault(key, f"prompt_{first + len(ids)}")
-        self._prompts_numbered = first + len(ids)
+            ids.setdefault(key, f"prompt_{self._numbered_prompts + len(ids)}")
+        self._numbered_prompts += len(ids)
         for sample, key in zip(samples, keys, strict=True):
             sample.prompt_id = ids[key]
             sample.request_id = f"chatcmpl-{uuid.uuid4().hex}"
         return samples
 
-    def _compute_rewards_per_func(self: Any, samples: list[Any]) -> torch.Tensor:
-        if isinstance(self.template, VisionTemplate):
-            for sample in samples:
-                images = sample.images or images_in(sample.messages)
-                sample.extra.update(self.template.image_columns(images, sample.extra))
-            self._log_images()
-        return super()._compute_rewards_per_func(samples)  # type: ignore[misc]
+    def add_image_columns(self, samples: list[VisionSample]) -> None:
+        """Give rewards the sizes of the images, and the log how many were prepared."""
+        if not self.ours:
+            return
+        template = self._host.template
+        for sample in samples:
+            images = sample.images or images_in(sample.messages)
+            sample.extra.update(template.image_columns(images, sample.extra))
+        metrics = self._host._metrics["train" if self._host.model.training else "eval"]
+        counts = template.images.store.counts
+        metrics["bad_rows"].append(float(self.bad))
+        metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
 
-    def _without_bad_rows(self: Any, rows: list[Any]) -> list[Any]:
+    def _without_bad_rows(self, rows: list[Any]) -> list[Any]:
         replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
             rows = [replaced.get(key_of_row(row), row) if isinstance(row, Mapping) else row for row in rows]
@@ -105,7 +125,7 @@ class CheckedRows:
             replaced = self._row_replacements(bad, rows)
         raise refusal(problem.text for problem in bad.values())
 
-    def _row_problems(self: Any, rows: Iterable[Any]) -> Problems:
+    def _row_problems(self, rows: Iterable[Any]) -> Problems:
         """What is wrong with each distinct row, by its key; rows without a fault are left out."""
         distinct = {key_of_row(row): row for row in rows if isinstance(row, Mapping)}
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -115,13 +135,13 @@ class CheckedRows:
             key: self._numbered(distinct[key], problem, rows_now) for key, problem in found.items() if problem
         }
 
-    def _row_problem(self: Any, row: Mapping[str, Any]) -> Problem | None:
+    def _row_problem(self, row: Mapping[str, Any]) -> Problem | None:
         messages = [dict(message) for message in row["messages"]]
         remove_response(messages)
         try:
-            self.template.encode({**row, "messages": messages})
+            self._host.template.encode({**row, "messages": messages})
         except MaxLengthError as error:
-            deleted = self.template.truncation_strategy == "raise"  # what the host makes of "delete"
+            deleted = self._host.template.truncation_strategy == "raise"  # what ms-swift makes of "delete"
             return Problem(str(error), too_long=True) if deleted else None
         except (DatasetRowError, *HOST_REFUSES) as error:
             return Problem(problem_of(error, row))
@@ -132,22 +152,22 @@ class CheckedRows:
         number = row_number(dataset, row)
         return problem._replace(text=f"row {'?' if number is None else number}: {problem.text}")
 
-    def _agree_on_rows(self: Any, problems: Problems) -> Problems:
+    def _agree_on_rows(self, problems: Problems) -> Problems:
         """The broken rows of all ranks. Every rank calls it for every batch."""
         return {key: problem for found in gather_object([problems]) for key, problem in found.items()}
 
-    def _judge_rows(self: Any, bad: Problems) -> None:
+    def _judge_rows(self, bad: Problems) -> None:
         """Count and name broken rows; raise, on every rank alike, if that is what the settings say."""
-        self.bad_rows += len(bad)
+        self.bad += len(bad)
         for problem in bad.values():
             logger.warning(f"swift-grpo-ext: {problem.text}; another row takes its place")
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
             raise refusal(problem.text for problem in bad.values())
 
-    def _row_replacements(self: Any, bad: Problems, rows: list[Any]) -> dict[str, Any]:
+    def _row_replacements(self, bad: Problems, rows: list[Any]) -> dict[str, Any]:
         """A good row for every broken one, chosen by the first rank."""
         chosen: list[Any] = [None]
-        if self.accelerator.is_main_process:
+        if self._host.accelerator.is_main_process:
             spares = other_rows(self._rows_now(), rows, bad)
             good = (row for row in spares if key_of_row(row) not in bad and not self._row_problem(row))
             chosen = [dict(zip(bad, good, strict=False))]
@@ -156,7 +176,7 @@ class CheckedRows:
             raise refusal(problem.text for problem in bad.values())
         return dict(found)
 
-    def _refuse_bad_rows(self: Any, dataset: Any) -> None:
+    def _refuse_bad_rows(self, dataset: Any) -> None:
         """Try every row of a dataset, each rank its share.
 
         Raises:
@@ -164,7 +184,7 @@ class CheckedRows:
         """
         if dataset is None or not hasattr(dataset, "__len__"):
             return
-        rank, ranks = self.accelerator.process_index, self.accelerator.num_processes
+        rank, ranks = self._host.accelerator.process_index, self._host.accelerator.num_processes
         mine = range(rank, len(dataset), ranks)
         logger.info(f"swift-grpo-ext: looking at {len(dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -177,16 +197,10 @@ class CheckedRows:
         if bad := self._agree_on_rows(problems):
             raise refusal(problem.text for problem in bad.values())
 
-    def _rows_now(self: Any) -> Any:
-        return self.train_dataset if self.model.training else self.eval_dataset
-
-    def _log_images(self: Any) -> None:
-        metrics = self._metrics["train" if self.model.training else "eval"]
-        counts = self.template.images.store.counts
-        metrics["bad_rows"].append(float(self.bad_rows))
-        metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
+    def _rows_now(self) -> Any:
+        return self._host.train_dataset if self._host.model.training else self._host.eval_dataset
 
 
-def _key_of_sample(sample: Any) -> str:
+def _key_of_sample(sample: VisionSample) -> str:
     other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
     return prompt_key(sample.messages, sample.images, other)

@@ -16,31 +16,6 @@ from swift_grpo_ext.errors import RolloutError
 TENSOR_PARALLEL = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
 
 
-class AgreedRollouts:
-    """Mixin of the host's trainer: before a tensor-parallel engine generates, its ranks compare requests.
-
-    vLLM in colocate mode runs one engine over the ranks of a group. If they hold different requests, their
-    collectives differ in number or shape and all hang.
-
-    The host seeds them alike, but with the same seeds in every step and for every ``--seed``; here each
-    generation of a run has its own.
-    """
-
-    _generations = 0
-
-    def _engine_infer(self: Any, infer_requests: Any, request_config: Any = None, **kwargs: Any) -> Any:
-        if self.vllm_mode == "colocate" and self.vllm_tensor_parallel_size > 1:
-            agree(request_digest(infer_requests, request_config), self.tp_group)
-        return super()._engine_infer(infer_requests, request_config, **kwargs)  # type: ignore[misc]
-
-    def _get_request_config(self: Any) -> Any:
-        config = super()._get_request_config()  # type: ignore[misc]
-        if self.vllm_mode == "colocate" and self.vllm_tensor_parallel_size > 1:
-            self._generations = max(self._generations, self.state.global_step) + 1
-            config.seed = seed_of(self.args.seed, self._generations, config.seed)
-        return config
-
-
 def seed_of(run: int, generation: int, group: int) -> int:
     """A seed below 2 ** 31 for one generation by one tensor-parallel group; its requests count on from it."""
     return random.Random(f"{run} {generation} {group}").getrandbits(31)

@@ -62,6 +62,7 @@ class Watch:
         self._kl: float | None = None
         self._learning_rate: float | None = None
         self._stopped_dead = False
+        self.infinite: Counter[str] = Counter()  # scores of this rank, over the whole run; the trainer counts
         self._infinite_before: Counter[str] = Counter()
         self._end_request = EndRequest()
         self._last_save = Turn(self.journal.folder / "stall_saved")
@@ -250,7 +251,7 @@ class Watch:
 
     def _new_infinities(self) -> tuple[float, ...]:
         """What this rank's reward functions gave since the last step."""
-        counts = Counter(getattr(self._trainer, "infinite_scores", {}))
+        counts = Counter(self.infinite)
         new = counts - self._infinite_before
         self._infinite_before = counts
         return tuple(float(new[name]) for name in getattr(self._trainer, "reward_func_names", ()))

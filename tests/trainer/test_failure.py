@@ -13,7 +13,7 @@ from swift_grpo_ext.trainer import failure
 RANK = """
 import sys, time
 import torch, torch.distributed as dist
-from swift_grpo_ext.trainer.failure import FailFast
+from swift_grpo_ext.trainer.failure import ending_together
 
 class Host:
     def train(self, fails):
@@ -25,8 +25,10 @@ class Host:
             dist.all_reduce(torch.ones(1))
         return "done"
 
-class Trainer(FailFast, Host):
-    pass
+class Trainer(Host):
+    def train(self, fails):
+        with ending_together():
+            return super().train(fails)
 
 dist.init_process_group("gloo")
 print(Trainer().train(sys.argv[1]))

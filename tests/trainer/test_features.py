@@ -11,8 +11,8 @@ from torch import nn
 from swift_grpo_ext.models.families import Unsupported, family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
-from swift_grpo_ext.trainer.features import Off, decide
-from swift_grpo_ext.trainer.passes import GroupPasses
+from swift_grpo_ext.trainer.features import FEATURES, decide
+from swift_grpo_ext.trainer.passes import Passes
 from tests.trainer.built import built
 
 FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
@@ -24,7 +24,8 @@ def trainer(tiny_qwen, digits, tmp_path_factory):
 
 
 def reasons(trainer, **switches):
-    return vars(decide(trainer, Settings(**switches)))
+    found = decide(trainer, Settings(**switches))
+    return {name: found.why_off.get(name, "") for name in FEATURES}
 
 
 def test_all_is_on_in_an_ordinary_run(trainer):
@@ -33,7 +34,7 @@ def test_all_is_on_in_an_ordinary_run(trainer):
     assert str(decide(trainer, Settings())).startswith("shared_prefix on, vision_once on, skip_old on")
 
 
-@pytest.mark.parametrize("name", list(vars(Off())))
+@pytest.mark.parametrize("name", FEATURES)
 def test_each_has_a_switch(trainer, name):
     switch = {"skip_old": "skip_old_logps", "spare_recompute": "reduced_recompute"}.get(name, name)
     found = reasons(trainer, disable=f"trainer.{switch}")
@@ -44,7 +45,7 @@ def test_each_has_a_switch(trainer, name):
 def test_a_fallback_turns_the_whole_forward_back(trainer):
     fallen = decide(trainer, Settings()).without_forward("why")
     assert fallen.stock_forward
-    assert {name for name, why in vars(fallen).items() if why} == set(FORWARD)
+    assert set(fallen.why_off) == {name for name in FEATURES if not getattr(fallen, name)} == set(FORWARD)
     assert "shared_prefix off (why)" in str(fallen)
 
 
@@ -167,7 +168,7 @@ def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tm
     """Unless the policy is mixed into the reference from time to time, in place."""
     trainer = built(tiny_qwen, digits.train, tmp_path, sync_ref_model=synced)
     before = [one.clone() for one in trainer.ref_model.parameters()]
-    GroupPasses(trainer, Settings())
+    Passes(trainer, Settings())
     pairs = zip(trainer.model.named_parameters(), trainer.ref_model.parameters(), strict=True)
     shared = {name for (name, ours), theirs in pairs if ours.data_ptr() == theirs.data_ptr()}
     tower = {name for name, _ in trainer.model.named_parameters() if ".visual." in name}
@@ -178,7 +179,7 @@ def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tm
 @pytest.mark.parametrize(
     ("owner", "name", "value", "why"),
     [
-        ("", "_needs_old_logps", bool, "the host leaves it out itself"),
+        ("", "_needs_old_logps", bool, "ms-swift leaves it out itself"),
         ("", "num_iterations", 2, "a generation batch serves more than one update"),
         ("args", "steps_per_generation", 2, "a generation batch serves more than one update"),
         ("", "kl_in_reward", True, "kl_in_reward"),

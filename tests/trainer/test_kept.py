@@ -1,29 +1,46 @@
 """What outlives the preparation of a generation batch: names of its rows, and no pixels."""
 
+import gc
 from types import SimpleNamespace
 
-from swift_grpo_ext.trainer.tracing import Tracing
+import torch
+from swift.rl_core.data import GRPOBatch
+
+from swift_grpo_ext.trainer.batches import Batches
+from swift_grpo_ext.trainer.passes import Passes
+from swift_grpo_ext.trainer.samples import VisionSample
 
 
-class Host:
+def passes():
+    """Those of a trainer that is not built."""
+    made = object.__new__(Passes)
     template = SimpleNamespace(sequence_parallel_size=1)
-
-    def _prepare_batch_inputs(self, samples):
-        return []
-
-    def split_by_mini_batches(self, samples):
-        return [samples[:1], samples[1:]]
+    split = lambda samples: [samples[:1], samples[1:]]  # noqa: E731
+    made._host = SimpleNamespace(template=template, split_by_mini_batches=split)
+    made._batches, made._coming = Batches(), None
+    return made
 
 
-class Traced(Tracing, Host):
-    def __init__(self):
-        self._traces = True
+def micro_batch():
+    return GRPOBatch(*[torch.ones(1, 1, dtype=torch.bool)] * 3)
 
 
 def test_samples_are_kept_for_their_names_alone():
-    trainer = Traced()
-    samples = [SimpleNamespace(messages=[number], encoded={"pixel_values": number}) for number in range(3)]
-    trainer._prepare_batch_inputs(samples)
-    assert [[sample.messages for sample in chunk] for chunk in trainer._chunks] == [[[0]], [[1], [2]]]
-    assert all(sample.encoded is None for chunk in trainer._chunks for sample in chunk)
+    samples = [VisionSample([number], encoded={"pixel_values": number}) for number in range(3)]
+    made, batches = passes(), [micro_batch(), micro_batch()]
+    with made.preparing(samples):
+        assert [made.is_old(batch) for batch in batches] == [True, True]
+        assert [made.is_old(batch) for batch in batches] == [False, False], "the reference's"
+    chunks = [made.samples_of(batch) for batch in batches]
+    assert [[sample.messages for sample in chunk] for chunk in chunks] == [[[0]], [[1], [2]]]
+    assert all(sample.encoded is None for chunk in chunks for sample in chunk)
     assert all(sample.encoded for sample in samples)
+
+
+def test_what_is_known_of_a_micro_batch_goes_with_it():
+    made, batch = passes(), micro_batch()
+    made._batches.of(batch).samples = ("one",)
+    assert made.samples_of(batch) == ("one",)
+    del batch
+    gc.collect()
+    assert not len(made._batches)

@@ -1,12 +1,13 @@
 """What is logged does not depend on micro-batching and is not poisoned by one NaN."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.logged import TokenWeightedMetrics
+from swift_grpo_ext.trainer.logging import Logging
 
 
 def test_kl_is_the_mean_over_tokens_however_they_are_cut(tiny_qwen, digits, tmp_path):
@@ -33,28 +34,23 @@ def test_kl_is_the_mean_over_tokens_however_they_are_cut(tiny_qwen, digits, tmp_
     assert found[2] == pytest.approx(found[0], rel=1e-5)
 
 
-class Records:
-    """Stands in for the host's trainer under the mixins: keeps what it is given to log."""
-
-    def log(self, logs, start_time=None):
-        metrics = self._metrics["train"]
-        self.logged = {name: float(sum(values) / len(values)) for name, values in metrics.items()}
-
-
 def test_nan_in_one_micro_batch_leaves_the_mean_of_the_others(caplog):
-    trainer = object.__new__(type("Trainer", (TokenWeightedMetrics, Records), {}))
-    trainer._token_kl, trainer._named = {}, set()
-    trainer.model = torch.nn.Linear(1, 1)
-    trainer.state = type("State", (), {"global_step": 3})
-    trainer._metrics = {
-        "train": {
-            "entropy/mean": [1.0, math.nan, 3.0],
-            "rollout_correction/kl": [torch.tensor(1.0), torch.tensor(math.inf)],
-            "nothing": [math.nan],
-            "fine": [5.0],
-        }
+    metrics = {
+        "entropy/mean": [1.0, math.nan, 3.0],
+        "rollout_correction/kl": [torch.tensor(1.0), torch.tensor(math.inf)],
+        "nothing": [math.nan],
+        "fine": [5.0],
     }
-    trainer.log({})
-    assert trainer.logged == {"entropy/mean": 2.0, "rollout_correction/kl": 1.0, "fine": 5.0}
-    assert [len(values) for values in trainer._metrics["train"].values()] == [3, 2, 1]
-    assert trainer._named == {"entropy/mean", "rollout_correction/kl", "nothing"}
+    host = SimpleNamespace(
+        model=torch.nn.Linear(1, 1),
+        state=SimpleNamespace(global_step=3),
+        log_completions=False,
+        _metrics={"train": metrics},
+        _logs={},
+    )
+    logging = Logging(host)
+    with logging.completed():
+        logged = {name: float(sum(values) / len(values)) for name, values in metrics.items()}
+    assert logged == {"entropy/mean": 2.0, "rollout_correction/kl": 1.0, "fine": 5.0}
+    assert [len(values) for values in metrics.values()] == [3, 2, 1]
+    assert logging._named == {"entropy/mean", "rollout_correction/kl", "nothing"}

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from swift_grpo_ext.models.row_search import other_rows, row_number
 from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
-from swift_grpo_ext.trainer.row_search import other_rows, row_number
+from swift_grpo_ext.trainer.samples import VisionSample
 
 
 @pytest.fixture
@@ -21,14 +22,16 @@ def row(folder, name, question="Which digit is this?"):
 
 
 def samples(*table):
-    from swift.rl_core.data import GRPOSample
+    return [VisionSample.from_row(row) for row in table]
 
-    return [GRPOSample.from_row(row) for row in table]
+
+def numbered(checked, *table):
+    return checked.number_prompts(checked.named(samples(*table)))
 
 
 def test_prompt_ids_tell_images_apart(folder):
     table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "good.png")]
-    found = rows.CheckedRows._add_prompt_id_to_inputs(SimpleNamespace(), samples(*table))
+    found = numbered(rows.Rows(SimpleNamespace()), *table)
     ids = [sample.prompt_id for sample in found]
     assert ids[0] == ids[2] != ids[1]
     assert len({sample.request_id for sample in found}) == 3
@@ -36,11 +39,8 @@ def test_prompt_ids_tell_images_apart(folder):
 
 def test_prompts_of_different_batches_have_different_ids(folder):
     """Else dynamic sampling of a multi-turn server's groups mixes the first prompts of all its batches."""
-    trainer = SimpleNamespace()
-    batches = [
-        rows.CheckedRows._add_prompt_id_to_inputs(trainer, samples(row(folder, name)))
-        for name in ("good.png", "one.png")
-    ]
+    checked = rows.Rows(SimpleNamespace())
+    batches = [numbered(checked, row(folder, name)) for name in ("good.png", "one.png")]
     assert batches[0][0].prompt_id != batches[1][0].prompt_id
 
 

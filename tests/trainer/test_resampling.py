@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swift_grpo_ext.trainer import resampling
-from swift_grpo_ext.trainer.resampling import Resampling
+from swift_grpo_ext.trainer.resampling import resampled
 
 # Of each batch the completions of both ranks, and whether there are more of them than requests.
 BATCHES = [([["a", "a", "a"], ["a", "a"]], True), ([["b", "c"], ["d", "e"]], False)]
@@ -38,7 +38,7 @@ def rank(number, batches, monkeypatch):
         _compute_rewards_per_func=rewards,
     )
     monkeypatch.setattr(resampling, "gather_object", lambda samples: everybodys())
-    found = Resampling._dynamic_sampling(trainer, batches[0][0][number], rewards(None))
+    found = resampled(trainer, batches[0][0][number], rewards(None))
     return *found, trainer
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.trainer.forward import GroupForward
+from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from tests.trainer.runs import STOCK, figures
 
 # The most likely token, always; temperature 0 would divide the logits by it.
@@ -19,7 +19,7 @@ def model(request, tiny_qwen, tiny_ovis):
 def seen(monkeypatch):
     """Rows of each prefill, and rows of pixels that the tower encoded for them."""
     found = {"prefill": [], "pixels": 0}
-    host = GroupForward._engine_infer
+    host = GRPOTrainer._engine_infer
 
     def watched(self, *args, **kwargs):
         base = self.template.get_base_model(self.accelerator.unwrap_model(self.model))
@@ -44,7 +44,7 @@ def seen(monkeypatch):
         found.setdefault("tokens", []).append([out.response.choices[0].token_ids for out in outputs])
         return outputs
 
-    monkeypatch.setattr(GroupForward, "_engine_infer", watched)
+    monkeypatch.setattr(GRPOTrainer, "_engine_infer", watched)
     return found
 
 

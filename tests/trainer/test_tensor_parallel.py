@@ -12,7 +12,8 @@ from swift.infer_engine.protocol import RolloutInferRequest
 
 from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.testing.run import free_port
-from swift_grpo_ext.trainer.tensor_parallel import AgreedRollouts, request_digest
+from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.tensor_parallel import request_digest
 
 
 def requests(text="Which digit?", image="a.png"):
@@ -30,8 +31,10 @@ class Engine:
         return [f"answer to {request.messages[0]['content']}" for request in infer_requests]
 
 
-class Trainer(AgreedRollouts, Engine):
-    pass
+class Trainer(Engine):
+    def _engine_infer(self, infer_requests, request_config=None, **kwargs):
+        Rollout(self).agree(infer_requests, request_config)
+        return super()._engine_infer(infer_requests, request_config, **kwargs)
 
 
 def rank_main(rank, port, differ, results):
@@ -98,8 +101,8 @@ def seeds_of(rank, run_seed=42, size=2, steps=(0, 0, 1, 2)):
     """Seeds of the generations of one rank, at these optimizer steps."""
     from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 
-    host = type("Host", (), {"_get_request_config": RolloutTrainerMixin._get_request_config})
-    trainer = type("Seeded", (AgreedRollouts, host), {})()
+    trainer = type("Host", (), {"_get_request_config": RolloutTrainerMixin._get_request_config})()
+    rollout = Rollout(trainer)
     trainer.vllm_mode, trainer.vllm_tensor_parallel_size = "colocate", size
     trainer.request_config = RequestConfig(max_tokens=4)
     trainer.args = SimpleNamespace(
@@ -113,7 +116,7 @@ def seeds_of(rank, run_seed=42, size=2, steps=(0, 0, 1, 2)):
     trainer.state = SimpleNamespace(global_step=0)
     seeds = []
     for trainer.state.global_step in steps:
-        seeds.append(trainer._get_request_config().seed)
+        seeds.append(rollout.seeded(trainer._get_request_config()).seed)
     return seeds
 
 

@@ -1,38 +1,34 @@
-"""What is set right when the trainer is built: LoRA dropout off, and a note of the patches."""
+"""LoRA dropout that nobody asked for is off.
+
+With it the old and the new log-probs of a token come from different networks, and half of the tokens are
+clipped.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from swift.arguments.tuner_args import TunerArguments
 from swift.utils import get_logger
 from torch import nn
 
-from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.settings import disabled
 
 logger = get_logger()
 
 
-class Startup:
-    """Mixin of the host's GRPO trainer for what happens once, around its construction."""
-
-    def __init__(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        if not disabled("trainer.no_lora_dropout") and not asked_for_dropout(model, sys.argv):
-            turned_off = turn_lora_dropout_off(model)
-            if turned_off:
-                logger.info(
-                    f"swift-grpo-ext: LoRA dropout ({TunerArguments.lora_dropout} by the host's default) is "
-                    "off: with it the old and the new log-probs of a token come from different networks, and "
-                    "half of the tokens are clipped. To keep it: --lora_dropout, or "
-                    "SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
-                )
-        super().__init__(model, *args, **kwargs)  # type: ignore[call-arg]
-        if self.accelerator.is_main_process:
-            write_report(Path(self.args.output_dir))
+def turn_off_unasked_dropout(model: Any) -> None:
+    """Turn ms-swift's default dropout of LoRA off, and say so, unless it was asked for."""
+    if disabled("trainer.no_lora_dropout") or asked_for_dropout(model, sys.argv):
+        return
+    if turn_lora_dropout_off(model):
+        logger.info(
+            f"swift-grpo-ext: LoRA dropout ({TunerArguments.lora_dropout} by ms-swift's default) is off: "
+            "with it the old and the new log-probs of a token come from different networks, and half of the "
+            "tokens are clipped. To keep it: --lora_dropout, or SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
+        )
 
 
 def asked_for_dropout(model: Any, argv: Sequence[str]) -> bool:

@@ -1,0 +1,44 @@
+"""What we know of each of ms-swift's micro-batches, kept beside them and not on them."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from swift_grpo_ext.group.micro_batch import MicroBatch
+from swift_grpo_ext.trainer.samples import VisionSample
+
+
+@dataclass
+class Known:
+    """What is known of one micro-batch.
+
+    Attributes:
+        samples: Of its rows, without their encodings; empty where they are unknown.
+        batch: Its images and groups, once a pass has asked for them.
+    """
+
+    samples: tuple[VisionSample, ...] = ()
+    batch: MicroBatch | None = None
+
+
+class Batches:
+    """A table by micro-batch. ms-swift's have no hash, so it goes by identity, for as long as they live."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], Known]] = {}
+
+    def __contains__(self, grpo_batch: Any) -> bool:
+        return id(grpo_batch) in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, grpo_batch: Any) -> Known:
+        """What is known of a micro-batch; an empty entry, that stays, for a new one."""
+        key = id(grpo_batch)
+        if key not in self._known:
+            gone = weakref.ref(grpo_batch, lambda _: self._known.pop(key, None))
+            self._known[key] = gone, Known()
+        return self._known[key][1]

@@ -1,0 +1,101 @@
+"""What we read of ms-swift's GRPO trainer: its attributes and methods, in one place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+from torch import Tensor, nn
+
+
+class Host(Protocol):
+    """ms-swift's GRPO trainer as our collaborators see it.
+
+    tests/test_host_names.py holds every name against the installed ms-swift, on both ends of the range.
+    """
+
+    # The run.
+    args: Any
+    state: Any
+    control: Any
+    accelerator: Any
+    template: Any
+    train_dataset: Any
+    eval_dataset: Any
+    is_deepspeed_enabled: bool
+    is_fsdp_enabled: bool
+
+    # The models.
+    model: nn.Module
+    ref_model: nn.Module | None
+    is_multimodal: bool
+    model_kwarg_keys: Any
+
+    # Rollouts.
+    num_generations: int
+    num_generations_eval: int
+    dynamic_num_samples: bool
+    dynamic_resample_iterator: Iterator[Any]
+    max_resample_times: int
+    vllm_mode: str
+    vllm_tensor_parallel_size: int
+    tp_group: Any
+
+    # Rewards.
+    reward_funcs: list[Any]
+    reward_func_names: list[str]
+    reward_model_plugins: list[Any]
+    reward_weights: Tensor
+    _rewards_per_func: Tensor
+
+    # Advantages and the loss.
+    advantage_estimator: Literal["grpo", "rloo", "reinforce_plus_plus"]
+    advantage_reweight: str
+    scale_rewards: Literal["group", "batch", "none", "gdpo"]
+    beta: float
+    kl_in_reward: bool
+    loss_type: str
+    overlong_filter: bool
+    temperature: float
+    use_liger_loss: bool
+    sdar_loss_coef: float
+    current_gradient_accumulation_steps: int
+    _has_teacher: bool
+
+    # The step at hand, and the log.
+    _step: int
+    _buffered_inputs: Any
+    _metrics: dict[str, defaultdict[str, list[float]]]
+    _logs: dict[str, Any]
+    log_completions: bool
+
+    def old_policy(self) -> bool:
+        """A generation batch serves more than one update."""
+
+    def compute_std(self, samples: Any, rewards_per_func: Tensor) -> Tensor:
+        """Deviation of rewards within the group of each completion of all ranks."""
+
+    def split_by_mini_batches(self, samples: Sequence[Any]) -> list[list[Any]]:
+        """Samples of each micro-batch."""
+
+    def _rollout_samples(self, inputs: Any) -> list[Any]:
+        """Samples of dataset rows, with completions."""
+
+    def _compute_rewards_per_func(self, samples: Any) -> Tensor:
+        """Rewards of all ranks."""
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Log-probs and entropies of a micro-batch."""
+
+    def _template_context(self, template: Any) -> AbstractContextManager[None]:
+        """Encodes without cutting."""
+
+    def _gather_and_flatten(self, local_list: Any, *, flatten_level: int) -> Any:
+        """Objects of all ranks."""
+
+    def _has_teacher_explicit(self) -> bool:
+        """A teacher was asked for."""

@@ -1,0 +1,160 @@
+"""What goes into the log: means over tokens that one NaN does not poison, and pictures of completions."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather
+from swift.utils import get_logger
+from torch import Tensor
+
+from swift_grpo_ext.group.statistics import WeightedMean, per_token_kl, with_mean_for_nonfinite
+from swift_grpo_ext.rewards.overlay_boxes import located, reward_with_frame
+from swift_grpo_ext.rewards.runtime.rules import load_table
+from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.picture_folder import PictureFolder
+from swift_grpo_ext.trainer.samples import VisionSample
+
+logger = get_logger()
+
+
+class Logging:
+    """Corrects and completes what ms-swift logs.
+
+    ms-swift logs the mean over micro-batches (and ranks) of the mean over their tokens. That depends on how
+    the completions were cut into micro-batches; ``kl`` here is the mean over all tokens of the window. The
+    two are equal for one micro-batch on one rank. And one NaN makes ms-swift's mean of a window NaN.
+
+    completions.jsonl gets columns ``images``, ``regions`` and ``split``: ms-swift keeps no trace of the
+    images since swift#6269, so nobody can tell what a completion was about, and the tables of wandb and
+    swanlab have no pictures any more.
+
+    Args:
+        host: The trainer.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._latest: Tensor | None = None  # log-probs of the latest pass
+        self._token_kl: defaultdict[str, WeightedMean] = defaultdict(WeightedMean)
+        self._named: set[str] = set()
+        self._pictures: PictureFolder | None = None
+
+    def note_pass(self, logps: Tensor) -> None:
+        """Keep the log-probs of a pass, ``(batch, keep)``: within a loss the latest are the policy's."""
+        self._latest = logps.detach()
+
+    def add_kl(self, grpo_batch: Any, metrics: dict[str, Any]) -> None:
+        """Count the KL of a loss's tokens, of all ranks, if ms-swift logs one."""
+        if "kl" not in metrics or self._latest is None:
+            return
+        mask = metrics["completion_mask"]
+        kl = per_token_kl(self._latest, grpo_batch.ref_per_token_logps).float()
+        sums = torch.stack([(kl * mask).sum(), mask.sum().float()])
+        total, tokens = gather(sums.unsqueeze(0)).sum(0).tolist()
+        self._token_kl[metrics["mode"]].add(total, tokens)
+
+    @staticmethod
+    def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:
+        """Figures of a micro-batch in which an entropy may be NaN where no token counts: NaN is no JSON."""
+        logs = metrics["entropy"].get("entropy_logs")
+        if logs is not None:
+            metrics["entropy"]["entropy_logs"] = [None if math.isnan(one) else one for one in logs]
+        return metrics
+
+    def add_images(self, samples: Sequence[VisionSample]) -> None:
+        """Add the images of completions, and where on them they point, to the table of completions."""
+        host = self._host
+        if not host.log_completions:  # of the configuration, so the same on every rank
+            return
+        places = self._places_of()
+        if self._pictures is None:
+            self._pictures = PictureFolder(Path(host.args.output_dir) / "watch/images")
+        paths = self._pictures.path_of
+        local = [(list(map(paths, sample.images)), places(sample)) for sample in samples]
+        gathered = host._gather_and_flatten(local, flatten_level=0)
+        for number, name in enumerate(("images", "regions")):
+            column = host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size))
+            column.extend(row[number] for row in gathered)
+
+    @contextmanager
+    def completed(self) -> Iterator[None]:
+        """While ms-swift logs: means of what is finite, and a picture in each row of its tables."""
+        self._settle_means()
+        host = self._host
+        if host.log_completions:
+            split = "train" if host.model.training else "eval"
+            host._logs["split"] = [split] * len(host._logs["prompt"])
+        pictures = self._pictures_of_rows()
+        if pictures and "wandb" in host.args.report_to:
+            host._logs["image"] = pictures  # where ms-swift still looks for them
+        yield
+        host._logs.pop("image", None)
+        if pictures and "swanlab" in host.args.report_to:
+            _to_swanlab(pictures, list(host._logs["completion"]))
+
+    def _settle_means(self) -> None:
+        """Means over tokens where there are such, and over what is finite in any case."""
+        mode = "train" if self._host.model.training else "eval"
+        metrics = self._host._metrics[mode]
+        token_kl = self._token_kl.pop(mode, None)
+        if token_kl is not None:
+            metrics["kl"] = [token_kl.value] if token_kl.weight else []
+        for name, values in list(metrics.items()):
+            bad = sum(not math.isfinite(float(value)) for value in values)
+            if bad:
+                self._name_once(name, bad, len(values))
+                metrics[name] = with_mean_for_nonfinite(values)
+            if not metrics[name]:
+                del metrics[name]
+
+    def _name_once(self, name: str, bad: int, of: int) -> None:
+        if name not in self._named:
+            self._named.add(name)
+            logger.warning(
+                f"swift-grpo-ext: metric {name} was not finite in {bad} of {of} micro-batches before step "
+                f"{self._host.state.global_step}; logged means leave such values out."
+            )
+
+    def _places_of(self) -> Callable[[VisionSample], Any]:
+        """Gives the boxes and points of a sample, read as the run's reward reads them."""
+        reward = reward_with_frame(self._host.reward_func_names)
+        if reward is None:
+            return lambda sample: None
+        parameters = load_table(current_settings().reward_table).rule(reward.name).parameters
+        return lambda sample: located(
+            sample.messages[-1]["content"],
+            {"objects": sample.objects or None, **sample.extra},
+            reward,
+            parameters,
+        )
+
+    def _pictures_of_rows(self) -> list[str | None]:
+        """The first image of each row of ms-swift's table, as far as it is a file."""
+        host = self._host
+        if not (host.log_completions and host.accelerator.is_main_process and host.args.report_to):
+            return []
+        # ms-swift shows as many rows as have an entropy, where it logs entropies.
+        shown = len(host._logs["entropy"]) if "entropy" in host._logs else None
+        rows = list(host._logs.get("images", ()))[:shown]
+        return [next((path for path in paths if path and os.path.isfile(path)), None) for paths in rows]
+
+
+def _to_swanlab(pictures: Sequence[str | None], completions: Sequence[str]) -> None:
+    """Each distinct picture once, with its first completion: tables of swanlab hold none."""
+    import swanlab
+
+    if swanlab.get_run() is None:
+        return
+    captions = {path: text for path, text in zip(pictures, completions, strict=False) if path}
+    images = [swanlab.Image(path, caption=text[:200]) for path, text in captions.items()]
+    if images:
+        swanlab.log({"completions/images": images})

@@ -1,0 +1,183 @@
+"""What watches a run from the trainer: tells `swift_grpo_ext.watch` phases, figures and samples."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
+from typing import Any
+
+import torch
+from swift.callbacks import callbacks_map
+from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
+from swift.trainers import disable_gradient_checkpointing
+
+from swift_grpo_ext.settings import current_settings, disabled
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.tracing import Tracer
+from swift_grpo_ext.watch.probe import Probe
+from swift_grpo_ext.watch.records import RolloutFacts
+from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
+from swift_grpo_ext.watch.watch import Watch
+
+CALLBACK = "ext_watch"
+
+
+class Monitors:
+    """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing.
+
+    Args:
+        host: The trainer.
+        infinite: This rank's infinite scores, by reward function.
+
+    Attributes:
+        watch: What judges; None without the part ``callbacks``.
+        tracer: Names the first value that is not finite.
+    """
+
+    def __init__(self, host: Host, infinite: Counter[str]) -> None:
+        self._host = host
+        self._infinite = infinite
+        self._judged_step = 0
+        self.watch: Watch | None = None
+        self.tracer = Tracer(host)
+
+    def among(self, callbacks: list[Any], args: Any) -> list[Any]:
+        """The run's callbacks with ours among them."""
+        kind = callbacks_map.get(CALLBACK)
+        if kind is None:
+            return callbacks
+        if not any(isinstance(callback, kind) for callback in callbacks):
+            callbacks.append(kind(args, self._host))
+        watch: Watch = next(callback.watch for callback in callbacks if isinstance(callback, kind))
+        watch.infinite = self._infinite
+        self.watch = watch
+        return callbacks
+
+    def begin(self) -> None:
+        """The trainer is built."""
+        settings, host = current_settings(), self._host
+        if not self.watch:
+            return
+        self.tracer.begin(self.watch.journal)
+        if settings.kl_every and host.beta == 0 and host.template.sequence_parallel_size == 1:
+            self.watch.probe = Probe(self._logps_of, settings.kl_every)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """While this is open, the run is in a phase."""
+        return self.watch.phases.within(name) if self.watch else nullcontext()
+
+    @contextmanager
+    def watching(self, resumed_from: Any) -> Iterator[None]:
+        """While this is open, the run trains; afterwards its end is written down, and the books are closed.
+
+        Raises:
+            DeadRunError: The run was stopped because it could not learn.
+        """
+        if not self.watch:
+            yield
+            return
+        self.watch.resumed_from = resumed_from or ""
+        try:
+            with self.tracer.clipping():
+                yield
+        except BaseException as error:
+            self.watch.failed(error)
+            raise
+        finally:
+            self.watch.close()
+        try:
+            self.watch.end()
+        finally:
+            if self._host.args.process_index == 0 and not disabled("callbacks.report"):
+                from swift_grpo_ext.watch.report.at_end import report_at_end  # loads what draws
+
+                report_at_end(self._host.args.output_dir)
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """A micro-batch is done; what follows the last one of a step is the optimizer's."""
+        if not self.watch:
+            return
+        self.watch.tally.loss = self.watch.tally.loss + loss.detach()
+        if self._host.accelerator.sync_gradients:
+            self.watch.phases.rest_in("optimizer")
+
+    def add_pass(self, logps: torch.Tensor, grpo_batch: Any) -> None:
+        """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
+        if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
+            return
+        mask = grpo_batch.completion_mask
+        if self._host.overlong_filter:  # as ms-swift does after this pass
+            mask = mask & ~grpo_batch.truncated_mask.unsqueeze(-1)
+        tally = self.watch.tally
+        tally.surprise = tally.surprise - (logps.detach() * mask).sum()
+        tally.tokens = tally.tokens + mask.sum()
+
+    def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
+        """A generation batch has its advantages."""
+        host = self._host
+        if not self.watch or not host.model.training:
+            return
+        if host.accelerator.is_main_process:
+            self.watch.rollout = self._rollout_facts(samples)
+        if self.watch.probe and not host.dynamic_num_samples:
+            with self.phase("logps"):
+                found = self.watch.probe.look(samples[:: host.num_generations], host.state.global_step)
+            if found:
+                self.watch.tally.kl, self.watch.tally.kl_tokens = found
+
+    def end_step(self, grad_norm: Any) -> None:
+        """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
+        host = self._host
+        if not self.watch or host.state.global_step <= self._judged_step:
+            return
+        self._judged_step = host.state.global_step
+        self.watch.phases.rest_in("between")
+        norm = float(grad_norm) if grad_norm is not None else None
+        dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
+        skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
+        if self.watch.end_step(host.state.global_step, norm, skipped):
+            host.control.should_training_stop = True
+            host.control.should_save = True
+
+    def _logps_of(self, samples: Sequence[VisionSample]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs of completions under the policy, and the mask of their tokens, ``(batch, seq)``."""
+        host = self._host
+        samples = [copy(sample) for sample in samples]
+        with host._template_context(host.template):
+            for sample in samples:
+                sample.encoded = encode_sample(sample, host.template)
+                sample.encoded.pop("_extra_kwargs", None)
+            inputs, batch = collate_to_grpo_micro_batch(
+                samples, host.template, device=host.accelerator.device, use_logits_to_keep=True
+            )
+        inputs.pop("labels", None)
+        host.model.eval()  # without dropout
+        try:
+            with (
+                torch.no_grad(),
+                disable_gradient_checkpointing(host.model, host.args.gradient_checkpointing_kwargs),
+            ):
+                logps, _ = host._get_per_token_logps_and_entropies(host.model, inputs, batch)
+        finally:
+            host.model.train()
+        return logps, batch.completion_mask
+
+    def _rollout_facts(self, samples: Sequence[VisionSample]) -> RolloutFacts:
+        host = self._host
+        scores = host._rewards_per_func.tolist()
+        advantages = list(host._logs["advantages"])[-len(scores) :]
+        figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
+        dull = advantaged_share(advantages, figures) == 0
+        return rollout_facts(
+            names=host.reward_func_names,
+            scores=scores,
+            completions=list(host._logs["completion"])[-len(scores) :],
+            advantages=advantages,
+            figures=figures,
+            group_size=0 if host.dynamic_num_samples else host.num_generations,
+            example=described(samples[0], host.train_dataset) if dull and samples else "",
+        )

@@ -1,0 +1,52 @@
+"""A completion on its way through a run: ms-swift's sample, with what we know of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from swift.rl_core.data import GRPOSample
+
+from swift_grpo_ext.errors import RefusedError
+
+
+@dataclass
+class VisionSample(GRPOSample):
+    """ms-swift's sample of one completion.
+
+    Attributes:
+        prompt_key: Equal for samples of the same prompt, images included; decided where rows become samples.
+        held_placeholder: The engine answered with image placeholders, which have been cut away.
+        kept: The completion takes part in the update.
+    """
+
+    prompt_key: str = ""
+    held_placeholder: bool = False
+    kept: bool = True
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> VisionSample:
+        """A sample of a dataset row; columns with the names of our fields are the dataset's own."""
+        theirs = {name: value for name, value in row.items() if name not in _OURS}
+        sample: VisionSample = super().from_row(theirs)
+        sample.extra.update({name: copy.deepcopy(row[name]) for name in _OURS if name in row})
+        return sample
+
+
+_OURS = {field.name for field in fields(VisionSample)} - {field.name for field in fields(GRPOSample)}
+
+
+def require_sample_hook(trainer: type) -> None:
+    """Refuse a trainer of ms-swift that makes its samples itself.
+
+    Raises:
+        RefusedError: It has no ``sample_cls``.
+    """
+    if not hasattr(trainer, "sample_cls"):
+        raise RefusedError(
+            "this ms-swift has no sample_cls, through which a trainer gets samples of its own",
+            where=f"{trainer.__module__}.{trainer.__qualname__}",
+            fix="install ms-swift >=4.5,<4.7, or set SWIFT_GRPO_EXT_DISABLE=trainer",
+        )

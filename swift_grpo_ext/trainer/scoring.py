@@ -1,0 +1,169 @@
+"""Rewards in the trainer: guarded on every rank, judged by all ranks together, logged by task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from swift.rl_core.grpo_algorithm import _is_async_reward
+from swift.utils import get_logger
+from torch import Tensor, nn
+
+from swift_grpo_ext.compat.refusals import Run, refuse
+from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
+from swift_grpo_ext.rewards.runtime.composition import Composition
+from swift_grpo_ext.rewards.runtime.cross_rank import Budget, added, metrics, unscored_in_words
+from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
+from swift_grpo_ext.rewards.runtime.ledger import drain_all
+from swift_grpo_ext.rewards.runtime.limits import Limited
+from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_table
+from swift_grpo_ext.rewards.runtime.runner import Runner
+from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
+from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.baselines import Baselines
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import VisionSample
+
+logger = get_logger()
+
+
+class Scoring:
+    """Rewards of a run, and the advantages that follow from them.
+
+    A reward function that raises or hangs on one rank would leave the others waiting for it. Here it returns
+    "not scored" instead, every rank tells the others after the rewards are gathered, and they go on or end
+    together.
+
+    Args:
+        host: The trainer.
+
+    Attributes:
+        infinite: This rank's infinite scores, by reward function, over the whole run.
+        baselines: Turns rewards into advantages.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.infinite: Counter[str] = Counter()
+        self.baselines = Baselines(host)
+        self._table: RewardTable = load_table(current_settings().reward_table)
+        self._budget = Budget(current_settings().reward_failures)
+        self._scales = TaskScales()
+        self._rules: list[RewardRule] = []
+        self._given_weights: Tensor | None = None
+
+    def guard(self, names: Sequence[str]) -> None:
+        """Put each of the trainer's reward functions behind a guard.
+
+        Args:
+            names: Under which they were asked for; empty for a function that was given itself.
+
+        Raises:
+            RefusedError: A combination that must not run.
+        """
+        host = self._host
+        refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
+        for number, (function, metric) in enumerate(
+            zip(host.reward_funcs, host.reward_func_names, strict=False)
+        ):
+            registered = names[number] if number < len(names) else ""
+            self._rules.append(self._table.rule(metric, registered))
+            if isinstance(function, nn.Module):
+                plugin = host.reward_model_plugins[number]
+                host.reward_model_plugins[number] = PluginGuard(plugin, metric, self.infinite)
+            else:
+                host.reward_funcs[number] = self._guarded(function, metric, self._rules[-1])
+
+    def _guarded(self, function: Any, name: str, rule: RewardRule) -> Guard:
+        """The function behind a guard; with a limit, and with its rule if it is a user's own."""
+        own = not hasattr(function, "keeps_ledger")
+        composition = self._composition(rule) if own and name not in NAMES else None
+        seconds = current_settings().reward_timeout
+        options = {
+            "composition": composition,
+            "output_dir": self._host.args.output_dir,
+            "infinite": self.infinite,
+        }
+        if _is_async_reward(function):
+            return AsyncGuard(function, name, seconds=seconds if own else None, **options)
+        if own and seconds is not None:
+            function = Limited(function, seconds, name)
+        return Guard(function, name, **options)
+
+    def _composition(self, rule: RewardRule) -> Composition:
+        args, table = self._host.args, self._table
+        runner = cache(lambda name: Runner(get_reward(name), args, table))
+        return Composition(rule, table.task_column, rule.floor, runner)
+
+    def follow_schedule(self) -> None:
+        """Weights of this step: those of the command line times the factors of the reward table."""
+        if all(rule.weight == 1.0 for rule in self._rules):
+            return
+        if self._given_weights is None:
+            self._given_weights = self._host.reward_weights.clone()
+        factors = [rule.weight_at(self._host.state.global_step) for rule in self._rules]
+        weights = self._given_weights.clone()
+        weights[: len(factors)] *= weights.new_tensor(factors)
+        self._host.reward_weights = weights
+
+    def settled(self, samples: Sequence[VisionSample], rewards: Tensor) -> Tensor:
+        """Rewards on which all ranks agree.
+
+        Args:
+            samples: Of this rank.
+            rewards: ``(n, functions)`` of all ranks, as ms-swift has gathered them.
+
+        Returns:
+            ``(n, functions)``: NaN is "not scored", everything else is finite.
+
+        Raises:
+            RewardError: More completions failed than the budget allows; on every rank.
+        """
+        rewards = torch.where(rewards.isfinite(), rewards, torch.nan)  # a gym environment may give infinities
+        tasks = [sample.extra.get(self._table.task_column) for sample in samples]
+        held = [sample.held_placeholder for sample in samples]
+        gathered = gather_object([(drain_all(), tasks, held)])
+        self._account([reports for reports, _, _ in gathered])
+        everybodys = [task for _, theirs, _ in gathered for task in theirs]
+        log = self._log()
+        for name, value in task_means(rewards, everybodys, self._host.reward_func_names).items():
+            log[name].append(value)
+        chosen = [number for number, rule in enumerate(self._rules) if rule.normalise]
+        if chosen:
+            rewards = self._scales.scaled(rewards, everybodys, chosen)
+        return self._without_placeholders(rewards, [one for _, _, theirs in gathered for one in theirs])
+
+    def _account(self, reports: list[Any]) -> None:
+        """Log what the reward functions of all ranks could not score, and end the run if it is too much."""
+        total = added(reports)
+        for name, report in total.items():
+            if report.unscored and self._host.accelerator.is_main_process:
+                logger.info_once(f"reward {name}: no score for {unscored_in_words(report.unscored)}")
+        log = self._log()
+        for name, value in metrics(total).items():
+            log[name].append(value)
+        self._budget.check(total)
+
+    def _without_placeholders(self, rewards: Tensor, held: list[bool]) -> Tensor:
+        """Take the scores from completions (of all ranks) that held image placeholders."""
+        if any(held):
+            rewards[torch.tensor(held, device=rewards.device)] = torch.nan
+            logger.warning_once(
+                "swift-grpo-ext: completions with image placeholders arrived and are not scored; does the "
+                "rollout server load the plugin?"
+            )
+        self._log()["completions/with_placeholder"].append(sum(held) / max(1, len(held)))
+        return rewards
+
+    def _log(self) -> Any:
+        return self._host._metrics["train" if self._host.model.training else "eval"]
+
+
+def names_of(reward_funcs: Any) -> list[str]:
+    """The names among the reward functions of a command line; empty where a function was given itself."""
+    given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    return [name if isinstance(name, str) else "" for name in given]
