@@ -46,7 +46,8 @@ class InTurn(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer.args, trainer)
         self.times: list[tuple[bool, float, float]] = []
-        self._watch, self._traces = trainer.watch, trainer._traces
+        monitors = trainer.monitors
+        self._monitors, self._watch, self._traces = monitors, monitors.watch, monitors.tracer.on
         self._before: tuple[float, float] | None = None
         self._on = True
 
@@ -69,8 +70,8 @@ class InTurn(TrainerCallback):
 
     def _set(self, on: bool) -> None:
         self._on = on
-        self.trainer.watch = self._watch if on else None
-        self.trainer._traces = self._traces and on
+        self._monitors.watch = self._watch if on else None
+        self._monitors.tracer.on = self._traces and on
 
 
 class OwnWork:
@@ -80,12 +81,14 @@ class OwnWork:
         seconds: Their sum.
     """
 
-    CALLS = ("_end_watched_step", "_look_at_gradients", "_rollout_facts")
+    CALLS = ("end_step", "look_at_rollout", "add_pass", "add_loss")
 
     def __init__(self, trainer: Any) -> None:
         self.seconds = 0.0
-        for name in self.CALLS:
-            setattr(trainer, name, self._timed(getattr(trainer, name)))
+        monitors = trainer.monitors
+        owned = [(monitors, name) for name in self.CALLS] + [(monitors.tracer, "_look_at_gradients")]
+        for owner, name in owned:
+            setattr(owner, name, self._timed(getattr(owner, name)))
         tracing.bad_rows = self._timed(tracing.bad_rows)
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,7 +121,7 @@ def shares(times: list[tuple[bool, float, float]]) -> dict[str, dict[str, float]
 
 def probe_share(trainer: Any, step_seconds: float) -> float:
     """Share of a step that the probe of the KL takes, spread over the steps between two looks."""
-    probe = trainer.watch.probe
+    probe = trainer.monitors.watch.probe
     if probe is None:
         return 0.0
     device = trainer.accelerator.device

@@ -5,9 +5,11 @@
 
 import ast
 import inspect
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -122,6 +124,38 @@ def inherited_names(classes):
                 and inspect.isroutine(getattr(base, name))
             ):
                 yield f"{source.__module__}:{source.__qualname__}.{name}"
+
+
+def members(protocol):
+    """Attributes and methods that a Protocol of ours names."""
+    methods = {name for name, value in vars(protocol).items() if inspect.isroutine(value)}
+    attributes = set(inspect.get_annotations(protocol))
+    return attributes, {name for name in methods if name not in dir(Protocol)}
+
+
+def test_the_trainer_has_what_our_protocol_names():
+    """Methods by their definition; attributes by an assignment somewhere in the trainer's own classes."""
+    from swift_grpo_ext.trainer.host import Host
+
+    attributes, methods = members(Host)
+    trainer = thing_at("swift.rlhf_trainers:GRPOTrainer")
+    bases = [cls for cls in trainer.__mro__ if cls.__module__.split(".")[0] in (HOST, "trl", "transformers")]
+    sources = "".join(Path(inspect.getsourcefile(cls)).read_text() for cls in bases)
+    sources += Path(find_spec("swift.rlhf_trainers.utils").origin).read_text()
+    assert not {name for name in methods if not hasattr(trainer, name)}
+    known = {name for name in attributes if re.search(rf"(self|trainer)\.{name}\b[^=\n]*=", sources)}
+    assert not {name for name in attributes - known if not hasattr(trainer, name)}
+
+
+def test_the_list_has_every_method_that_our_protocol_names():
+    from swift_grpo_ext.trainer.host import Host
+
+    _, methods = members(Host)
+    trainer = thing_at("swift.rlhf_trainers:GRPOTrainer")
+    found = {name: next(cls for cls in trainer.__mro__ if name in vars(cls)) for name in methods}
+    paths = {f"{cls.__module__}:{cls.__qualname__}.{name}" for name, cls in found.items() if is_hosts(cls)}
+    missing = sorted(as_found(path) for path in paths - set(listed()))
+    assert not missing, "add to {}:\n{}".format(LIST, "\n".join(missing))
 
 
 def is_hosts(cls):
