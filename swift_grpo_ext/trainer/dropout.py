@@ -27,7 +27,8 @@ def turn_off_unasked_dropout(model: Any) -> None:
         logger.info(
             f"swift-grpo-ext: LoRA dropout ({TunerArguments.lora_dropout} by ms-swift's default) is off: "
             "with it the old and the new log-probs of a token come from different networks, and half of the "
-            "tokens are clipped. To keep it: --lora_dropout, or SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
+            "tokens are clipped. To keep it: --lora_dropout, or "
+            "SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
         )
 
 
