@@ -22,7 +22,7 @@ FAMILIES: dict[str, str] = {
     "count": "counting",
     "count_shaped": "counting",
     "choice": "choice",
-    "yes_no": "choice",
+    "yes_no": "yes_no",
     "numeric": "numeric",
     "math": "math",
     "ocr": "ocr",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 
 LABEL = (
     r"(?:\b(?:the |my |your )?(?:final |correct |best |right |most likely |most appropriate |expected )?"
-    r"(?:answer|solution|result|response)(?: to (?:the|this) question)?(?: here)?"
-    r"(?:\*\*)?(?: (?:is|would be|should be|must be|has to be|was)\b|:|\s?=)"
+    r"(?:answers?|solutions?|result|response)(?: to (?:the|this) question)?(?: here)?"
+    r"(?:\*\*)?(?: (?:is|are|would be|should be|must be|has to be|was)\b|:|\s?=)"
     r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?(?:\*\*)?(?:[是为為选:：]|就是)"
     r"|(?:答え|正解|回答|解答)(?:は|[:：])"
     r"|(?:정답|답변?|결론)(?:은|는|[:：])"
@@ -58,3 +62,28 @@ def after_label(text: str) -> str:
     rest = text[found[-1].end() :].lstrip(" \t\r\n:：") if found else ""
     # The label itself may be bold: what follows it then begins with the mark that closes it.
     return (rest[2:] if rest.startswith("**") and rest.count("**") % 2 else rest).strip()
+
+
+@dataclass(frozen=True)
+class Statement(Generic[T]):
+    """Something that a text states as its answer, with the place of the words that announce it."""
+
+    start: int
+    end: int
+    value: T
+
+
+def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
+    """The last statement, if it agrees with those before it, takes them back or stands below them.
+
+    Args:
+        found: At least one statement.
+        text: Where they stand.
+        contradiction: What different statements amount to that share a line, or that list more than two values.
+    """
+    *earlier, last = sorted(found, key=lambda one: one.start)
+    others = [one for one in earlier if one.value != last.value]
+    if not others or CORRECTED.search(text, others[-1].end, last.end):
+        return last.value
+    listed = any(one.value != others[-1].value for one in others)
+    return contradiction if listed or "\n" not in text[others[-1].end : last.start] else last.value

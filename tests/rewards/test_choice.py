@@ -1,6 +1,9 @@
+import time
+
 import pytest
 
-from swift_grpo_ext.rewards.choice import choice, yes_no
+from swift_grpo_ext.rewards.choice import choice
+from swift_grpo_ext.rewards.yes_no import yes_no
 
 ANIMALS = ["a cat", "a dog", "no animal", "A and B"]
 
@@ -183,3 +186,110 @@ def test_hedged_yes_no(answer, gold):
 
 def test_gold_that_is_no_polarity():
     assert yes_no.outcome("yes", {"solution": "blue"}).reason == "gold 'blue' is neither yes nor no"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "B is correct, because A shows a cat and C shows none.",
+        "The answer is B. A is wrong, since it shows a cat.",
+        "So B",
+        "the answer is b",
+        "B, because of the leash. Option A would be smaller.",
+        "Option A is incorrect. Option C is incorrect. Therefore, option B is correct.",
+        "I would choose B.",
+        "At first the answer is A. Wait, the leash shows that the answer is B.",
+        "The animal is clearly a dog.",
+        "**B. a dog**\n\n(A) would be smaller, and D is odd.",
+        '{"answer": "B", "reason": "not A"}',
+        "A错误，C错误，所以选B。",
+        "正确的选项是 B，而不是 A。",
+        "答案应该是（B）",
+        "正解はBです。",
+        "정답은 B입니다.",
+        "La réponse est B.",
+        "Правильный ответ: B",
+        "The correct option is (B) a dog.",
+        "the most likely answer would be B",
+        "<answer>The answer is option B: a dog</answer>",
+    ],
+)
+def test_a_statement_counts_whatever_else_is_named(answer):
+    assert choice(answer, {"solution": "B", "options": ANIMALS}) == 1.0
+    assert choice(answer, {"solution": "A", "options": ANIMALS}) == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The answer is A or B.",
+        "Either A or B",
+        "The answer is A. The answer is B.",
+        "A, B, C and D are all possible.",
+        "It might be a cat or a dog.",
+        "It is not B.",
+        "The answer is not B.",
+        "B is incorrect.",
+        "The answer is B. a cat",
+        "What is it? A. a cat B. a dog C. no animal",
+        "A. a cat\nB. a dog\nC. no animal\nD. A and B",
+        "Options: A, B, C, D. Answer:",
+    ],
+)
+@pytest.mark.parametrize("gold", "ABCD")
+def test_hedges_echoes_and_contradictions_do_not_pay(answer, gold):
+    assert choice(answer, {"solution": gold, "options": ANIMALS}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("There is no dog. So the answer is no.", "no"),
+        ("The statement is false", "no"),
+        ("The claim is not correct.", "no"),
+        ("That is correct.", "yes"),
+        ("I see a leash, therefore yes.", "yes"),
+        ("There are two dogs.", "yes"),
+        ("There aren't any dogs.", "no"),
+        ("The bus isn't red.", "no"),
+        ("不是的，那是猫。", "no"),
+        ("没错", "yes"),
+        ("可以。", "yes"),
+        ("图中不存在狗。", "no"),
+        ("图中有一只狗。", "yes"),
+        ("该说法是错误的。", "no"),
+        ("いいえ、違います。", "no"),
+        ("답은 네입니다", "maybe"),
+        ("No. It is red, yes, but not blue.", "no"),
+        ("At first yes, but wait: the final answer is no.", "no"),
+    ],
+)
+def test_stated_polarity(answer, gold):
+    assert yes_no(answer, {"solution": "yes"}) == float(gold == "yes")
+    assert yes_no(answer, {"solution": "no"}) == float(gold == "no")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Yes. The answer is no.",
+        "I cannot tell whether there is a dog.",
+        "The answer is yes or no.",
+        "There is a dog. There is no dog.",
+        "It might not be a dog.",
+    ],
+)
+@pytest.mark.parametrize("gold", ["yes", "no"])
+def test_contradictions_are_no_answer(answer, gold):
+    assert yes_no(answer, {"solution": gold}) == 0.0
+
+
+@pytest.mark.parametrize(
+    "piece", ["A or ", "answer is ", "B is correct ", "(A) ", "no, ", "there is ", "选", "**A** "]
+)
+@pytest.mark.parametrize("reward", [choice, yes_no])
+def test_floods_of_statements_are_linear(reward, piece):
+    flood = piece * (32_000 // len(piece))
+    started = time.process_time()
+    reward(flood, {"solution": "yes" if reward is yes_no else "A", "options": ANIMALS})
+    assert time.process_time() - started < 1.0

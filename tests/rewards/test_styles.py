@@ -12,8 +12,6 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FLOOR = 0.95
 BELOW = {
     "ext_math": 0.62,
-    "ext_choice": 0.69,
-    "ext_yes_no": 0.55,
     "ext_numeric": 0.75,
     "ext_count": 0.67,
     "ext_count_shaped": 0.91,
