@@ -236,8 +236,8 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
     rest, found = text.casefold(), set()
     for letter, option in sorted(options.items(), key=lambda item: -len(item[1])):
         if len(option) > 1 or option.isdigit():
-            places = [place.start() for place in re.finditer(re.escape(option), rest)]
-            places = [place for place in places if _whole(rest, place, option)]
+            found_at = (place.start() for place in re.finditer(re.escape(option), rest))
+            places = [place for place in found_at if _whole(rest, place, option)]
             if any(not _denied(rest, place, place + len(option)) for place in places):
                 found.add(letter)
             if places:
@@ -247,9 +247,5 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
 
 def _whole(text: str, start: int, option: str) -> bool:
     """Whether an option's text stands there as words of its own, as far as its script has words."""
-    before, after = text[max(0, start - 1) : start], text[start + len(option) :][:1]
-    if not (option[0] + option[-1]).isascii():
-        return True
-    return not (before.isascii() and (before.isalnum() or before in ("-", ".", "/")) and before) and not (
-        after.isascii() and after.isalnum()
-    )
+    around = text[max(0, start - 1) : start] + text[start + len(option) :][:1]
+    return not (option[0] + option[-1]).isascii() or not re.search(r"[A-Za-z0-9/-]", around)
