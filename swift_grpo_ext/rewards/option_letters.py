@@ -151,8 +151,7 @@ def _contradicts(rest: str, letter: str, options: Options) -> bool:
 
 
 def _begins(text: str, option: str) -> bool:
-    following = text[len(option) : len(option) + 1]
-    return text.startswith(option) and not (following.isalnum() and following.isascii())
+    return text.startswith(option) and _whole(text[: len(option) + 1], 0, option)
 
 
 def _stated(text: str, options: Options, known: Letters) -> Letters | None:
@@ -198,7 +197,7 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
 
 def _is_article(text: str, end: int) -> bool:
     word = re.match(r"\s([a-z]+)", text[end : end + 24])
-    return bool(word) and not _EXPLAINED.fullmatch(word[1])  # type: ignore[index]
+    return word is not None and not _EXPLAINED.fullmatch(word[1])
 
 
 def _implied(text: str, options: Options, known: Letters) -> Letters | None:
@@ -247,5 +246,5 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
 
 def _whole(text: str, start: int, option: str) -> bool:
     """Whether an option's text stands there as words of its own, as far as its script has words."""
-    around = text[max(0, start - 1) : start] + text[start + len(option) :][:1]
+    around = text[max(0, start - 1) : start] + text[start + len(option) : start + len(option) + 1]
     return not (option[0] + option[-1]).isascii() or not re.search(r"[A-Za-z0-9/-]", around)

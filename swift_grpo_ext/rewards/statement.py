@@ -79,7 +79,7 @@ def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
     Args:
         found: At least one statement.
         text: Where they stand.
-        contradiction: What different statements amount to that share a line, or that list more than two values.
+        contradiction: What different ones in one line, or more than two different ones, amount to.
     """
     *earlier, last = sorted(found, key=lambda one: one.start)
     others = [one for one in earlier if one.value != last.value]
