@@ -1,18 +1,72 @@
 """swift-grpo-ext: multimodal GRPO in ms-swift that is right, fast, and says so when it is not.
 
-Importing the package registers nothing and loads neither torch nor the host. `register` is the entry:
-the files in ``plugins/`` call it when the host imports them through ``--external_plugins``.
+Importing the package registers nothing and loads neither torch nor ms-swift. `register` is the entry: files in
+``plugins/`` call it when ms-swift imports them through ``--external_plugins``. The names below are public;
+everything else is internal and may change.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.version import __version__
 
-__all__ = ["__version__", "register"]
+if TYPE_CHECKING:
+    from swift_grpo_ext import testing as testing
+    from swift_grpo_ext.rewards.catalogue import get_reward as get_reward
+    from swift_grpo_ext.rewards.contract import Outcome as Outcome
+    from swift_grpo_ext.rewards.contract import Reward as Reward
+    from swift_grpo_ext.rewards.contract import Score as Score
+    from swift_grpo_ext.rewards.contract import Unscorable as Unscorable
+    from swift_grpo_ext.rewards.runtime.limits import limited as limited
+
+__all__ = [
+    "Outcome",
+    "Reward",
+    "Score",
+    "Unscorable",
+    "__version__",
+    "get_reward",
+    "limited",
+    "register",
+    "testing",
+]
+
+_HOMES = {
+    "Outcome": "rewards.contract",
+    "Reward": "rewards.contract",
+    "Score": "rewards.contract",
+    "Unscorable": "rewards.contract",
+    "get_reward": "rewards.catalogue",
+    "limited": "rewards.runtime.limits",
+}
 
 
 def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
-    """Hook parts of the package into ms-swift; see `swift_grpo_ext.registration.register`."""
+    """Hook parts of the package into ms-swift and print one line of what was done.
+
+    Args:
+        parts: Some of compat, templates, trainer, rewards, presets and callbacks; all of them when None.
+
+    Returns:
+        For each part that is on in this process, the names that it registered.
+    """
     from swift_grpo_ext import registration  # the settings' packages are not needed for `group` alone
 
     return registration.register(parts)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for."""
+    if name == "testing":
+        return import_module("swift_grpo_ext.testing")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'swift_grpo_ext' has no attribute {name!r}")
+    return getattr(import_module(f"swift_grpo_ext.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

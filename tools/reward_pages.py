@@ -73,23 +73,22 @@ def page(reward: Reward) -> str:
         f"# {reward.name}",
         markdown(card.summary),
         markdown(card.description),
-        facts(reward, module),
+        facts(reward),
         parameters(reward, card.arguments),
         *(f"## {title}\n\n{markdown(card.sections[name])}" for name, title in HEADINGS.items()),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def facts(reward: Reward, module: str) -> str:
+def facts(reward: Reward) -> str:
     """What the code says about the reward, as a table."""
-    short = reward.name.removeprefix(PREFIX)
     others = [*reward.reads, *reward.inputs]
     rows = {
         "range": f"{reward.low:g} to {reward.high:g}",
         "runs": RUNS[reward.cost],
         "gold columns": code(reward.gold) or "none",
         "other columns": code(others) or "none",
-        "from Python": f"`from swift_grpo_ext.rewards.{module} import {short}`, `{short}(completion, row)`",
+        "from Python": f"`swift_grpo_ext.get_reward('{reward.name}')(completion, row)`",
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows.items())])
 
