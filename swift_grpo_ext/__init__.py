@@ -1,7 +1,7 @@
 """swift-grpo-ext: multimodal GRPO in ms-swift that is right, fast, and says so when it is not.
 
-Importing the package registers nothing and loads neither torch nor ms-swift. `register` is the entry: files in
-``plugins/`` call it when ms-swift imports them through ``--external_plugins``. The names below are public;
+Importing the package registers nothing and loads neither torch nor ms-swift. `register` is the entry: the
+plugin files call it when ms-swift imports them through ``--external_plugins``. The names below are public;
 everything else is internal and may change.
 """
 
