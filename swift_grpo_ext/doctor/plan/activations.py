@@ -18,7 +18,7 @@ LOGITS: dict[Scoring, tuple[float, float]] = {"logits": (8, 16), "cross_entropy"
 # checkpoints, and what a layer keeps without them.
 FROZEN_TOWER = (33.0, 1.6)
 TRAINED_TOWER = (38.0, 12.0)
-KEPT_TOWER = (22.0, 8.0)
+KEPT_TOWER = (36.0, 10.0)
 # Ovis2: bytes per visual token and visual word, of the mixture over 65,536 words.
 VISUAL_WORDS = 4.1
 PIXEL = 4  # pixel_values are float32 until the tower
@@ -52,21 +52,32 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     All layer inputs are saved; beside them live either the logits with their gradients, or the inside of the
     layer that is being recomputed, or, before both, the vision tower.
     """
-    vision = vision_peak(shape, work, setting)
+    tower, beside = vision_peak(shape, work, setting)
     predicted = setting.micro_batch * work.completion_tokens
     if setting.shared > 1:
         prompts = -(-setting.micro_batch // setting.shared)
         text = prompts * pack_bytes(_pack(shape, work, setting), min(setting.shared, setting.micro_batch))
-        return max(text, vision), 1.1 * max(text, vision)
+        peak = beside + max(text, tower)
+        return peak, 1.1 * peak
     tokens = setting.micro_batch * sequence_tokens(shape, work)
-    rows = row_bytes(shape.text, tokens, work.trained, setting.checkpointing)
-    inside = tokens * shape.text.recomputed(work.trained) + _masks(shape, work, setting)
-    held = rows - tokens * shape.text.recomputed(work.trained)
-    if setting.scoring in ("chunks", "liger"):
-        least = most = chunk_of_logits(shape.text, predicted)
-    else:
-        least, most = (each * predicted * shape.text.vocab for each in LOGITS[setting.scoring])
-    return max(held + max(least, inside), vision), 1.1 * max(held + max(most, inside), vision)
+    inside = tokens * shape.text.recomputed(work.trained)
+    held = row_bytes(shape.text, tokens, work.trained, setting.checkpointing) - inside
+    inside += _masks(shape, work, setting)
+    least, most = _logits(shape, predicted, setting)
+    return beside + max(held + max(least, inside), tower), 1.1 * (
+        beside + max(held + max(most, inside), tower)
+    )
+
+
+def _logits(shape: ModelShape, predicted: float, setting: Setting) -> tuple[float, float]:
+    """Least and most bytes from hidden states to log-probs and back."""
+    chunk = chunk_of_logits(shape.text, predicted)
+    if setting.scoring == "chunks":
+        return chunk, chunk
+    if setting.scoring == "liger":  # it makes the output layer's gradient in the forward pass
+        return chunk, chunk + 4 * shape.text.vocab * shape.text.hidden
+    least, most = LOGITS[setting.scoring]
+    return least * predicted * shape.text.vocab, most * predicted * shape.text.vocab
 
 
 def _pack(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
@@ -86,11 +97,11 @@ def _masks(shape: ModelShape, work: Work, setting: Setting) -> float:
     return setting.micro_batch * shape.heads * sequence_tokens(shape, work) ** 2 * 10.0
 
 
-def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> float:
-    """Bytes of the vision tower over the images of one micro-batch."""
+def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
+    """Bytes of the vision tower over the images of one micro-batch: inside it, and kept for its backward."""
     vision = shape.vision
     if vision is None:
-        return 0
+        return 0, 0
     images = -(-setting.micro_batch // setting.shared)
     patches = _patches(shape, vision, work) * images
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
@@ -98,9 +109,9 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> float:
     kept = 2.0 * vision.hidden
     if not setting.vit_checkpointing:
         kept = KEPT_TOWER[0] * vision.hidden + KEPT_TOWER[1] * vision.intermediate
-    saved = 0 if work.freeze_vit else patches * vision.depth * kept
+    saved = 0.0 if work.freeze_vit else patches * vision.depth * kept
     words = VISUAL_WORDS * vision.vocabulary * patches / vision.merge**2
-    return max(layer, words) + saved
+    return max(layer, words), saved
 
 
 def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:

@@ -50,10 +50,10 @@ def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objecti
 
     Out of memory is certain if the low end of the range exceeds what there is, possible if the high end does.
     """
-    phase = max(needed.phases, key=lambda phase: (needed.low(phase) > machine.usable, needed.high(phase)))
-    low, high = needed.low(phase), needed.high(phase)
+    phase = max(needed.phases, key=lambda phase: (needed.low(phase) > machine.usable, needed.needed(phase)))
+    low, high = needed.low(phase), needed.needed(phase)
     if high > machine.usable:
-        terms = _largest(needed.phases[phase])
+        terms = _largest([term for term in needed.phases[phase] if not term.returned])
         yield Objection(
             f"{_span(low, high)} GiB {MOMENTS[phase]}, a GPU has {machine.usable / GIB:.0f} to give: "
             + ", ".join(f"{term.name} {_span(term.low, term.high)}" for term in terms),
@@ -88,7 +88,7 @@ _FIXES = {
 }
 
 
-def _largest(terms: tuple[Term, ...]) -> list[Term]:
+def _largest(terms: list[Term]) -> list[Term]:
     return sorted(terms, key=lambda term: -term.high)[:4]
 
 

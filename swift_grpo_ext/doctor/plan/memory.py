@@ -9,22 +9,22 @@ keeps asleep) has a least and a most; docs/memory.md holds them against publishe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swift_grpo_ext.doctor.plan import activations, engine
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import ModelShape
 
-SUB_GROUP = 200_000_000  # sub_group_size of our presets, elements
+SUB_GROUP = (200_000_000, 1_000_000_000)  # sub_group_size of our presets and of ms-swift's, elements
 LIVE = 1_000_000_000  # stage3_max_live_parameters of our presets, elements
 
-CONTEXT = (0.4 * GIB, 1.2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
+CONTEXT = (0.4 * GIB, 2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
 COMMUNICATORS = (0.2 * GIB, 1.6 * GIB)  # NCCL's buffers, of one communicator or of several
 ASLEEP = (0.6 * GIB, 3 * GIB)  # what vLLM keeps while it sleeps: graphs, workspaces, communicators
 BESIDE = (0.0, 1 * GIB)  # what vLLM takes beyond its share: graphs that its profile did not count
-# The allocator keeps blocks that no later tensor fits: a part of all that comes and goes, and blocks of
-# other lengths that rows of unequal length leave behind. Least 0: it gives them back before it fails.
-FRAGMENTS, LEFT_BEHIND, MOST_LEFT = 0.15, 0.5, 4 * GIB
+# The allocator keeps what no later tensor fits, least none: parts of blocks, which stay lost, and whole
+# blocks of other lengths, which it gives back before it fails. Parts of all that comes and goes.
+FRAGMENTS, CACHED = 0.15, 0.75
 # CPU: interpreter, libraries, pinned buffers, dataset of one process; data loader workers come on top.
 PROCESS = (2 * GIB, 8 * GIB)
 
@@ -39,11 +39,13 @@ class Term:
         name: What it is.
         low: Least.
         high: Most.
+        returned: It is given back where memory is short: seen from outside, but nothing fails because of it.
     """
 
     name: str
     low: float
     high: float
+    returned: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,19 @@ class MemoryRange:
         """Most bytes of a phase."""
         return sum(term.high for term in self.phases[phase])
 
+    def needed(self, phase: str) -> float:
+        """Most bytes of a phase that are not given back where memory is short."""
+        return sum(term.high for term in self.phases[phase] if not term.returned)
+
     @property
     def peak_phase(self) -> str:
         """The phase that may need most."""
-        return max(self.phases, key=self.high)
+        return max(self.phases, key=self.needed)
 
     @property
     def peak(self) -> tuple[float, float]:
-        """Least and most bytes on a GPU at its fullest moment."""
-        return max(map(self.low, self.phases)), max(map(self.high, self.phases))
+        """Least and most bytes that a GPU must have at its fullest moment."""
+        return max(map(self.low, self.phases)), max(map(self.needed, self.phases))
 
     @property
     def cpu_total(self) -> tuple[float, float]:
@@ -105,9 +111,8 @@ def memory_range(
 
 
 def _spanned(lower: tuple[Term, ...], upper: tuple[Term, ...]) -> tuple[Term, ...]:
-    return tuple(
-        Term(one.name, min(one.low, two.low), two.high) for one, two in zip(lower, upper, strict=True)
-    )
+    pairs = zip(lower, upper, strict=True)
+    return tuple(replace(two, low=min(one.low, two.low)) for one, two in pairs)
 
 
 def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> dict[str, tuple[Term, ...]]:
@@ -130,9 +135,9 @@ def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
     return {
         "start": (*start, *awake),
         "sync": (*states, *loaded, _exact("gathered for the sync", sync_bytes(shape, setting))),
-        "rollout": (*while_rolling, *awake, *generated, _reserve(generated)),
-        "update": (*states, *asleep, *gradients, images, *passing, _reserve(passing)),
-        "step": (*states, *asleep, *gradients, step),
+        "rollout": (*while_rolling, *awake, *generated, *_reserve(generated)),
+        "update": (*states, *asleep, *gradients, images, *passing, *_reserve(passing)),
+        "step": (*states, *asleep, *gradients, step, *_after(passing, step)),
     }
 
 
@@ -140,10 +145,20 @@ def _exact(name: str, size: float) -> Term:
     return Term(name, size, size)
 
 
-def _reserve(passing: list[Term]) -> Term:
+def _reserve(passing: list[Term]) -> Iterator[Term]:
     """What the allocator holds beside tensors that come and go."""
-    most = sum(term.high for term in passing)
-    return Term("allocator's reserve", 0, FRAGMENTS * most + min(LEFT_BEHIND * most, MOST_LEFT))
+    yield Term("fragments", 0, FRAGMENTS * _most(passing))
+    yield Term("cached blocks", 0, CACHED * _most(passing), returned=True)
+
+
+def _after(passing: list[Term], step: Term) -> Iterator[Term]:
+    """What the allocator holds in the optimizer step: all blocks of the update, and parts of the step's."""
+    yield Term("fragments", 0, FRAGMENTS * step.high)
+    yield Term("cached blocks", 0, _most(passing), returned=True)
+
+
+def _most(passing: list[Term]) -> float:
+    return sum(term.high for term in passing)
 
 
 def _fixed(setting: Setting, machine: Machine) -> Iterator[Term]:
@@ -163,7 +178,9 @@ def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
     small = {8: 1.0, 4: 0.52}[bits]
     linear = shape.in_linears
     rest = shape.total - linear
-    return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 2 * rest
+    return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 4 * (
+        rest - shape.tower
+    ) + 2 * shape.tower
 
 
 def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
@@ -208,8 +225,9 @@ def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     if setting.stage == 0:
         return 0, 2 * trained_parameters(shape, work)
     own = trained_parameters(shape, work) / setting.train_gpus(machine)
-    size = 4 * (min(own, SUB_GROUP) if setting.stage == 3 else own)
-    return size, size + 2 * own
+    if setting.stage == 3:
+        return 4 * min(own, SUB_GROUP[0]), 4 * min(own, SUB_GROUP[1]) + 2 * own
+    return 4 * own, 6 * own
 
 
 def gathered(shape: ModelShape, setting: Setting) -> float:

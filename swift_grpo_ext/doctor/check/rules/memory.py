@@ -19,6 +19,7 @@ _OUT_OF_MEMORY = (
 )
 _REPORTS = ("A9", f"{SWIFT}/issues/3592", f"{SWIFT}/issues/7822")
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
+_USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 _LEAST_PIXELS = 200_704  # of a small image: 256 tokens of 28 x 28 pixels
 
 
@@ -73,12 +74,15 @@ def _memory_unknown(run: Run) -> Iterator[Problem]:
 def work_of(run: Run) -> Work:
     """The run's work as the planner sees it, at most."""
     args = run.arguments
+    pixels = run.max_pixels if run.limits_pixels else _USUAL_PIXELS
+    image = run.shape.vision.tokens(pixels) if run.shape and run.shape.vision else 0
     return Work(
         full=run.full,
         lora_rank=args.lora_rank or 8,
         lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
         generations=max(1, args.num_generations),
-        max_pixels=run.max_pixels if run.limits_pixels else _USUAL_PIXELS,
+        text_tokens=max(64, min(_USUAL_TEXT, (args.max_length or _USUAL_TEXT) - image)),
+        max_pixels=pixels,
         completion_tokens=args.max_completion_length,
         kl=bool(args.beta),
         freeze_vit=args.freeze_vit is not False,
