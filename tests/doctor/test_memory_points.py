@@ -39,4 +39,6 @@ def test_the_page_shows_what_the_command_prints(found):
 
 
 def test_every_point_names_its_source(found):
-    assert all(re.match(r"https://github\.com/[\w.-]+/[\w.-]+/(blob|issues)/", point.source) for point in found)
+    assert all(
+        re.match(r"https://github\.com/[\w.-]+/[\w.-]+/(blob|issues)/", point.source) for point in found
+    )

@@ -178,9 +178,7 @@ def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
     small = {8: 1.0, 4: 0.52}[bits]
     linear = shape.in_linears
     rest = shape.total - linear
-    return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 4 * (
-        rest - shape.tower
-    ) + 2 * shape.tower
+    return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 2 * rest
 
 
 def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
