@@ -6,53 +6,45 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from swift_grpo_ext.rewards.answer import extract_answer, last_boxed
+from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string
+from swift_grpo_ext.rewards.math_text import answer_reading, gold_reading, joined_boxes
 
 GOLD = ("solution", "answer")
 MAX_CHARS = 4_096
 
-# Between dollar signs Math-Verify reads words as products of letters, and nothing as the empty set.
-_WORDS = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{3}|\A[\s{}]*\Z|\A\s*[Nn]/[Aa]\s*\Z")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def _parse(text: str) -> list[Any]:
     """Math-Verify's reading of a text; without its own time limit, which needs the main thread."""
     from math_verify import parse
 
-    boxed = last_boxed(text)
-    if boxed is not None:
-        text = f"\\boxed{{{boxed}}}"
     return parse(text, parsing_timeout=None) if len(text) <= MAX_CHARS else []
 
 
 @lru_cache(maxsize=1024)
 def _parse_gold(text: str) -> tuple[Any, ...]:
-    """The gold, read as it stands, else as LaTeX that lacks its dollar signs."""
-    found = _parse(text)
-    if found or _WORDS.search(text):
-        return tuple(found)
-    found = _parse(_in_dollars(text))
-    # What Math-Verify cannot read between dollar signs it keeps as text, whatever that is.
-    return () if all(isinstance(part, str) for part in found) else tuple(found)
-
-
-def _in_dollars(text: str) -> str:
-    return f"${text}$"
+    """The gold; nothing if Math-Verify would keep it as text or pick one of several numbers out of prose."""
+    reading = gold_reading(text)
+    found = _parse(reading)
+    prose = not re.search(r"[$\\]", reading)
+    if all(isinstance(part, str) for part in found) or (prose and len(_NUMBER.findall(reading)) > 1):
+        return ()
+    return tuple(found)
 
 
 def _gold_expression(columns: Columns) -> tuple[Any, ...]:
     text = gold_string(columns, GOLD)
     parsed = _parse_gold(text)
     if not parsed:
-        raise Unscorable(f"gold {text!r:.80} is no mathematical expression")
+        raise Unscorable(f"gold {text!r:.80} is no mathematical expression, or several in prose: box one")
     return parsed
 
 
 def _gold_math_text(columns: Columns, **_: Any) -> str:
-    text = gold_string(columns, GOLD)
-    return text if _parse(text) else _in_dollars(text)
+    return gold_reading(gold_string(columns, GOLD))
 
 
 @reward(gold=GOLD, cost="process", gold_text=_gold_math_text)
@@ -85,5 +77,10 @@ def math(completion: str, columns: Columns) -> float:
 
     gold = _gold_expression(columns)
     answer = extract_answer(completion)
-    parsed = _parse(answer) if answer else []
-    return float(bool(parsed) and verify(list(gold), parsed, timeout_seconds=None))
+    if not answer or len(answer) > MAX_CHARS:
+        return 0.0
+    readings = [answer_reading(answer)]
+    if type(gold[0]).__name__ in ("FiniteSet", "Tuple") and (joined := joined_boxes(answer)):
+        readings.append(f"$\\{{{joined}\\}}$")
+    parsed = [found for found in map(_parse, readings) if found]
+    return float(any(verify(list(gold), found, timeout_seconds=None) for found in parsed))

@@ -11,7 +11,6 @@ from swift_grpo_ext.rewards.catalogue import NAMES
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FLOOR = 0.95
 BELOW = {
-    "ext_math": 0.62,
     "ext_numeric": 0.75,
     "ext_count": 0.67,
     "ext_count_shaped": 0.91,

@@ -1,0 +1,169 @@
+r"""Mathematics as golds and models write it, brought to one LaTeX expression that Math-Verify reads whole.
+
+Outside of dollar signs Math-Verify takes a number out of ``9 \pi``; so everything that is an expression and
+nothing else gets dollar signs, and what stands in prose is cut out of it first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from swift_grpo_ext.rewards.answer import all_boxed, last_boxed, unwrapped
+from swift_grpo_ext.rewards.statement import after_label, fold_width
+
+_SIGNS = {
+    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "π": r"\pi ",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "±": r"\pm ",
+    "°": r"^{\circ}", "∈": r"\in ", "θ": r"\theta ", "∅": r"\emptyset ", "，": ", ", "、": ", ", "∶": ":",
+    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
+}  # fmt: skip
+_TABLE = {ord(sign): latex for sign, latex in _SIGNS.items()}
+_RAISED = {ord(sign): plain for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True)}
+_RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
+_ROOT = re.compile(
+    r"√\s?(?:\(([^()]{1,64})\)|\{([^{}]{1,64})\}|(\d{1,12}|[a-z]))"
+    r"|(?<![A-Za-z\\])sqrt\s?[({]([^(){}]{1,64})[)}]"
+)
+_PI = re.compile(r"(?<![A-Za-z\\])pi\b")
+_LIST_WORD = re.compile(
+    r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])"
+    r"|或者?|和|以及)\s*"
+)
+_COMMAS = re.compile(r"(?:\s*,\s*){2,}")
+_ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
+_UNIT = re.compile(
+    r"(?<=[\d})])\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft"
+    r"|meters?|metres?"
+    r"|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?|people"
+    r"|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z"
+    r"|(?<=[\d})])\s?[\u4e00-\u9fff]{1,8}\s*\Z",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(
+    r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?:is|so|it|we|to|of|in|at|by|be|an)\b)"
+    r"|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+)
+_COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}|\\text\s?\{[^{}]{0,40}\}")
+_NOTHING = re.compile(r"\A[\s{}()\[\]?=.\-]*\Z|\A\s*[Nn]/[Aa]\s*\Z")
+_SPAN = re.compile(
+    r"\$\$(.{1,400}?)\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)"
+    r"|\\\[(.{1,400}?)\\\]",
+    re.DOTALL,
+)
+_BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+_COPULA = re.compile(r"\b(?:is|are|be|equals?|gives?|get|at|was)\b:?|[:：是为]|等于")
+_SENTENCE = re.compile(
+    r"(?<![0-9])\.(?=\s|\Z)|(?<=[0-9])\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
+    r"|as)\b|（|\s\((?=or|about|approx)"
+)
+_BETWEEN_BOXES = re.compile(r"[\s$.,，、;]{0,8}(?:and|or|和|或|及)?[\s$,，]{0,8}\Z")
+
+
+def latex(text: str) -> str:
+    """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", units behind it."""
+    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", unwrapped(fold_width(text)))
+    text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
+    text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_TABLE).replace("**", "^"))).strip()
+    return _values(_COMMAS.sub(", ", _LIST_WORD.sub(", ", text)).rstrip(" .,"))
+
+
+def _values(text: str) -> str:
+    """``x_1 = 2, x_2 = -3`` as the set of its values; anything else as it is."""
+    parts = [_ASSIGNED.match(part) for part in text.split(",")] if text.count("=") > 1 else []
+    if len(parts) < 2 or any(part is None or "=" in part[2] for part in parts):
+        return text
+    names = {part[1] for part in parts if part}
+    return f"\\{{{', '.join(part[2] for part in parts if part)}\\}}" if len(names) == 1 else text
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text in LaTeX is an expression and no prose."""
+    return not (_NOTHING.match(text) or _WORDS.search(_COMMAND.sub(" ", text)))
+
+
+def in_dollars(text: str) -> str:
+    """The text as Math-Verify is to read it: an expression gets dollar signs, prose stays as it is."""
+    expression = latex(text)
+    return f"${expression}$" if is_expression(expression) else text
+
+
+def joined_boxes(text: str) -> str:
+    """The contents of the boxes that end a text one beside the other, as a list; "" if it is only one."""
+    boxes = all_boxed(text)
+    run: list[str] = []
+    for box in reversed(boxes):
+        before, _, text = text.rpartition(f"\\boxed{{{box}}}")
+        if run and not _BETWEEN_BOXES.match(text):
+            break
+        run, text = [box, *run], before
+    return ", ".join(map(latex, run)) if len(run) > 1 else ""
+
+
+def gold_reading(text: str) -> str:
+    """How a gold is read: the boxes that end it, what follows ``####``, an expression, or prose."""
+    text = text.rpartition("####")[2].strip()
+    if joined := joined_boxes(text):
+        return f"$\\{{{joined}\\}}$"
+    boxed = last_boxed(text)
+    return in_dollars(text if boxed is None else boxed)
+
+
+def answer_reading(text: str) -> str:
+    """The part of an answer that states its result, as Math-Verify is to read it."""
+    boxed = last_boxed(text)
+    if boxed is not None:
+        reading = in_dollars(boxed)
+        return reading if reading.startswith("$") else f"\\boxed{{{boxed}}}"
+    if is_expression(latex(text)):
+        return in_dollars(text)
+    for part in (_after_label(text), _only_bold(text), _last_span(text), _tail(text)):
+        if part and is_expression(latex(part)):
+            return in_dollars(part)
+    return text
+
+
+def _after_label(text: str) -> str:
+    stated = after_label(text)[:400]
+    if not stated:
+        return ""
+    if bold := _BOLD.match(stated):
+        return str(bold[1])
+    return _run(list(_SPAN.finditer(stated)), stated) or _SENTENCE.split(stated, maxsplit=1)[0]
+
+
+def _run(spans: list[re.Match[str]], text: str) -> str:
+    """The expressions in dollar signs that a text begins with, as a list."""
+    run, end = [], 0
+    for span in spans:
+        if not _BETWEEN_BOXES.match(text[end : span.start()]):
+            break
+        run, end = [*run, next(filter(None, span.groups()))], span.end()
+    return ", ".join(run)
+
+
+def _only_bold(text: str) -> str:
+    """The result in bold, if one thing in bold is a result."""
+    found = [part for part in _BOLD.findall(text[-4000:]) if re.search(r"[0-9π]", part)]
+    expressions = [part for part in found if is_expression(latex(part))]
+    if len(expressions) == 1:
+        return str(expressions[0])
+    return str(found[0]).rpartition("=")[2] if len(found) == 1 else ""
+
+
+def _last_span(text: str) -> str:
+    """The last expression in dollar signs, with those that it is listed with."""
+    run, last = [], len(text)
+    for span in reversed(list(_SPAN.finditer(text))):
+        if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
+            break
+        run, last = [next(filter(None, span.groups())), *run], span.start()
+    return ", ".join(run)
+
+
+def _tail(text: str) -> str:
+    """What follows the last "is" of the last sentence that holds a digit."""
+    sentences = [part for part in _SENTENCE.split(text[-2000:]) if part and re.search(r"[0-9]", part)]
+    if not sentences:
+        return ""
+    places = list(_COPULA.finditer(sentences[-1]))
+    return sentences[-1][places[-1].end() :].strip(" ,*") if places else ""
