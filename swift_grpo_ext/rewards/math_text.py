@@ -133,7 +133,8 @@ def _after_label(text: str) -> str:
 
 def _run(spans: list[re.Match[str]], text: str) -> str:
     """The expressions in dollar signs that a text begins with, as a list."""
-    run, end = [], 0
+    run: list[str] = []
+    end = 0
     for span in spans:
         if not _BETWEEN_BOXES.match(text[end : span.start()]):
             break
@@ -152,7 +153,8 @@ def _only_bold(text: str) -> str:
 
 def _last_span(text: str) -> str:
     """The last expression in dollar signs, with those that it is listed with."""
-    run, last = [], len(text)
+    run: list[str] = []
+    last = len(text)
     for span in reversed(list(_SPAN.finditer(text))):
         if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
             break
