@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from swift_grpo_ext.rewards.card import card_of
 from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX, all_rewards
@@ -97,7 +97,7 @@ def parameters(reward: Reward, meanings: dict[str, str]) -> str:
     """The parameters as a table; empty without any."""
     if not reward.parameters:
         return ""
-    hints = get_type_hints(reward.function, include_extras=True)
+    hints = reward.declared.hints
     rows = [
         [f"`{name}`", cell(type_in_words(hints[name])), code([shown(default)]), cell(meanings[name])]
         for name, default in reward.parameters.items()

@@ -24,16 +24,18 @@ class Card:
         summary: Its first paragraph.
         description: What follows until the first section.
         sections: Heading to text, without its indentation.
+        shared: Parameters that it shares with other rewards, as text of an ``Args`` section.
     """
 
     summary: str
     description: str
     sections: dict[str, str]
+    shared: str = ""
 
     @property
     def arguments(self) -> dict[str, str]:
         """Name and meaning of each parameter, the meaning on one line."""
-        _, *parts = _ARGUMENT.split(self.sections.get("Args", ""))
+        _, *parts = _ARGUMENT.split("\n".join((self.sections.get("Args", ""), self.shared)))
         return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
@@ -44,4 +46,6 @@ def card_of(reward: Reward) -> Card:
     sections = {
         heading: textwrap.dedent(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
-    return Card(summary, description.strip(), sections)
+    shared = [inspect.getdoc(group) or "" for group in reward.declared.groups.values()]
+    arguments = "\n".join(textwrap.dedent(text.partition("Attributes:\n")[2]) for text in shared)
+    return Card(summary, description.strip(), sections, arguments)

@@ -3,184 +3,109 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
+from swift_grpo_ext.rewards.action_words import OPPOSITE, keys_of, status_of
+from swift_grpo_ext.rewards.actions import Action, action_of, parse_action
+from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent, image_aspect
-from swift_grpo_ext.rewards.geometry import Box, relative_distance, strictly_inside
+from swift_grpo_ext.rewards.frames import SIZES_COLUMN, convert, extent, image_aspect
+from swift_grpo_ext.rewards.geometry import relative_distance, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
-from swift_grpo_ext.rewards.pointing import pointed_at
-from swift_grpo_ext.rewards.regions import Region, check_gold_region, parse_regions, regions_in, values_in
+from swift_grpo_ext.rewards.gold_regions import Places, check_gold_region, check_inside, moved
+from swift_grpo_ext.rewards.pointing import written_point
+from swift_grpo_ext.rewards.region_values import Region, pointed_at
 from swift_grpo_ext.rewards.tokens import token_f1
 
-GOLD = ("solution", "action", "answer")
-
-_SYNONYMS = {
-    "left_click": "click",
-    "tap": "click",
-    "left_single": "click",
-    "left_double": "double_click",
-    "doubleclick": "double_click",
-    "right_single": "right_click",
-    "rightclick": "right_click",
-    "longpress": "long_press",
-    "input": "type",
-    "input_text": "type",
-    "write": "type",
-    "enter_text": "type",
-    "swipe": "scroll",
-    "hotkey": "key",
-    "press": "key",
-    "finished": "terminate",
-    "complete": "terminate",
-    "done": "terminate",
-}
-_ACTION_KEYS = ("action", "action_type", "type", "name")
-_TEXT_KEYS = ("text", "content", "input_text", "value", "keys", "key", "direction", "app", "status")
-_CALL = re.compile(r"(?:pyautogui\.)?([A-Za-z_]{2,24})\s{0,4}\(")
-_QUOTED = re.compile(r"\"((?:[^\"\\]|\\.){0,4096})\"|'((?:[^'\\]|\\.){0,4096})'", re.DOTALL)
-_ESCAPED = re.compile(r"\\([nt\"'\\])")
-_ESCAPES = {"n": "\n", "t": "\t"}
-_X_Y = re.compile(r"x\s{0,4}=\s{0,4}([-+.\d]{1,16})\s{0,4},\s{0,4}y\s{0,4}=\s{0,4}([-+.\d]{1,16})")
+GOLD = ("solution", "action", "answer", "gt_action", "operation")
+_BESIDE = {"gt_action": {"gt_bbox": "place", "gt_input_text": "text"}, "operation": {"bbox": "place"}}
+"""Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web."""
+_MOVES = ("scroll", "swipe")
+_NEED_A_PLACE = ("click", "double_click", "right_click", "middle_click", "triple_click", "long_press", "hover", "drag")
 
 
-@dataclass(frozen=True)
-class Action:
-    """One action on the screen.
+def _gold_action(columns: Columns, places: Places) -> Action:
+    """The row's action, in the frame of the gold.
 
-    Attributes:
-        kind: ``click``, ``type``, ``scroll`` ... in one spelling.
-        target: Where, if it has a place: a point, or for a gold a box.
-        text: What is typed, the direction, the key: "" if nothing.
+    Raises:
+        Unscorable: None, or one with a part that is not known, so that it cannot be compared.
     """
-
-    kind: str
-    target: Region | None = None
-    text: str = ""
-
-
-def parse_action(text: str) -> Action | None:
-    """The last action of an answer: a JSON object, a call like ``click(x=10, y=20)``, or a bare point."""
-    body = last_fenced(text).strip()
-    values = values_in(body)
-    mappings = [value for value in values if isinstance(value, Mapping)]
-    if not mappings:  # a list of actions
-        lists = [value for value in values if isinstance(value, list)]
-        mappings = [value for inner in lists for value in inner if isinstance(value, Mapping)]
-    if mappings:
-        return _from_mapping(mappings[-1])
-    calls = list(_CALL.finditer(body))
-    if calls:
-        return _from_call(calls[-1][1], body[calls[-1].end() :])
-    regions = parse_regions(body, "both")
-    return Action("click", regions[0]) if len(regions) == 1 else None
-
-
-def _from_mapping(value: Mapping[str, Any]) -> Action | None:
-    arguments = value.get("arguments")
-    if isinstance(arguments, str):  # as text, the way the OpenAI format writes them
-        arguments = next((inner for inner in values_in(arguments) if isinstance(inner, Mapping)), None)
-    if isinstance(arguments, Mapping):  # a tool call: the action is inside, else the tool's name
-        value = {**arguments, "action": arguments.get("action", value.get("name"))}
-    kind = next((value[key] for key in _ACTION_KEYS if isinstance(value.get(key), str)), None)
-    regions = regions_in(value, "both")
-    target = regions[0] if len(regions) == 1 else None
-    if kind is None:
-        return Action("click", target) if target else None
-    given = next((value[key] for key in _TEXT_KEYS if value.get(key) not in (None, "", [])), "")
-    text = " ".join(map(str, given)) if isinstance(given, list) else str(given)
-    return Action(_kind(kind), target, text)
-
-
-def _from_call(name: str, arguments: str) -> Action:
-    named = _X_Y.search(arguments)
-    numbers = f"({named[1]}, {named[2]})" if named else f"({arguments.partition(')')[0]})"
-    regions = parse_regions(numbers, "both")
-    quoted = [_unescaped(double or single) for double, single in _QUOTED.findall(arguments)]
-    kind = _kind(name)
-    texts = [text for text in quoted if not parse_regions(text, "both")]  # not start_box='(10,20)'
-    if not texts and kind == "type":
-        texts = quoted[-1:]
-    if not quoted and not regions:
-        texts = [arguments.partition(")")[0].strip()]
-    text = " ".join(texts if kind == "key" else texts[:1])
-    return Action(kind, regions[0] if len(regions) == 1 else None, text)
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), text)
-
-
-def _kind(name: str) -> str:
-    plain = name.strip().casefold().replace(" ", "_").replace("-", "_")
-    return _SYNONYMS.get(plain, plain)
-
-
-def _gold_action(columns: Columns) -> Action:
     gold = gold_value(columns, GOLD)
-    action = parse_action(as_text(gold))
+    source = next(name for name in GOLD if columns.get(name) is not None)
+    beside = {
+        role: columns[name]
+        for name, role in _BESIDE.get(source, {}).items()
+        if columns.get(name) not in (None, "", [])
+    }
+    if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
+        action = action_of({"action": gold} | {"box" if role == "place" else role: it for role, it in beside.items()}, places.gold)
+    else:
+        action = parse_action(as_text(gold), places.gold)
     if action is None:
         raise Unscorable(f"gold {gold!r:.80} is no action")
-    if action.target is not None:
-        check_gold_region(action.target)
+    if action.unknown:
+        raise Unscorable(f"gold {gold!r:.80} has {', '.join(map(repr, action.unknown))}, which is not known")
+    for place in (action.target, action.end):
+        if place is not None:
+            check_gold_region(place)
+            check_inside(place, places.gold_frame or places.frame, columns, places.image_index)
+    if action.kind in _MOVES and not (action.text or action.towards):
+        raise Unscorable(f"gold {gold!r:.80} has no direction")
+    if action.kind in _NEED_A_PLACE and action.target is None:
+        raise Unscorable(f"gold {gold!r:.80} has no place, or several")
     return action
 
 
-def _gold_action_text(
-    columns: Columns,
-    *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
-    **_: Any,
-) -> str:
-    gold = _gold_action(columns)
+def _gold_action_text(columns: Columns, *, places: Places = Places(), **_: Any) -> str:
+    gold = _gold_action(columns, places)
     written: dict[str, Any] = {"action": gold.kind}
-    if gold.target is not None:
-        source = gold_frame or frame
-        place = convert(pointed_at(gold.target), source, frame, columns, image_index)
-        written["coordinate"] = list(place)
+    for key, place in (("coordinate", gold.target), ("coordinate2", gold.end)):
+        if place is not None:
+            there = moved(place, places.gold_frame or places.frame, places.frame, columns, places.image_index)
+            written[key] = written_point(pointed_at(there), places)
     if gold.text:
         written["text"] = gold.text
+    if gold.seconds is not None:
+        written["time"] = gold.seconds
     return json.dumps(written, ensure_ascii=False)
 
 
-@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=_gold_action_text)
+@reward(
+    gold=GOLD,
+    reads=(SIZES_COLUMN, *(name for columns in _BESIDE.values() for name in columns)),
+    gold_text=_gold_action_text,
+)
 def click(
     completion: str,
     columns: Columns,
     *,
     radius: Annotated[float, Field(gt=0, le=1)] = 0.05,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
 ) -> float:
     """One action on a screen, 0..1: the right kind, at the right place, with the right text.
 
-    Another kind of action than the gold's is 0. A place counts fully strictly inside the gold's box; if the
-    gold is a point it counts ``1 - distance / radius``, the distance being relative to the image's diagonal.
-    Text (what is typed, a key, a direction) counts with its token F1. An action with both multiplies them.
+    Another kind of action than the gold's is 0; what different action spaces call it does not matter. A place
+    counts fully strictly inside the gold's box; if the gold is a point it counts ``1 - distance / radius``, the
+    distance being relative to the image's diagonal. A drag has two places. Typed text counts with its token F1;
+    keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by the two ends of a
+    swipe, which moves the page the other way) and the status at the end must be the gold's. Seconds of waiting
+    count by the smaller over the greater, where both are given. What the gold has is multiplied.
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images is the screen, from 0.
 
     Gold:
         ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with
-        ``"bbox"``; ``{"action": "type", "text": "..."}``; a call such as ``click(x=10, y=20)``; a tool call
-        with ``arguments``; a bare point or box stands for a click.
+        ``"bbox"``; ``{"action": "type", "text": "..."}``; AndroidControl's ``action_type``, ``x``, ``y``,
+        ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or box
+        stands for a click. UI-R1 and GUI-R1: ``gt_action`` with ``gt_bbox`` and ``gt_input_text``.
 
     None:
-        No gold action, one whose place no answer could meet (a box without area, NaN), or a gold point
-        without ``image_sizes``, which the diagonal needs.
+        No gold action, one with a key that is not known, one whose place no answer could meet (a box without
+        area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
 
     Rises with:
         Nearness to the gold point, token F1 of the text.
@@ -196,17 +121,56 @@ def click(
     Source:
         Click accuracy of ScreenSpot (arXiv 2401.10935); action type and text as in AITW-style GUI evaluation.
     """
-    gold = _gold_action(columns)
-    nearness = _place(gold.target, columns, radius, frame, gold_frame or frame, image_index)
+    gold = _gold_action(columns, places)
+    start, end = (_nearness(place, columns, radius, places) for place in (gold.target, gold.end))
     answer = extract_answer(completion)
-    action = parse_action(answer) if answer else None
-    if action is None or action.kind != gold.kind:
+    action = parse_action(answer, places.answers) if answer else None
+    if action is None:
         return 0.0
-    return nearness(action.target) * (token_f1(action.text, gold.text) if gold.text else 1.0)
+    if gold.kind in _MOVES:
+        right = action.kind in _MOVES and _same_direction(action, gold)
+        return start(action.target) if right and gold.text else float(right)
+    if action.kind != gold.kind:
+        return 0.0
+    return start(action.target) * end(action.end) * _same_text(action, gold) * _same_wait(action, gold)
 
 
-def _place(
-    gold: Region | None, columns: Columns, radius: float, frame: Frame, source: Frame, image_index: int
+def _same_direction(action: Action, gold: Action) -> bool:
+    """Whether both move the same way; the finger of a swipe moves against the page."""
+    ours, theirs = action.text or action.towards, gold.text or gold.towards
+    by_ends = bool(action.towards), bool(gold.towards)
+    worded = gold.kind if by_ends[0] else action.kind
+    if by_ends[0] != by_ends[1] and worded == "scroll":
+        theirs = OPPOSITE.get(theirs, "")
+    return bool(ours) and ours == theirs
+
+
+def _same_text(action: Action, gold: Action) -> float:
+    if gold.kind == "terminate":
+        wanted = status_of(gold.text)
+        # A last message in the place of a status is a success.
+        return float((status_of(action.text) or "success") == wanted) if wanted else token_f1(action.text, gold.text)
+    if not gold.text:
+        return 1.0
+    if gold.kind == "key":
+        return float(keys_of(action.text) == keys_of(gold.text))
+    if gold.kind == "open_app":
+        return float(_folded(action.text) == _folded(gold.text))
+    return token_f1(action.text, gold.text)
+
+
+def _same_wait(action: Action, gold: Action) -> float:
+    if gold.seconds is None or action.seconds is None or gold.seconds == action.seconds:
+        return 1.0
+    return min(gold.seconds, action.seconds) / max(gold.seconds, action.seconds)
+
+
+def _folded(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _nearness(
+    gold: Region | None, columns: Columns, radius: float, places: Places
 ) -> Callable[[Region | None], float]:
     """How well a predicted place meets the gold's, as a function of the prediction.
 
@@ -215,12 +179,15 @@ def _place(
     """
     if gold is None:
         return lambda target: 1.0
+    frame, image = places.frame, places.image_index
+    source = places.gold_frame or frame
     if gold.box is not None:
-        box = _box(convert(gold.box, source, frame, columns, image_index))
+        box = moved(gold, source, frame, columns, image).box
+        assert box is not None
         return lambda target: float(target is not None and strictly_inside(pointed_at(target), box))
-    wanted = convert(pointed_at(gold), source, "norm1", columns, image_index)
-    width, height = extent(frame, columns, image_index)
-    aspect = image_aspect(columns, image_index)
+    wanted = convert(pointed_at(gold), source, "norm1", columns, image)
+    width, height = extent(frame, columns, image)
+    aspect = image_aspect(columns, image)
 
     def nearness(target: Region | None) -> float:
         if target is None:
@@ -230,8 +197,3 @@ def _place(
         return max(0.0, 1.0 - distance / radius)
 
     return nearness
-
-
-def _box(values: tuple[float, ...]) -> Box:
-    left, top, right, bottom = values
-    return left, top, right, bottom

@@ -8,12 +8,11 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_type_hints
+from typing import Any, Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
-
-from swift_grpo_ext.errors import RewardError, SettingsError
+from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.conversation import completion_text
+from swift_grpo_ext.rewards.parameters import Parameters
 
 Score: TypeAlias = float | None
 """A float in the reward's declared range, or None: this row cannot be scored by this reward."""
@@ -97,12 +96,13 @@ class Reward:
 
         Raises:
             RewardError: The reward itself is at fault: its score lies outside its declared range.
+            SettingsError: A keyword that is no parameter, or out of its range.
         """
         if self.cost == "async":
             return asyncio.run(self.awaited(completion, columns, defaults, **parameters))
         try:
             text, merged = self._ready(completion, columns, defaults, parameters)
-            return Outcome(self.checked(self.function(text, columns, **merged)))
+            return Outcome(self.checked(self.function(text, columns, **self.declared.packed(merged))))
         except Unscorable as fault:
             return Outcome(None, str(fault))
 
@@ -116,7 +116,7 @@ class Reward:
         """`outcome` of an async reward."""
         try:
             text, merged = self._ready(completion, columns, defaults, parameters)
-            return Outcome(self.checked(await self.function(text, columns, **merged)))
+            return Outcome(self.checked(await self.function(text, columns, **self.declared.packed(merged))))
         except Unscorable as fault:
             return Outcome(None, str(fault))
 
@@ -127,7 +127,8 @@ class Reward:
         defaults: Mapping[str, Any] | None,
         parameters: dict[str, Any],
     ) -> tuple[str, dict[str, Any]]:
-        return completion_text(completion), {**(defaults or {}), **self.row_parameters(columns), **parameters}
+        given = self.declared.checked(parameters) if parameters else parameters
+        return completion_text(completion), {**(defaults or {}), **self.row_parameters(columns), **given}
 
     def checked(self, score: float) -> float:
         """The score as a float.
@@ -142,10 +143,14 @@ class Reward:
         return float(score)
 
     @functools.cached_property
+    def declared(self) -> Parameters:
+        """Its parameters."""
+        return Parameters(self.name, self.function)
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """Name and default of every parameter."""
-        signature = inspect.signature(self.function)
-        return {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+        return self.declared.defaults
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
@@ -156,40 +161,6 @@ class Reward:
     def row_settable(self) -> tuple[str, ...]:
         """Parameters that a row may set in a column of the same name."""
         return tuple(name for name in self.parameters if name not in self.settings_only)
-
-    @functools.cached_property
-    def _adapters(self) -> dict[str, TypeAdapter[Any]]:
-        hints = get_type_hints(self.function, include_extras=True)
-        return {name: TypeAdapter(hints[name]) for name in self.parameters}
-
-    def checked_parameter(self, name: str, value: Any) -> Any:
-        """A parameter's value in its declared type and range.
-
-        Raises:
-            ValueError: It does not fit; the message says what would.
-        """
-        try:
-            return self._adapters[name].validate_python(value)
-        except ValidationError as error:
-            raise ValueError(f"{error.errors()[0]['msg']} (got {value!r:.80})") from None
-
-    def checked_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters from the settings, checked.
-
-        Raises:
-            SettingsError: An unknown parameter, or a value out of its range.
-        """
-        checked = {}
-        for name, value in values.items():
-            where = f"parameter {name!r} of {self.name}"
-            if name not in self.parameters:
-                known = ", ".join(self.parameters) or "it has none"
-                raise SettingsError("unknown parameter", where=where, fix=f"parameters: {known}")
-            try:
-                checked[name] = self.checked_parameter(name, value)
-            except ValueError as error:
-                raise SettingsError(str(error), where=where, fix="see the reward's page in docs/") from None
-        return checked
 
     def row_parameters(self, columns: Columns) -> dict[str, Any]:
         """Parameters that this row sets in columns of their names.
@@ -202,7 +173,7 @@ class Reward:
             value = columns.get(name)
             if value is not None:
                 try:
-                    own[name] = self.checked_parameter(name, value)
+                    own[name] = self.declared.checked_one(name, value)
                 except ValueError as error:
                     raise Unscorable(f"column {name}: {error}") from None
         return own

@@ -10,10 +10,11 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from swift_grpo_ext.rewards.answer import extract_answer
-from swift_grpo_ext.rewards.contract import Columns, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame
-from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou
-from swift_grpo_ext.rewards.grounding import GOLD, gold_boxes, gold_boxes_text
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou, iou_matrix
+from swift_grpo_ext.rewards.gold_regions import GOLD, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.grounding import gold_boxes_text
+from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.regions import parse_regions
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
@@ -25,15 +26,18 @@ RECALL_POINTS = tuple(step / 100 for step in range(101))
 
 
 def _by_label(
-    completion: str, columns: Columns, frame: Frame, gold_frame: Frame | None, image_index: int
+    completion: str, columns: Columns, places: Places, empty_gold: EmptyGold
 ) -> tuple[dict[str, list[Scored]], dict[str, list[Box]]]:
     """Predicted and gold boxes by label; all under one label if the gold has none."""
     gold: dict[str, list[Box]] = defaultdict(list)
-    for box, region in gold_boxes(columns, frame, gold_frame, image_index):
-        gold[_same(region.label)].append(box)
+    for region in gold_places(columns, "box", places, empty_gold=empty_gold):
+        assert region.box is not None
+        if region.label.isdecimal():
+            raise Unscorable(f"gold label {region.label!r} is a class number: write the class's name")
+        gold[_same(region.label)].append(region.box)
     unlabelled = set(gold) == {""}
     predicted: dict[str, list[Scored]] = defaultdict(list)
-    for region in parse_regions(extract_answer(completion) or "", "box"):
+    for region in parse_regions(extract_answer(completion) or "", "box", places.answers):
         if region.box is not None:
             confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
             confidence = 0.0 if math.isnan(confidence) else confidence
@@ -51,15 +55,14 @@ def hits(predicted: Sequence[Box], gold: Sequence[Box], threshold: float) -> int
     return sum(reached[row][column] for row, column in best_assignment(reached))
 
 
-@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=gold_boxes_text)
+@reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def detection_f1(
     completion: str,
     columns: Columns,
     *,
     iou_threshold: Threshold = 0.5,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
+    empty_gold: EmptyGold = "unscored",
 ) -> float:
     """F1 of the detected objects at one IoU threshold, 0..1.
 
@@ -69,9 +72,7 @@ def detection_f1(
 
     Args:
         iou_threshold: IoU that a hit must reach.
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in, from 0.
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
@@ -94,47 +95,60 @@ def detection_f1(
     Source:
         F1 over a maximum bipartite matching.
     """
-    predicted, gold = _by_label(completion, columns, frame, gold_frame, image_index)
+    predicted, gold = _by_label(completion, columns, places, empty_gold)
+    if not gold:
+        return float(says_nothing(extract_answer(completion)))
     found = sum(
         hits([box for box, _ in predicted[label]], boxes, iou_threshold) for label, boxes in gold.items()
     )
     return 2 * found / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
 
 
-def average_precision(predicted: Sequence[Scored], gold: Sequence[Box], threshold: float) -> float:
-    """Average precision of one label at one IoU threshold, as COCO defines it for one image.
+def average_precisions(
+    predicted: Sequence[Scored], gold: Sequence[Box], thresholds: Sequence[float]
+) -> list[float]:
+    """Average precision of one label at each IoU threshold, as COCO defines it for one image.
 
     Boxes of equal confidence enter together, so their order does not matter and none of them gains from it.
 
     Args:
         predicted: Boxes with confidence.
         gold: At least one box.
-        threshold: IoU that a hit must reach.
+        thresholds: IoUs that a hit must reach.
 
     Returns:
-        Mean over 101 recall points of the best precision at that recall or beyond.
+        For each threshold, the mean over 101 recall points of the best precision at that recall or beyond.
     """
-    free = set(range(len(gold)))
-    found = 0
-    curve: list[tuple[float, float]] = []  # (recall, precision) after each group of equal confidence
-    overlaps = [(confidence, [box_iou(box, other) for other in gold]) for box, confidence in predicted]
-    overlaps.sort(key=lambda entry: (-entry[0], -max(entry[1])))
-    for rank, (confidence, row) in enumerate(overlaps, start=1):
-        best = max(free, key=row.__getitem__, default=None)
-        if best is not None and row[best] >= min(threshold, 1 - 1e-10):
-            free.remove(best)
-            found += 1
-        if rank == len(overlaps) or overlaps[rank][0] != confidence:
-            curve.append((found / len(gold), found / rank))
-    best_beyond = 0.0
-    total = 0.0
-    points = list(RECALL_POINTS)
-    for recall, precision in reversed(curve):
-        while points and points[-1] > recall:
-            total += best_beyond
-            points.pop()
-        best_beyond = max(best_beyond, precision)
-    return (total + best_beyond * len(points)) / len(RECALL_POINTS)
+    if not predicted:
+        return [0.0] * len(thresholds)
+    import numpy as np
+
+    overlaps = iou_matrix([box for box, _ in predicted], gold)
+    confidences = np.array([confidence for _, confidence in predicted])
+    order = np.lexsort((-overlaps.max(axis=1), -confidences))
+    overlaps, confidences = overlaps[order], confidences[order]
+    needed = np.minimum(np.array(thresholds), 1 - 1e-10)
+    taken = np.zeros((len(thresholds), len(gold)), dtype=bool)
+    found = np.zeros((len(predicted), len(thresholds)))
+    rows = np.arange(len(thresholds))
+    for rank, row in enumerate(overlaps):  # each takes the free gold box that it covers best
+        free = np.where(taken, -1.0, row)
+        best = free.argmax(axis=1)
+        hit = free[rows, best] >= needed
+        taken[rows[hit], best[hit]] = True
+        found[rank] = hit
+    last_of_equals = np.append(confidences[1:] != confidences[:-1], True)
+    ranks = np.arange(1, len(predicted) + 1)[:, None]
+    counts = found.cumsum(axis=0)
+    recalls = (counts / len(gold))[last_of_equals]
+    precisions = (counts / ranks)[last_of_equals]
+    beyond = np.maximum.accumulate(precisions[::-1], axis=0)[::-1]
+    totals = []
+    for at in range(len(thresholds)):
+        first = np.searchsorted(recalls[:, at], RECALL_POINTS, side="left")
+        reached = first[first < len(beyond)]
+        totals.append(float(beyond[reached, at].sum()) / len(RECALL_POINTS))
+    return totals
 
 
 def mean_average_precision(predicted: dict[str, list[Scored]], gold: dict[str, list[Box]]) -> float:
@@ -143,22 +157,20 @@ def mean_average_precision(predicted: dict[str, list[Scored]], gold: dict[str, l
     COCO averages over the labels of the gold alone; here an unknown label counts as a label with precision 0.
     """
     labels = {*gold, *predicted}
-    total = sum(
-        average_precision(predicted.get(label, []), gold[label], threshold)
-        for label in gold
-        for threshold in COCO_THRESHOLDS
+    total = math.fsum(
+        sum(average_precisions(predicted.get(label, []), boxes, COCO_THRESHOLDS))
+        for label, boxes in gold.items()
     )
-    return total / (len(labels) * len(COCO_THRESHOLDS))
+    return min(1.0, total / (len(labels) * len(COCO_THRESHOLDS)))
 
 
-@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=gold_boxes_text)
+@reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def detection_map(
     completion: str,
     columns: Columns,
     *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
+    empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Mean average precision (COCO, IoU .50 to .95) of one image, times a price for surplus boxes, 0..1.
 
@@ -167,9 +179,7 @@ def detection_map(
     add any number of boxes of low confidence for free.
 
     Args:
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in, from 0.
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         As for `ext_detection_f1`.
@@ -192,6 +202,8 @@ def detection_map(
     Source:
         COCO detection evaluation (pycocotools); the price is this package's.
     """
-    predicted, gold = _by_label(completion, columns, frame, gold_frame, image_index)
+    predicted, gold = _by_label(completion, columns, places, empty_gold)
+    if not gold:
+        return float(says_nothing(extract_answer(completion)))
     given, wanted = sum(map(len, predicted.values())), sum(map(len, gold.values()))
     return mean_average_precision(predicted, gold) * min(1.0, wanted / max(given, 1))

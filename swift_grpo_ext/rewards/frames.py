@@ -1,8 +1,9 @@
-"""The four coordinate frames that vision models write in, and the way from one to another.
+"""The coordinate frames that vision models write in, and the way from one to another.
 
 ``pixel_resized``: pixels of the image as the processor resized it (Qwen2.5-VL). ``pixel_original``: pixels of
 the image in the dataset. ``norm1``: fractions of width and height. ``norm1000``: thousandths of them
-(Qwen2-VL, Qwen3-VL, InternVL, Ovis). A frame is declared by the user, never guessed from the numbers.
+(Qwen2-VL, Qwen3-VL, InternVL, Ovis); ``norm100``: hundredths (Molmo, MiniGPT-v2); ``norm1024``: parts of 1024
+(PaliGemma). A frame is declared by the user, never guessed from the numbers.
 
 Sizes come from the column ``image_sizes``: per row one ``{"original": [w, h], "resized": [w, h]}`` in pixels
 for each image.
@@ -15,12 +16,14 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable
 
-Frame: TypeAlias = Literal["pixel_resized", "pixel_original", "norm1", "norm1000"]
+Frame: TypeAlias = Literal["pixel_resized", "pixel_original", "norm1", "norm100", "norm1000", "norm1024"]
 FRAMES: tuple[Frame, ...] = get_args(Frame)
 SIZES_COLUMN = "image_sizes"
 
 _KEY_OF_PIXELS = {"pixel_resized": "resized", "pixel_original": "original"}
-_UNITS = {"norm1": (1.0, 1.0), "norm1000": (1000.0, 1000.0)}
+_UNITS: dict[str, tuple[float, float]] = {
+    f"norm{parts}": (float(parts), float(parts)) for parts in (1, 100, 1000, 1024)
+}
 
 
 def extent(frame: Frame, columns: Columns, image_index: int = 0) -> tuple[float, float]:

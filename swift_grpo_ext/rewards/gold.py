@@ -9,6 +9,10 @@ from swift_grpo_ext.rewards.answer import ANSWER, MAX_ANSWER_CHARS, last_block
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 
 
+class NoGold(Unscorable):
+    """The row has no gold, or an empty one."""
+
+
 def without_array(value: Any) -> Any:
     """An array or a tensor as lists, a scalar of one as a number; anything else as it is."""
     convert = getattr(value, "tolist", None)
@@ -21,7 +25,7 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     NaN is how tables write a gap, so it counts as none.
 
     Raises:
-        Unscorable: The row has none of them, or it is empty.
+        NoGold: The row has none of them, or it is empty.
     """
     for name in names:
         value = without_array(columns.get(name))
@@ -30,7 +34,7 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
             value = (value if block is None else block).strip()
         if not (value is None or value == "" or value == [] or value != value):
             return value
-    raise Unscorable(f"no gold in column {' or '.join(names)}")
+    raise NoGold(f"no gold in column {' or '.join(names)}")
 
 
 def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def gold_completion(reward: Reward, columns: Columns, **parameters: Any) -> str:
         Unscorable: The row has no usable gold for this reward.
     """
     if reward.gold_text is not None:
-        text = reward.gold_text(columns, **{**parameters, **reward.row_parameters(columns)})
+        text = reward.gold_text(columns, **reward.declared.packed({**parameters, **reward.row_parameters(columns)}))
     else:
         text = as_text(gold_value(columns, reward.gold))
     return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

@@ -8,49 +8,27 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert
 from swift_grpo_ext.rewards.geometry import Box, box_giou, box_iou, matched_mean
-from swift_grpo_ext.rewards.regions import Region, gold_regions, parse_regions
-
-GOLD = ("solution", "bbox", "boxes", "objects", "answer")
-
-
-def gold_boxes(
-    columns: Columns, frame: Frame, gold_frame: Frame | None, image_index: int
-) -> list[tuple[Box, Region]]:
-    """The row's gold boxes in the frame of the model's answers, each with the region it came from.
-
-    Raises:
-        Unscorable: The row has no usable gold boxes, or lacks the image's size to convert them.
-    """
-    regions, source = gold_regions(columns, GOLD, "box", gold_frame or frame)
-    return [
-        (_as_box(convert(region.box, source, frame, columns, image_index)), region)
-        for region in regions
-        if region.box is not None
-    ]
-
-
-def _as_box(values: tuple[float, ...]) -> Box:
-    left, top, right, bottom = values
-    return left, top, right, bottom
+from swift_grpo_ext.rewards.gold_regions import GOLD, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.nothing import says_nothing
+from swift_grpo_ext.rewards.regions import parse_regions
 
 
 def gold_boxes_text(
-    columns: Columns,
-    *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
-    **_: Any,
+    columns: Columns, *, places: Places = Places(), empty_gold: EmptyGold = "unscored", **_: Any
 ) -> str:
-    """The gold as Qwen2.5-VL writes boxes, in the frame that the model answers in."""
-    boxes = gold_boxes(columns, frame, gold_frame, image_index)
-    listed: list[dict[str, Any]] = [{"bbox_2d": list(box)} for box, _region in boxes]
-    for entry, (_box, region) in zip(listed, boxes, strict=True):
-        if region.label:
-            entry["label"] = region.label
+    """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
+    listed: list[dict[str, Any]] = []
+    for region in gold_places(columns, "box", places, empty_gold=empty_gold):
+        assert region.box is not None
+        listed.append(written_box(region.box, places) | ({"label": region.label} if region.label else {}))
     return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
+
+
+def written_box(box: Box, places: Places) -> dict[str, Any]:
+    """A box as an answer: Gemini's key in Gemini's order, else Qwen's."""
+    left, top, right, bottom = box
+    return {"box_2d": [top, left, bottom, right]} if places.order == "yxyx" else {"bbox_2d": list(box)}
 
 
 def _overlap(
@@ -58,24 +36,29 @@ def _overlap(
     columns: Columns,
     gain: Callable[[Box, Box], float],
     worst: float,
-    frame: Frame,
-    gold_frame: Frame | None,
-    image_index: int,
+    places: Places,
+    empty_gold: EmptyGold,
 ) -> float:
-    gold = [box for box, _region in gold_boxes(columns, frame, gold_frame, image_index)]
+    gold = [
+        region.box
+        for region in gold_places(columns, "box", places, empty_gold=empty_gold)
+        if region.box is not None
+    ]
     answer = extract_answer(completion)
-    predicted = [region.box for region in parse_regions(answer or "", "box") if region.box is not None]
+    if not gold:
+        return 1.0 if says_nothing(answer) else worst
+    found = parse_regions(answer or "", "box", places.answers)
+    predicted = [region.box for region in found if region.box is not None]
     return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
 
 
-@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=gold_boxes_text)
+@reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def iou(
     completion: str,
     columns: Columns,
     *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
+    empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Intersection over union of the predicted with the gold boxes, 0..1.
 
@@ -84,9 +67,7 @@ def iou(
     whose corners come in another order is put in order; one without area scores 0.
 
     Args:
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in, from 0.
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
@@ -112,17 +93,16 @@ def iou(
     Source:
         Jaccard index; Hungarian matching as in DETR (arXiv 2005.12872).
     """
-    return _overlap(completion, columns, box_iou, 0.0, frame, gold_frame, image_index)
+    return _overlap(completion, columns, box_iou, 0.0, places, empty_gold)
 
 
-@reward(low=-1.0, gold=GOLD, reads=(SIZES_COLUMN,), gold_text=gold_boxes_text)
+@reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def giou(
     completion: str,
     columns: Columns,
     *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
+    empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Generalised intersection over union of the predicted with the gold boxes, -1..1.
 
@@ -130,9 +110,7 @@ def giou(
     enclosing box that neither fills. An answer without a box, and every box without a partner, is -1.
 
     Args:
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the boxes lie in, from 0.
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         As for `ext_iou`.
@@ -154,4 +132,4 @@ def giou(
     Source:
         Rezatofighi et al., arXiv 1902.09630.
     """
-    return _overlap(completion, columns, box_giou, -1.0, frame, gold_frame, image_index)
+    return _overlap(completion, columns, box_giou, -1.0, places, empty_gold)

@@ -9,7 +9,10 @@ from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.catalogue import FAMILIES, NAMES, PREFIX, get_reward
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import Frame, convert
-from swift_grpo_ext.rewards.regions import Kind, Region, gold_regions, parse_regions
+from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
+from swift_grpo_ext.rewards.region_values import Region
+from swift_grpo_ext.rewards.regions import parse_regions
+from swift_grpo_ext.rewards.text_coordinates import Kind
 
 _BOXES_ONLY = ("grounding", "detection")
 
@@ -38,29 +41,29 @@ def located(
     """
     try:
         chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
-        frame: Frame = chosen["frame"]
-        index = int(chosen.get("image_index", 0))
+        places: Places = reward.declared.packed(chosen)["places"]
         kind: Kind = "box" if FAMILIES[reward.name.removeprefix(PREFIX)] in _BOXES_ONLY else "both"
-        gold, source = _gold(columns, reward.gold, chosen.get("gold_frame") or frame)
+        gold, source = _gold(columns, reward.gold, places)
         answer = extract_answer(completion) if isinstance(completion, str) else None
-        predicted = parse_regions(answer or "", kind)
+        predicted = parse_regions(answer or "", kind, places.answers)
+        index = places.image_index
         return {
             "image": index,
-            "gold": _places(gold, source, columns, index),
-            "predicted": _places(predicted, frame, columns, index),
+            "gold": _drawn(gold, source, columns, index),
+            "predicted": _drawn(predicted, places.frame, columns, index),
         }
     except Unscorable:
         return None
 
 
-def _gold(columns: Columns, names: tuple[str, ...], frame: Frame) -> tuple[list[Region], Frame]:
+def _gold(columns: Columns, names: tuple[str, ...], places: Places) -> tuple[list[Region], Frame]:
     try:
-        return gold_regions(columns, names, "box", frame)
+        return gold_regions(columns, names, "box", places)
     except Unscorable:
-        return gold_regions(columns, names, "both", frame)
+        return gold_regions(columns, names, "both", places)
 
 
-def _places(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, Any]]:
+def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, Any]]:
     places = []
     for region in regions:
         for values in (region.box, region.point):

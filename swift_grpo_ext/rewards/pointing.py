@@ -7,40 +7,32 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame
-from swift_grpo_ext.rewards.geometry import Box, Point, centre, matched_mean, strictly_inside
-from swift_grpo_ext.rewards.grounding import GOLD, gold_boxes
-from swift_grpo_ext.rewards.regions import Region, parse_regions
-
-
-def pointed_at(region: Region) -> Point:
-    """The point of a region: its own, or the middle of its box."""
-    if region.point is not None:
-        return region.point
-    assert region.box is not None
-    return centre(region.box)
+from swift_grpo_ext.rewards.geometry import Box, Point, matched_mean, strictly_inside
+from swift_grpo_ext.rewards.gold_regions import GOLD, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.nothing import says_nothing
+from swift_grpo_ext.rewards.region_values import pointed_at
+from swift_grpo_ext.rewards.regions import parse_regions
 
 
 def _gold_points_text(
-    columns: Columns,
-    *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
-    **_: Any,
+    columns: Columns, *, places: Places = Places(), empty_gold: EmptyGold = "unscored", **_: Any
 ) -> str:
-    boxes = gold_boxes(columns, frame, gold_frame, image_index)
-    return json.dumps([{"point_2d": list(centre(box))} for box, _region in boxes])
+    points = map(pointed_at, gold_places(columns, "box", places, empty_gold=empty_gold))
+    return json.dumps([{"point_2d": written_point(point, places)} for point in points])
 
 
-@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=_gold_points_text)
+def written_point(point: Point, places: Places) -> list[float]:
+    """A point as an answer, in the order that the model answers in."""
+    return [point[1], point[0]] if places.order == "yxyx" else list(point)
+
+
+@reward(gold=GOLD, reads=READS, gold_text=_gold_points_text)
 def point_in_box(
     completion: str,
     columns: Columns,
     *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
+    empty_gold: EmptyGold = "unscored",
 ) -> float:
     """The share of points that lie strictly inside their gold box, 0..1.
 
@@ -48,9 +40,7 @@ def point_in_box(
     points or boxes, whichever is greater. A predicted box stands for its middle.
 
     Args:
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the points lie in, from 0.
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or
@@ -73,8 +63,15 @@ def point_in_box(
     Source:
         The click accuracy of ScreenSpot (arXiv 2401.10935).
     """
-    gold = [box for box, _region in gold_boxes(columns, frame, gold_frame, image_index)]
-    points = [pointed_at(region) for region in parse_regions(extract_answer(completion) or "", "both")]
+    gold = [
+        region.box
+        for region in gold_places(columns, "box", places, empty_gold=empty_gold)
+        if region.box is not None
+    ]
+    answer = extract_answer(completion)
+    if not gold:
+        return float(says_nothing(answer))
+    points = [pointed_at(region) for region in parse_regions(answer or "", "both", places.answers)]
     return matched_mean(points, gold, _hit) if points else 0.0
 
 

@@ -7,21 +7,26 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent
+from swift_grpo_ext.rewards.frames import extent
 from swift_grpo_ext.rewards.geometry import Box, Point, box_iou, matched_mean, strictly_inside
-from swift_grpo_ext.rewards.grounding import GOLD
-from swift_grpo_ext.rewards.regions import Region, gold_regions, parse_regions
+from swift_grpo_ext.rewards.gold_regions import (
+    GOLD,
+    READS,
+    EmptyGold,
+    Places,
+    converted,
+    gold_regions,
+    moved,
+)
+from swift_grpo_ext.rewards.grounding import written_box
+from swift_grpo_ext.rewards.nothing import says_nothing
+from swift_grpo_ext.rewards.pointing import written_point
+from swift_grpo_ext.rewards.region_values import Region
+from swift_grpo_ext.rewards.regions import parse_regions
 
 # The paper's 10 and 30 pixels on images of 840 x 840, as fractions of the side.
 MAX_BOX_L1 = 10 / 840
 MAX_POINT_L1 = 30 / 840
-
-
-def _to_unit(region: Region, frame: Frame, columns: Columns, image_index: int) -> Region:
-    """The region in fractions of the image."""
-    box = region.box and convert(region.box, frame, "norm1", columns, image_index)
-    point = region.point and convert(region.point, frame, "norm1", columns, image_index)
-    return Region(box, point, region.label, region.confidence)  # type: ignore[arg-type]
 
 
 def _pair_score(predicted: Region, gold: Region) -> float:
@@ -40,42 +45,34 @@ def _mean_l1(one: Box | Point, other: Box | Point) -> float:
     return sum(abs(a - b) for a, b in zip(one, other, strict=True)) / len(one)
 
 
-def _gold_objects(columns: Columns, frame: Frame, image_index: int) -> list[Region]:
-    regions, source = gold_regions(columns, GOLD, "both", frame)
+def _gold_objects(columns: Columns, places: Places, empty_gold: EmptyGold) -> list[Region]:
+    """The gold objects in fractions of the image."""
+    regions, source = gold_regions(columns, GOLD, "both", places, empty_gold)
     for region in regions:
         if region.box is None or region.point is None:
             raise Unscorable("each gold object needs bbox_2d and point_2d")
-    return [_to_unit(region, source, columns, image_index) for region in regions]
+    return converted(regions, source, "norm1", columns, places)
 
 
 def _gold_objects_text(
-    columns: Columns,
-    *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    columns: Columns, *, places: Places = Places(), empty_gold: EmptyGold = "unscored"
 ) -> str:
     written: list[dict[str, Any]] = []
-    for region in _gold_objects(columns, gold_frame or frame, image_index):
-        assert region.box is not None
-        assert region.point is not None
-        written.append(
-            {
-                "bbox_2d": list(convert(region.box, "norm1", frame, columns, image_index)),
-                "point_2d": list(convert(region.point, "norm1", frame, columns, image_index)),
-            }
-        )
+    for region in _gold_objects(columns, places, empty_gold):
+        there = moved(region, "norm1", places.frame, columns, places.of_image(region))
+        assert there.box is not None
+        assert there.point is not None
+        written.append(written_box(there.box, places) | {"point_2d": written_point(there.point, places)})
     return json.dumps(written)
 
 
-@reward(gold=GOLD, reads=(SIZES_COLUMN,), gold_text=_gold_objects_text)
+@reward(gold=GOLD, reads=READS, gold_text=_gold_objects_text)
 def segmentation_points(
     completion: str,
     columns: Columns,
     *,
-    frame: Frame = "pixel_resized",
-    gold_frame: Frame | None = None,
-    image_index: int = 0,
+    places: Places = Places(),
+    empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Boxes and points for prompting a segmentation model (Seg-Zero, VisionReasoner), 0..1.
 
@@ -85,9 +82,7 @@ def segmentation_points(
     objects, whichever is greater.
 
     Args:
-        frame: Coordinate frame that the model answers in.
-        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        image_index: Which of the row's images the objects lie in, from 0.
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.
@@ -110,8 +105,13 @@ def segmentation_points(
         Seg-Zero (arXiv 2503.06520) and VisionReasoner (arXiv 2505.12081), whose thresholds are in pixels of
         an 840 x 840 image.
     """
-    gold = _gold_objects(columns, gold_frame or frame, image_index)
-    extent(frame, columns, image_index)  # unscorable for every completion alike
-    answer = parse_regions(extract_answer(completion) or "", "both")
-    predicted = [_to_unit(region, frame, columns, image_index) for region in answer]
+    gold = _gold_objects(columns, places, empty_gold)
+    extent(places.frame, columns, places.image_index)  # unscorable for every completion alike
+    answer = extract_answer(completion)
+    if not gold:
+        return float(says_nothing(answer))
+    predicted = [
+        moved(region, places.frame, "norm1", columns, places.image_index)
+        for region in parse_regions(answer or "", "both", places.answers)
+    ]
     return matched_mean(predicted, gold, _pair_score) if predicted else 0.0

@@ -1,54 +1,223 @@
-"""Boxes and points that a text writes out without JSON, as lists of four or two numbers.
+"""Boxes and points that a text writes out without JSON.
 
-``[x1, y1, x2, y2]``, ``(x1, y1), (x2, y2)``, ``<box>x1 y1 x2 y2</box>``, ``<point>x y</point>``,
-``<points x1="10" y1="20" alt="cat">``, ``x=10, y=20``. Every pattern is bounded, so all of it is linear.
+``[x1, y1, x2, y2]``, ``(x1, y1), (x2, y2)``, ``Top-left: (x1, y1), bottom-right: (x2, y2)``, ``x1=1, y1=2 ...``,
+``<xmin>1</xmin>``, ``<box>x1 y1 x2 y2</box>``, ``<loc_1><loc_2><loc_3><loc_4>``, ``<points x1="10" y1="20">``,
+``x=10, y=20``. Every pattern is bounded, so all of it is linear.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+from swift_grpo_ext.rewards.label_words import label_around
 
 Kind: TypeAlias = Literal["box", "point", "both"]
 """What numbers stand for: with ``box``, four numbers or two pairs are a box; with ``point``, each pair is a
 point; with ``both``, four numbers are a box and a pair is a point."""
 
 _NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
-_COMMA = r"\s{0,8}[,\s]\s{0,8}"
-_OPEN, _CLOSE = r"[\[(>]\s{0,8}", r"\s{0,8}[\])<]"
+_COMMA = r"(?:px)?\s{0,8}[,;|\s]\s{0,8}"
+_OPEN, _CLOSE = r"[\[(>]\s{0,8}", r"(?:px)?\s{0,8}[\])<]"
 _TWO = rf"({_NUMBER}){_COMMA}({_NUMBER})"
 _FOUR = rf"{_TWO}{_COMMA}{_TWO}"
-_PAIR = rf"{_OPEN}{_TWO}{_CLOSE}"
 _BARE = {"box": re.compile(_FOUR + r"\Z"), "point": re.compile(_TWO + r"\Z")}
 _FOURS = re.compile(f"{_OPEN}{_FOUR}{_CLOSE}")
-_BOXES = re.compile(rf"{_OPEN}{_FOUR}{_CLOSE}|{_PAIR}\s{{0,8}},?\s{{0,8}}{_PAIR}")
-_PAIRS = re.compile(_PAIR)
-_NATIVE = re.compile(f"{_PAIR},{_PAIR}")  # the box of Qwen2-VL, which writes no space between its corners
-_EQUALS = r"\s{0,4}[=:]\s{0,4}[\"']?"
-_NAMED = re.compile(
-    rf"\bx(?P<n>\d{{0,3}}){_EQUALS}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y(?P=n){_EQUALS}({_NUMBER})"
+_PAIRS = re.compile(f"{_OPEN}{_TWO}{_CLOSE}")
+_BRACKETS = re.compile(f"{_FOURS.pattern}|{_PAIRS.pattern}")
+_RUN = re.compile(rf"(?<![\w.]){_NUMBER}(?:{_COMMA}{_NUMBER}){{1,15}}(?![\w.]*\d)")
+_EACH = re.compile(_NUMBER)
+
+_BINS = re.compile(r"(?:<\|?(?:loc|bin|coord|[xy])?_?\d{1,4}\|?>\s{0,2}){2,}")
+_BIN = re.compile(r"<\|?(loc(?=\d{4}>))?\D{0,6}(\d{1,4})")
+_PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
+
+_BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}", re.IGNORECASE)
+_AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
+_LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
+
+NAMES: Mapping[str, str] = {
+    name: role
+    for role, names in {
+        "x0": "x0 x_0",
+        "y0": "y0 y_0",
+        "x1": "x1 x_1 xmin x_min x-min min_x minx left x_left xtl",
+        "y1": "y1 y_1 ymin y_min y-min min_y miny top y_top ytl",
+        "x2": "x2 x_2 xmax x_max x-max max_x maxx right x_right xbr",
+        "y2": "y2 y_2 ymax y_max y-max max_y maxy bottom y_bottom ybr",
+        "x": "x",
+        "y": "y",
+        "w": "w width",
+        "h": "h height",
+        "cx": "cx x_center center_x xc x_c",
+        "cy": "cy y_center center_y yc y_c",
+    }.items()
+    for name in names.split()
+}
+"""Names of one coordinate, and what each means."""
+
+BOX_SHAPES: tuple[tuple[str, ...], ...] = (
+    ("x1", "y1", "x2", "y2"),
+    ("x0", "y0", "x1", "y1"),
+    ("cx", "cy", "w", "h"),
+    ("x", "y", "w", "h"),
+    ("x1", "y1", "w", "h"),
+    ("x", "y", "x2", "y2"),
 )
+POINT_SHAPES: tuple[tuple[str, ...], ...] = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
+
+_EDGE = r"[\"']?(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)\s{0,4}[\"']?"
+_NAMED = re.compile(
+    rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})", re.IGNORECASE
+)
+_NUMBERED = re.compile(
+    rf"\bx(\d{{0,3}}){_EDGE}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y\1{_EDGE}({_NUMBER})", re.IGNORECASE
+)
+_POINT_TAG = re.compile(r"<points?\s")
 
 
-def written_out(text: str, kind: Kind) -> list[list[float]]:
-    """The numbers of each box or point, in order."""
+@dataclass(frozen=True)
+class Written:
+    """One box or point in a text.
+
+    Attributes:
+        numbers: Four or two.
+        named: Names or marks say what each number is; then corners come first, x before y.
+        start: Where it starts in the text.
+        end: Where it ends.
+        label: What the text calls it, "" if nothing.
+    """
+
+    numbers: tuple[float, ...]
+    named: bool = False
+    start: int = 0
+    end: int = 0
+    label: str = ""
+
+
+def written_out(text: str, kind: Kind) -> list[Written]:
+    """Each box or point of a text, in order."""
     plain = unicodedata.normalize("NFKC", text)
     for shape in ("box", "point") if kind == "both" else (kind,):
         bare = _BARE[shape].match(plain)
         if bare:
-            return [_numbers(bare)]
-    matches = list((_BOXES if kind == "box" else _PAIRS).finditer(plain))
-    if kind == "both":
-        native = list(_NATIVE.finditer(plain))
-        # Pairs that are not all corners of boxes are points: [(1, 2), (3, 4), (5, 6)].
-        matches = list(_FOURS.finditer(plain)) or (native if len(matches) == 2 * len(native) else matches)
-    if not matches and kind != "box":
-        matches = list(_NAMED.finditer(plain))
-    return [_numbers(match) for match in matches]
+            return [Written(tuple(map(float, bare.groups())))]
+    found = (
+        list(_bins(plain, kind))
+        or _named_boxes(plain, kind)
+        or _brackets(plain, kind)
+        or _named_points(plain, kind)
+        or (list(_runs_of_four(plain)) if kind != "point" else [])
+    )
+    return [
+        replace(one, label=label_around(plain, before.end if before else 0, one.start, one.end))
+        for before, one in zip([None, *found], found, strict=False)
+    ]
 
 
-def _numbers(match: re.Match[str]) -> list[float]:
-    names = match.groupdict().values()
-    skipped = len(names)  # the number in a name such as x1 comes first
-    return [float(number) for number in match.groups()[skipped:] if number is not None]
+def shaped(values: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]) -> tuple[float, ...] | None:
+    """Corners, or a point, from named coordinates; None if none of these shapes is complete."""
+    for shape in shapes:
+        if all(name in values for name in shape):
+            numbers = tuple(values[name] for name in shape)
+            if "w" not in shape:
+                return numbers
+            x, y, w, h = numbers
+            left, top = (x - w / 2, y - h / 2) if "cx" in shape else (x, y)
+            return (left, top, left + w, top + h)
+    return None
+
+
+def _bins(text: str, kind: Kind) -> Iterator[Written]:
+    """Runs of coordinate tokens: Florence-2, PaliGemma, OFA, MiniGPT-v2."""
+    size = 2 if kind == "point" else 4
+    for run in _BINS.finditer(text):
+        bins = list(_BIN.finditer(run[0]))
+        size = 2 if kind == "both" and len(bins) % 4 else size
+        for first in range(0, len(bins) - size + 1, size):
+            four = bins[first : first + size]
+            numbers = tuple(float(token[2]) for token in four)
+            if size == 4 and four[0][1]:
+                numbers = tuple(numbers[place] for place in _PALIGEMMA)
+            start = run.start() + four[0].start()
+            yield Written(numbers, size == 4 and bool(four[0][1]), start, run.start() + four[-1].end() + 1)
+
+
+def _named_boxes(text: str, kind: Kind) -> list[Written]:
+    if kind == "point" or _POINT_TAG.search(text):
+        return []
+    found: list[Written] = []
+    values: dict[str, float] = {}
+    start = 0
+    for name in _NAMED.finditer(text):
+        role = NAMES[name[1].lower()]
+        if role in values:
+            values = {}
+        start = start if values else name.start()
+        values[role] = float(name[2])
+        corners = shaped(values, BOX_SHAPES)
+        if corners:
+            found.append(Written(corners, True, start, name.end()))
+            values = {}
+    return found
+
+
+def _named_points(text: str, kind: Kind) -> list[Written]:
+    points = [
+        Written((float(pair[2]), float(pair[3])), True, pair.start(), pair.end())
+        for pair in _NUMBERED.finditer(text)
+    ]
+    if kind != "box":
+        return points
+    return [_joined(*points)] if len(points) == 2 and not _POINT_TAG.search(text) else []
+
+
+def _brackets(text: str, kind: Kind) -> list[Written]:
+    """Fours and pairs in brackets or tags; pairs that are corners of one box are joined."""
+    pattern = _PAIRS if kind == "point" else _BRACKETS
+    found: list[Written] = []
+    at, match = 0, pattern.search(text)
+    while match:
+        numbers = tuple(float(number) for number in match.groups() if number is not None)
+        found.append(Written(numbers, False, match.start(), match.end()))
+        at = match.end() - (text[match.end() - 1] == "<")  # a tag that closes one may open the next
+        match = pattern.search(text, at)
+    if kind == "point":
+        return found
+    joined = _join_corners(text, found, _BETWEEN_CORNERS if kind == "box" else _AS_ONE_BOX)
+    pairs = [one for one in joined if len(one.numbers) == 2]
+    if kind == "box":
+        boxes = [one for one in joined if len(one.numbers) == 4]
+        return boxes or ([_joined(*pairs)] if len(pairs) == 2 else [])
+    # Pairs that are not all corners of boxes are points: [(1,2), (3,4), (5,6)].
+    fours = [one for one in found if len(one.numbers) == 4]
+    return fours or (found if pairs else joined)
+
+
+def _join_corners(text: str, found: list[Written], between: re.Pattern[str]) -> list[Written]:
+    joined: list[Written] = []
+    waiting: Written | None = None
+    for one in found:
+        if waiting and len(one.numbers) == 2:
+            gap = text[waiting.end : one.start]
+            if between.fullmatch(gap) or (len(gap) < 64 and _LAST_CORNER.search(gap)):
+                joined[-1] = _joined(waiting, one)
+                waiting = None
+                continue
+        joined.append(one)
+        waiting = one if len(one.numbers) == 2 else None
+    return joined
+
+
+def _joined(one: Written, other: Written) -> Written:
+    return Written((*one.numbers, *other.numbers), one.named, one.start, other.end)
+
+
+def _runs_of_four(text: str) -> Iterator[Written]:
+    for run in _RUN.finditer(text):
+        numbers = tuple(float(number) for number in _EACH.findall(run[0]))
+        if len(numbers) == 4:
+            yield Written(numbers, False, run.start(), run.end())

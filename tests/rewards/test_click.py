@@ -3,8 +3,9 @@ import math
 
 import pytest
 
-from swift_grpo_ext.rewards.click import Action, click, parse_action
-from swift_grpo_ext.rewards.regions import Region
+from swift_grpo_ext.rewards.actions import Action, parse_action
+from swift_grpo_ext.rewards.click import click
+from swift_grpo_ext.rewards.region_values import Region
 
 SIZES = [{"original": [1920, 1080], "resized": [1932, 1092]}]
 POINT = {
@@ -34,14 +35,14 @@ BOX = {"solution": {"action": "click", "bbox": [100, 100, 200, 150]}}
         ("type('hi there')", Action("type", None, "hi there")),
         ('pyautogui.write("a (b)")', Action("type", None, "a (b)")),
         ('{"action": "key", "keys": ["ctrl", "c"]}', Action("key", None, "ctrl c")),
-        ('{"action": "swipe", "direction": "down"}', Action("scroll", None, "down")),
+        ('{"action": "swipe", "direction": "down"}', Action("swipe", None, "down")),
         ('{"action": "wait"}', Action("wait")),
         ("wait()", Action("wait")),
         ('{"action": "click", "coordinate": [1, 2], "text": null}', Action("click", Region(point=(1, 2)))),
         ('{"action": "scroll", "text": "", "direction": "up", "keys": []}', Action("scroll", None, "up")),
         ('{"action": "type", "text": "type"}', Action("type", None, "type")),
         ("type(content='it\\'s\\n')", Action("type", None, "it's\n")),
-        ("type(content='(10, 20)')", Action("type", Region(point=(10, 20)), "(10, 20)")),
+        ("type(content='(10, 20)')", Action("type", None, "(10, 20)")),
         ('the [OK] button: {"action": "type", "text": "a"}', Action("type", None, "a")),
         (
             '{"name": "act", "arguments": "{\\"action\\": \\"tap\\", \\"coordinate\\": [1, 2]}"}',

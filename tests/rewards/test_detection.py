@@ -14,7 +14,7 @@ from pycocotools.cocoeval import COCOeval
 from swift_grpo_ext.rewards.detection import (
     COCO_THRESHOLDS,
     RECALL_POINTS,
-    average_precision,
+    average_precisions,
     detection_f1,
     detection_map,
     hits,
@@ -151,7 +151,7 @@ def test_order_does_not_matter():
     )
     boxes = [((0, 0, 10, 10), 1.0)] + [((50 + x, 50, 60 + x, 60), 1.0) for x in range(9)]
     for order in (boxes, boxes[::-1]):
-        assert average_precision(order, [(0, 0, 10, 10)], 0.5) == pytest.approx(0.1)
+        assert average_precisions(order, [(0, 0, 10, 10)], [0.5]) == pytest.approx([0.1])
 
 
 def test_confidence_above_one_gains_nothing():

@@ -79,7 +79,7 @@ def _by_its_rule(run: Run, reward: Reward, samples: list[Sample]) -> Iterator[Fi
     try:
         table = load_table(str(path or text))
         rule = table.rule(reward.name)
-        reward.checked_parameters(rule.parameters)
+        reward.declared.checked(rule.parameters)
     except SettingsError as error:
         yield Finding("reward-table", Severity.ERROR, error.what, error.where, error.fix)
         return

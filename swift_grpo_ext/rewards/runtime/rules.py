@@ -148,7 +148,7 @@ def _check_name(name: str, rule: RewardRule) -> None:
             raise ValueError(f"no reward has the parameter {unknown[0]!r}")
     elif name in NAMES:
         reward = get_reward(name)
-        reward.checked_parameters(rule.parameters)
+        reward.declared.checked(rule.parameters)
         unread = sorted(rule.inputs.keys() - set(reward.columns))
         if unread:
             raise ValueError(f"{name} reads no column {unread[0]!r}")

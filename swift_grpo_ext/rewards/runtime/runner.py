@@ -56,7 +56,7 @@ class Runner:
         self.reward = reward
         table = load_table(current_settings().reward_table) if table is None else table
         rule = table.rule(reward.name)
-        self.parameters = reward.checked_parameters({**_host_defaults(reward, arguments), **rule.parameters})
+        self.parameters = reward.declared.checked({**_host_defaults(reward, arguments), **rule.parameters})
         for name in reward.required:
             if not self.parameters.get(name):
                 fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'

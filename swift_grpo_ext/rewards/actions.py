@@ -1,0 +1,330 @@
+"""Reading an action on a screen: JSON, a call such as ``click(start_box='(1,2)')``, or words with a place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from swift_grpo_ext.rewards.action_words import (
+    BUTTONS,
+    DIRECTIONS,
+    EMPTY_TEXTS,
+    KINDS,
+    argument_of,
+    direction_of,
+    word_of,
+)
+from swift_grpo_ext.rewards.answer import last_fenced
+from swift_grpo_ext.rewards.region_values import ANSWER, Convention, Region, pointed_at, regions_in
+from swift_grpo_ext.rewards.regions import literal, parse_regions, values_in
+
+_CALL = re.compile(r"(?<![A-Za-z0-9_])((?:[A-Za-z]{2,16}\.)?[A-Za-z][A-Za-z_0-9]{1,30})\s{0,4}\(")
+_ARGUMENT = re.compile(
+    r"\s{0,8}(?:([A-Za-z_]\w{0,40})\s{0,4}=\s{0,4})?"
+    r"(\"(?:[^\"\\]|\\.){0,4096}\"|'(?:[^'\\]|\\.){0,4096}'"
+    r"|(?:\[[^\[\]]{0,256}\]|\[\[[^\[\]]{0,256}\]\]|\([^()]{0,256}\))|[^,()\[\]\"'=]{1,256})\s{0,8}(,|\)|\Z)",
+    re.DOTALL,
+)
+_MAX_ARGUMENTS = 16
+_ESCAPED = re.compile(r"\\([nt\"'\\])")
+_ESCAPES = {"n": "\n", "t": "\t"}
+_LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
+_VERB = re.compile(
+    "|".join(
+        rf"(?<![A-Za-z_]){word.replace('_', '[ _]')}(?![A-Za-z_])" if word.isascii() else word
+        for word in sorted(KINDS, key=len, reverse=True)
+    ),
+    re.IGNORECASE,
+)
+_BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action on the screen.
+
+    Attributes:
+        kind: ``click``, ``type``, ``scroll`` ... in one spelling.
+        target: Where, if it has a place: a point, or for a gold a box. Where a drag or swipe starts.
+        text: What is typed, the direction, the keys, the app, the status: "" if nothing.
+        end: Where a drag or swipe ends.
+        seconds: How long it waits.
+        unknown: Names of arguments that are not known.
+    """
+
+    kind: str
+    target: Region | None = None
+    text: str = ""
+    end: Region | None = None
+    seconds: float | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def towards(self) -> str:
+        """The direction of a swipe that is given by its two ends, "" for any other action."""
+        if self.target is None or self.end is None or self.text:
+            return ""
+        (x1, y1), (x2, y2) = pointed_at(self.target), pointed_at(self.end)
+        right, down = x2 - x1, y2 - y1
+        if abs(right) > abs(down):
+            return "right" if right > 0 else "left"
+        return "down" if down > 0 else "up" if down < 0 else ""
+
+
+def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
+    """The last action of an answer, or None.
+
+    Args:
+        text: A JSON object, a call, lines such as ``action: click``, words with a place, or a bare place.
+        convention: The order of four numbers.
+    """
+    body = last_fenced(text).strip()
+    values = values_in(body)
+    mappings = [value for value in values if isinstance(value, Mapping)]
+    if not mappings:  # a list of actions
+        lists = [value for value in values if isinstance(value, list)]
+        mappings = [value for inner in lists for value in inner if isinstance(value, Mapping)]
+    if mappings:
+        return action_of(mappings[-1], convention)
+    calls = list(_calls(body))
+    if calls:
+        return action_of(calls[-1], convention)
+    lines = {name: value.strip() for name, value in _LINE.findall(body)}
+    if any(argument_of(name) == "action" and word_of(value) in KINDS for name, value in lines.items()):
+        known = {name: value for name, value in lines.items() if argument_of(name)}
+        return action_of(known, convention)
+    return _in_words(body, convention)
+
+
+def _calls(text: str) -> Iterator[dict[str, Any]]:
+    """Every call in a text with its arguments, those without a name as ``text``, ``x`` and ``y``."""
+    at, start = 0, _CALL.search(text)
+    while start:
+        at = start.end()
+        name = word_of(start[1])
+        found: dict[str, Any] = {"action": start[1]}
+        bare: list[Any] = []
+        closed = text[at : at + 1] == ")"
+        for _ in range(_MAX_ARGUMENTS):
+            argument = None if closed else _ARGUMENT.match(text, at)
+            if argument is None:
+                break
+            key, raw, following = argument.groups()
+            value = _value(raw.strip())
+            if key:
+                found[key] = value
+            else:
+                bare.append(value)
+            at, closed = argument.end(), following != ","
+        if name in KINDS or (closed and text[: start.start()].strip() == ""):
+            yield found | _positional(name, bare)
+        start = _CALL.search(text, at)
+
+
+def _positional(name: str, bare: list[Any]) -> dict[str, Any]:
+    """Arguments without names: places, numbers as x and y, texts."""
+    numbers = [value for value in bare if isinstance(value, (int, float))]
+    texts = [value for value in bare if isinstance(value, str)]
+    found: dict[str, Any] = {}
+    kind = KINDS.get(name, ("", ""))[0]
+    if kind in ("scroll", "hscroll") and len(numbers) == 1:
+        found["pixels"] = numbers[0]
+    elif kind == "wait" and len(numbers) == 1:
+        found["seconds"] = numbers[0]
+    elif len(numbers) == 2:
+        found["coordinate"] = numbers
+    elif len(numbers) == 4:
+        found |= {"start": numbers[:2], "end": numbers[2:]} if kind in ("drag", "swipe") else {"bbox": numbers}
+    places = [value for value in bare if isinstance(value, list)]
+    found |= dict(zip(("coordinate", "coordinate2"), places, strict=False))
+    if texts:
+        found["text" if kind != "key" else "keys"] = " ".join(texts) if kind == "key" else texts[0]
+    return found
+
+
+def _value(raw: str) -> Any:
+    if raw[:1] in "\"'" and len(raw) > 1:
+        return _ESCAPED.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), raw[1:-1])
+    values = literal(raw) if raw[:1] in "[(-.0123456789" else []
+    value = values[0] if values else raw
+    return list(value) if isinstance(value, tuple) else value
+
+
+def action_of(value: Mapping[str, Any], convention: Convention = ANSWER) -> Action | None:
+    """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
+    given = _by_role(value)
+    inner = given.get("arguments")
+    if isinstance(inner, str):  # as text, the way the OpenAI format writes them
+        inner = next((found for found in values_in(inner) if isinstance(found, Mapping)), None)
+    if isinstance(inner, Mapping):  # a tool call: the action is inside, else the tool's name
+        outer = {"action": given["action"]} if "action" in given else {}
+        given = outer | _by_role(inner)
+    elif isinstance(given.get("action"), Mapping):
+        given = _by_role(given["action"])
+    if "action" not in given:
+        given = _named_by_key(value) or given
+    name = given.get("action")
+    place = _place(given, convention)
+    if not isinstance(name, str):
+        return Action("click", place, unknown=_unknown(given)) if place and name is None else None
+    kind, said = KINDS.get(word_of(name), (word_of(name), ""))
+    return _completed(kind, said, given, place, convention)
+
+
+def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a mapping gives, by what they hold; of several for one, the first."""
+    found: dict[str, Any] = {}
+    unknown = []
+    for key, inner in value.items():
+        if inner is None or (isinstance(inner, (str, list, tuple, dict)) and not inner):
+            continue
+        role = argument_of(str(key))
+        if not role:
+            unknown.append(str(key)[:40])
+        elif role == "action" and "action" in found and isinstance(inner, str):
+            # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: the one that is an action
+            if word_of(str(found["action"])) not in KINDS and word_of(inner) in KINDS:
+                found["action"] = inner
+        else:
+            found.setdefault(role, inner)
+    return found | ({"unknown": unknown} if unknown else {})
+
+
+def _named_by_key(value: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
+    for key, inner in value.items():
+        word = word_of(str(key))
+        if str(key).isupper() and word in KINDS:
+            kind = KINDS[word][0]
+            rest = _by_role({other: held for other, held in value.items() if other != key})
+            role = "place" if isinstance(inner, (list, tuple)) else {"key": "key", "open_app": "app"}.get(kind, "text")
+            given = {"action": "swipe" if "to" in rest and role == "place" else word, role: inner}
+            return rest | given
+    return {}
+
+
+def _place(given: Mapping[str, Any], convention: Convention) -> Region | None:
+    """Where the action is or starts; None if nowhere, or at several places."""
+    path = given.get("path")
+    if isinstance(path, (list, tuple)) and path:
+        return _one(path[0], convention)
+    if "place" in given:
+        return _one(given["place"], convention)
+    if "x" in given and "y" in given:
+        return _one({"x": given["x"], "y": given["y"]}, convention)
+    return None
+
+
+def _one(value: Any, convention: Convention) -> Region | None:
+    if isinstance(value, str):
+        found = parse_regions(value, "both", convention)
+    else:
+        found = regions_in(value if isinstance(value, Mapping) else {"box": value}, "both", convention)
+    return found[0] if len(found) == 1 else None
+
+
+def _end(given: Mapping[str, Any], convention: Convention) -> Region | None:
+    path = given.get("path")
+    if isinstance(path, (list, tuple)) and len(path) > 1:
+        return _one(path[-1], convention)
+    for role in ("end", "to"):
+        if role in given and not isinstance(given[role], (int, float)):
+            found = _one(given[role], convention)
+            if found:
+                return found
+    if "x2" in given and "y2" in given:
+        return _one({"x": given["x2"], "y": given["y2"]}, convention)
+    return None
+
+
+def _unknown(given: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(given.get("unknown", ()))
+
+
+def _completed(
+    kind: str, said: str, given: Mapping[str, Any], place: Region | None, convention: Convention
+) -> Action:
+    end = _end(given, convention)
+    button = str(given.get("button", "")).casefold()
+    if kind == "click" and given.get("times") in (2, 3):
+        kind = "double_click" if given["times"] == 2 else "triple_click"
+    if kind == "click" and button in BUTTONS:
+        kind = BUTTONS[button]
+    if kind == "click" and end is not None:
+        kind = "drag"
+    text = said
+    if kind in ("scroll", "hscroll", "swipe"):
+        text = said or _direction(kind, given)
+        kind = "scroll" if kind == "hscroll" else kind
+        end = None if text else end
+    elif kind == "key":
+        text = said or _text(given, "key", "button", "text")
+    elif kind == "open_app":
+        text = _text(given, "app", "text")
+    elif kind == "terminate":
+        text = said or _text(given, "status", "text")
+    elif kind not in ("wait", "long_press"):
+        text = _text(given, "text")
+    seconds = given.get("seconds") if kind == "wait" else None
+    number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
+    return Action(kind, place, text, end, number, _unknown(given))
+
+
+def _text(given: Mapping[str, Any], *roles: str) -> str:
+    value = next((given[role] for role in roles if role in given), "")
+    text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return "" if text.strip().casefold() in EMPTY_TEXTS else text
+
+
+def _direction(kind: str, given: Mapping[str, Any]) -> str:
+    """The direction of a scroll, by its word or by the sign of its amount."""
+    for role in ("direction", "to", "text"):
+        if isinstance(given.get(role), str):
+            named = direction_of(given[role])
+            if named:
+                return named
+    signs = (
+        ("amount_up", ("right", "left") if kind == "hscroll" else ("up", "down")),
+        ("amount_down", ("down", "up")),
+        ("amount_right", ("right", "left")),
+    )
+    for role, (positive, negative) in signs:
+        amount = given.get(role)
+        if isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount:
+            return positive if amount > 0 else negative
+    size = given.get("size")
+    return "down" if isinstance(size, (int, float)) and size < 0 else ""
+
+
+def _in_words(body: str, convention: Convention) -> Action | None:
+    """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
+    regions = [replace(region, label="") for region in parse_regions(body, "both", convention)]
+    verbs = list(_VERB.finditer(body))
+    if not verbs:
+        return Action("click", regions[0]) if len(regions) == 1 else None
+    verb = verbs[-1] if len(regions) != 1 else (_before_place(body, verbs) or verbs[-1])
+    rest = body[verb.end() :]
+    kind, said = KINDS.get(word_of(verb[0].lower()), ("click", ""))
+    one = regions[0] if len(regions) == 1 else None
+    if kind in ("scroll", "swipe"):
+        words = re.findall(r"[A-Za-z]+|[上下左右]", rest[:48].casefold())
+        if len(regions) == 2:
+            return Action(kind, regions[0], "", regions[1])
+        named = [DIRECTIONS[word] for word in words if word in DIRECTIONS]
+        return Action(kind, one, said or (named[0] if named else ""))
+    if kind in ("type", "select", "open_app", "key", "answer"):
+        quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)
+        text = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
+        return Action(kind, one if kind in ("type", "select") else None, said or text)
+    if kind == "drag" and len(regions) == 2:
+        return Action(kind, regions[0], "", regions[1])
+    return Action(kind, one, said)
+
+
+def _before_place(body: str, verbs: list[re.Match[str]]) -> re.Match[str] | None:
+    """The last verb in front of the first number."""
+    number = re.search(r"\d", body)
+    fitting = [verb for verb in verbs if number and verb.start() < number.start()]
+    return fitting[-1] if fitting else None

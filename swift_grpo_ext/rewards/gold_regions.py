@@ -1,0 +1,220 @@
+"""The gold boxes and points of a row: where they stand, in which frame and order, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from swift_grpo_ext.rewards.contract import Columns, Unscorable
+from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent
+from swift_grpo_ext.rewards.geometry import area
+from swift_grpo_ext.rewards.gold import NoGold, gold_value
+from swift_grpo_ext.rewards.region_values import Convention, Order, Region, regions_in
+from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, literal, parse_regions
+from swift_grpo_ext.rewards.text_coordinates import Kind
+
+EmptyGold: TypeAlias = Literal["unscored", "nothing"]
+COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
+"""Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height."""
+GOLD = ("solution", "bbox", "boxes", "objects", "answer")
+READS = (SIZES_COLUMN, *COCO_COLUMNS)
+OUTSIDE = 0.02
+"""Share of the image by which a gold box may reach beyond it: annotators do."""
+_NOTHING = ("", "[]", "{}", "none", "null", "nothing", "no object", "no objects")
+
+
+@dataclass(frozen=True)
+class Places:
+    """How places are written: parameters of every reward that compares them.
+
+    Attributes:
+        frame: Coordinate frame that the model answers in; in a run, by default that of the model's family.
+        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
+        order: Order of four numbers that nothing names. ``xywh`` (COCO) is taken for gold and answers, but for
+            ``bbox_2d`` in answers, which always holds corners; ``yxyx`` (Gemini) for answers, and for a gold
+            under the key ``box_2d``.
+        gold_order: Order of the gold's, if it is another.
+        image_index: Which of the row's images the places lie in, from 0, where the gold does not say.
+    """
+
+    frame: Frame = "pixel_resized"
+    gold_frame: Frame | None = None
+    order: Order = "xyxy"
+    gold_order: Order | None = None
+    image_index: int = 0
+
+    @property
+    def answers(self) -> Convention:
+        """The order of answers."""
+        return Convention(self.order)
+
+    @property
+    def gold(self) -> Convention:
+        """The order of the gold."""
+        if self.gold_order is not None or self.order != "yxyx":
+            return Convention(self.gold_order or self.order, gold=True)
+        return Convention(gold=True, box_2d="yxyx")
+
+    def of_image(self, region: Region) -> int:
+        """Number of the image that a gold region lies in."""
+        return self.image_index if region.image is None else region.image
+
+
+def gold_places(
+    columns: Columns, kind: Kind, places: Places, empty_gold: EmptyGold = "unscored"
+) -> list[Region]:
+    """The row's gold objects, in the frame of the model's answers; none if there is nothing to be found.
+
+    Raises:
+        Unscorable: No usable gold, or the image's size is missing for the conversion.
+    """
+    regions, source = gold_regions(columns, GOLD, kind, places, empty_gold)
+    return converted(regions, source, places.frame, columns, places)
+
+
+def converted(
+    regions: list[Region], source: Frame, target: Frame, columns: Columns, places: Places
+) -> list[Region]:
+    """Gold objects in another frame.
+
+    Raises:
+        Unscorable: The image's size is missing, or shows that they cannot be in the frame they are said to be in.
+    """
+    found = []
+    for region in regions:
+        image = places.of_image(region)
+        found.append(moved(region, source, target, columns, image))
+        check_inside(region, source, columns, image)
+    return found
+
+
+def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
+    """The region in another frame."""
+    if source == target:
+        return region
+    box = region.box and convert(region.box, source, target, columns, image)
+    point = region.point and convert(region.point, source, target, columns, image)
+    return replace(region, box=box, point=point)  # type: ignore[arg-type]
+
+
+def gold_regions(
+    columns: Columns,
+    names: tuple[str, ...],
+    kind: Kind,
+    places: Places,
+    empty_gold: EmptyGold = "unscored",
+) -> tuple[list[Region], Frame]:
+    """The gold objects of a row and the frame that they are in.
+
+    Args:
+        columns: The row.
+        names: Columns that may hold the gold. ``objects`` is ms-swift's own grounding column
+            (``{"ref": [...], "bbox": [...], "bbox_type": "real" or "norm1"}``) and knows its frame.
+        kind: What a list without keys means.
+        places: Frame and order of the gold in every other column.
+        empty_gold: ``nothing`` if an empty gold says that there is nothing to be found.
+
+    Raises:
+        Unscorable: No gold, a gold without any object, or one that no answer could meet.
+    """
+    try:
+        gold = gold_value(columns, names)
+    except NoGold as fault:
+        if empty_gold == "nothing":
+            return [], places.frame
+        raise Unscorable(f"{fault}; if an empty one means that there is nothing: empty_gold=nothing") from None
+    gold = _decoded(gold)
+    frame = places.gold_frame or places.frame
+    if isinstance(gold, Mapping) and "bbox" in gold and _is_ms_swifts(gold):
+        frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
+    convention = places.gold
+    _refuse_undeclared_coco(gold, columns, places)
+    is_text = isinstance(gold, str)
+    regions = parse_regions(gold, kind, convention) if is_text else regions_in(gold, kind, convention)
+    if not regions and empty_gold == "nothing" and _says_nothing(gold):
+        return [], frame
+    if not regions or len(regions) > MAX_REGIONS:
+        raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
+    for region in regions:
+        check_gold_region(region)
+        if kind == "box" and region.box is None:
+            raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
+    return regions, frame
+
+
+def check_gold_region(region: Region) -> None:
+    """Refuse a gold place that no answer could meet.
+
+    Raises:
+        Unscorable: A coordinate that is no finite number, corners out of order, or a box without area.
+    """
+    if region.broken:
+        raise Unscorable("gold with a coordinate that is no finite number")
+    if region.reordered:
+        raise Unscorable("gold box with its corners out of order: x, y, width, height? then gold_order=xywh")
+    if region.box is not None and area(region.box) <= 0:
+        raise Unscorable(f"gold box {list(region.box)} has no area")
+
+
+def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
+    """Refuse a gold place that cannot be in the frame that is declared for it.
+
+    Raises:
+        Unscorable: It lies outside of the image, or is fractions where pixels are declared. Where the image's
+            size is not known, nothing is said.
+    """
+    try:
+        size = extent(frame, columns, image)
+    except Unscorable:
+        return
+    numbers = (*(region.box or ()), *(region.point or ()))
+    unit = float(size[0] > 1)  # annotators count pixels from 0 or from 1
+    for axis, number in enumerate(numbers):
+        slack = OUTSIDE * size[axis % 2] + unit
+        if not -slack <= number <= size[axis % 2] + slack:
+            wide, high = (f"{side:g}" for side in size)
+            what = f"gold {list(numbers)} lies outside of the image ({wide} x {high} in {frame})"
+            raise Unscorable(f"{what}: another gold_frame, or gold_order?")
+    if frame.startswith("pixel") and max(map(abs, numbers)) <= 1 and any(number % 1 for number in numbers):
+        raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
+
+
+def _decoded(gold: Any) -> Any:
+    """A gold that is JSON or a literal of Python as a value; any other text as it is."""
+    if not isinstance(gold, str) or gold[:1] not in ("{", "[") or gold[-1:] not in ("}", "]"):
+        return gold
+    values = json_values(gold) or (literal(gold) if len(gold) < 100_000 else [])
+    return values[0] if len(values) == 1 else gold
+
+
+def _is_ms_swifts(gold: Mapping[str, Any]) -> bool:
+    """ms-swift's column ``objects``: lists of lists, and none of COCO's keys."""
+    bbox = gold["bbox"]
+    rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
+    return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
+
+
+def _refuse_undeclared_coco(gold: Any, columns: Columns, places: Places) -> None:
+    if places.gold_order is not None or places.order != "xyxy":
+        return
+    first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
+    keys = first if isinstance(first, Mapping) else {}
+    from_bbox = columns.get("solution") is None and columns.get("bbox") is not None
+    told = [name for name in COCO_COLUMNS if name in keys or (from_bbox and columns.get(name) is not None)]
+    if "area" in keys and "bbox" in keys:
+        told.append("area")
+    if told and ("bbox" in keys or from_bbox):
+        raise Unscorable(
+            f"gold beside {told[0]} is a COCO annotation: gold_order=xywh, or xyxy if it holds corners"
+        )
+
+
+def _says_nothing(gold: Any) -> bool:
+    if isinstance(gold, Mapping):
+        return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
+    return gold.strip().casefold().rstrip(".") in _NOTHING if isinstance(gold, str) else not _is_filled(gold)
+
+
+def _is_filled(value: Any) -> bool:
+    return any(map(_is_filled, value)) if isinstance(value, (list, tuple)) else value is not None
