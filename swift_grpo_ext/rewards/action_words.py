@@ -1,7 +1,8 @@
 """The words of action spaces on screens, as tables: what they call an action, and its arguments.
 
-AndroidControl, AndroidWorld, Mind2Web, UI-R1, GUI-R1, ScreenSpot, UI-TARS, OS-Atlas, Aguvis, CogAgent, AgentCPM,
-GLM, Qwen's ``computer_use`` and ``mobile_use``, Claude's and OpenAI's computer tools, Gemini's, pyautogui.
+AndroidControl, AndroidWorld, Mind2Web, UI-R1, GUI-R1, ScreenSpot, UI-TARS, OS-Atlas, Aguvis, CogAgent,
+AgentCPM, GLM, Qwen's ``computer_use`` and ``mobile_use``, Claude's and OpenAI's computer tools, Gemini's,
+pyautogui.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Mapping
 
 # Kind of action, and the text that the word itself says ("" if none): words.
 _WORDS = {
-    ("click", ""): "click left_click tap left_single single_click click_at click_absolute touch leftclick point 点击",
+    (
+        "click",
+        "",
+    ): "click left_click tap left_single single_click click_at click_absolute touch leftclick point 点击",
     ("double_click", ""): "double_click left_double doubleclick double_tap dblclick 双击",
     ("triple_click", ""): "triple_click tripleclick",
     ("right_click", ""): "right_click right_single rightclick context_click 右击 右键点击",
@@ -19,7 +23,10 @@ _WORDS = {
     ("long_press", ""): "long_press longpress long_click press_and_hold 长按",
     ("hover", ""): "hover mouse_move move move_to moveto hover_at",
     ("drag", ""): "drag left_click_drag drag_to dragto left_drag drag_and_drop 拖动 拖拽",
-    ("type", ""): "type input input_text write enter_text typewrite type_text type_text_at fill set_text 输入",
+    (
+        "type",
+        "",
+    ): "type input input_text write enter_text typewrite type_text type_text_at fill set_text 输入",
     ("select", ""): "select select_option choose",
     ("swipe", ""): "swipe fling 滑动",
     ("scroll", ""): "scroll scroll_at scroll_document vscroll 滚动",
@@ -32,7 +39,10 @@ _WORDS = {
     ("swipe", "right"): "swipe_right",
     ("swipe", "up"): "swipe_up",
     ("swipe", "down"): "swipe_down",
-    ("key", ""): "key hotkey press keypress key_press press_key key_combination system_button press_button key_down",
+    (
+        "key",
+        "",
+    ): "key hotkey press keypress key_press press_key key_combination system_button press_button key_down",
     ("key", "back"): "back press_back navigate_back go_back 返回",
     ("key", "home"): "home press_home navigate_home go_home",
     ("key", "menu"): "press_menu press_recent recent press_app_switch",
@@ -53,9 +63,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
 _ARGUMENTS = {
     "action": "action action_type actiontype type name op operation function act gt_action",
     "arguments": "arguments args parameters params input action_input action_parameters",
-    "place": "coordinate coordinates point position bbox bbox_2d box box_2d start_box click_point target location"
-    " point_2d start start_point start_coordinate start_coordinates start_position from from_coord from_point"
-    " startcoordinate gt_bbox element_bbox bounding_box touch start_xy",
+    "place": "coordinate coordinates point position bbox bbox_2d box box_2d start_box click_point target"
+    " location point_2d start start_point start_coordinate start_coordinates start_position from from_coord"
+    " from_point startcoordinate gt_bbox element_bbox bounding_box touch start_xy",
     "end": "coordinate2 end end_box end_point end_coordinate end_coordinates end_position to_coord to_point"
     " endcoordinate target_coordinate destination lift coordinate_2 end_xy",
     "to": "to",
@@ -76,8 +86,9 @@ _ARGUMENTS = {
     "seconds": "time seconds duration wait_time timeout",
     "times": "num_clicks click_count",
     "size": "amount scroll_amount step steps step_count distance magnitude wheel_times",
-    "said": "thought thinking reason reasoning explanation rationale summary observation conclusion description"
-    " element_info element_type element_description instruction clear press_enter interval hold raw_text original_op",
+    "said": "thought thinking reason reasoning explanation rationale summary observation conclusion"
+    " description element_info element_type element_description instruction clear press_enter interval hold"
+    " raw_text original_op",
 }
 ARGUMENTS: Mapping[str, str] = {
     name.replace("_", ""): role for role, names in _ARGUMENTS.items() for name in names.split()
@@ -105,7 +116,18 @@ _KEY_WORDS = {
     "recent": "menu",
     "recents": "menu",
 }
-_SUCCESS = {"", "success", "successful", "complete", "completed", "succeeded", "done", "finish", "finished", "true"}
+_SUCCESS = {
+    "",
+    "success",
+    "successful",
+    "complete",
+    "completed",
+    "succeeded",
+    "done",
+    "finish",
+    "finished",
+    "true",
+}
 _FAILURE = {"failure", "fail", "failed", "infeasible", "impossible", "error", "false"}
 DIRECTIONS = {
     "up": "up",

@@ -136,7 +136,9 @@ def _positional(name: str, bare: list[Any]) -> dict[str, Any]:
     elif len(numbers) == 2:
         found["coordinate"] = numbers
     elif len(numbers) == 4:
-        found |= {"start": numbers[:2], "end": numbers[2:]} if kind in ("drag", "swipe") else {"bbox": numbers}
+        found |= (
+            {"start": numbers[:2], "end": numbers[2:]} if kind in ("drag", "swipe") else {"bbox": numbers}
+        )
     places = [value for value in bare if isinstance(value, list)]
     found |= dict(zip(("coordinate", "coordinate2"), places, strict=False))
     if texts:
@@ -163,7 +165,7 @@ def action_of(value: Mapping[str, Any], convention: Convention = ANSWER) -> Acti
         given = outer | _by_role(inner)
     elif isinstance(given.get("action"), Mapping):
         given = _by_role(given["action"])
-    if "action" not in given:
+    if word_of(str(given.get("action", ""))) not in KINDS:
         given = _named_by_key(value) or given
     name = given.get("action")
     place = _place(given, convention)
@@ -184,7 +186,7 @@ def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
         if not role:
             unknown.append(str(key)[:40])
         elif role == "action" and "action" in found and isinstance(inner, str):
-            # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: the one that is an action
+            # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: which one is
             if word_of(str(found["action"])) not in KINDS and word_of(inner) in KINDS:
                 found["action"] = inner
         else:
@@ -199,7 +201,11 @@ def _named_by_key(value: Mapping[str, Any]) -> dict[str, Any]:
         if str(key).isupper() and word in KINDS:
             kind = KINDS[word][0]
             rest = _by_role({other: held for other, held in value.items() if other != key})
-            role = "place" if isinstance(inner, (list, tuple)) else {"key": "key", "open_app": "app"}.get(kind, "text")
+            role = (
+                "place"
+                if isinstance(inner, (list, tuple))
+                else {"key": "key", "open_app": "app"}.get(kind, "text")
+            )
             given = {"action": "swipe" if "to" in rest and role == "place" else word, role: inner}
             return rest | given
     return {}
@@ -248,8 +254,9 @@ def _completed(
 ) -> Action:
     end = _end(given, convention)
     button = str(given.get("button", "")).casefold()
-    if kind == "click" and given.get("times") in (2, 3):
-        kind = "double_click" if given["times"] == 2 else "triple_click"
+    times = given.get("times", given.get("amount_up"))
+    if kind == "click" and times in (2, 3):
+        kind = "double_click" if times == 2 else "triple_click"
     if kind == "click" and button in BUTTONS:
         kind = BUTTONS[button]
     if kind == "click" and end is not None:

@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, convert, extent, image_aspect
 from swift_grpo_ext.rewards.geometry import relative_distance, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
-from swift_grpo_ext.rewards.gold_regions import Places, check_gold_region, check_inside, moved
+from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.pointing import written_point
 from swift_grpo_ext.rewards.region_values import Region, pointed_at
 from swift_grpo_ext.rewards.tokens import token_f1
@@ -24,7 +24,16 @@ GOLD = ("solution", "action", "answer", "gt_action", "operation")
 _BESIDE = {"gt_action": {"gt_bbox": "place", "gt_input_text": "text"}, "operation": {"bbox": "place"}}
 """Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web."""
 _MOVES = ("scroll", "swipe")
-_NEED_A_PLACE = ("click", "double_click", "right_click", "middle_click", "triple_click", "long_press", "hover", "drag")
+_NEED_A_PLACE = (
+    "click",
+    "double_click",
+    "right_click",
+    "middle_click",
+    "triple_click",
+    "long_press",
+    "hover",
+    "drag",
+)
 
 
 def _gold_action(columns: Columns, places: Places) -> Action:
@@ -41,7 +50,10 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         if columns.get(name) not in (None, "", [])
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
-        action = action_of({"action": gold} | {"box" if role == "place" else role: it for role, it in beside.items()}, places.gold)
+        action = action_of(
+            {"action": gold} | {"box" if role == "place" else role: it for role, it in beside.items()},
+            places.gold,
+        )
     else:
         action = parse_action(as_text(gold), places.gold)
     if action is None:
@@ -59,7 +71,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     return action
 
 
-def _gold_action_text(columns: Columns, *, places: Places = Places(), **_: Any) -> str:
+def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: Any) -> str:
     gold = _gold_action(columns, places)
     written: dict[str, Any] = {"action": gold.kind}
     for key, place in (("coordinate", gold.target), ("coordinate2", gold.end)):
@@ -83,16 +95,17 @@ def click(
     columns: Columns,
     *,
     radius: Annotated[float, Field(gt=0, le=1)] = 0.05,
-    places: Places = Places(),
+    places: Places = PLACES,
 ) -> float:
     """One action on a screen, 0..1: the right kind, at the right place, with the right text.
 
-    Another kind of action than the gold's is 0; what different action spaces call it does not matter. A place
-    counts fully strictly inside the gold's box; if the gold is a point it counts ``1 - distance / radius``, the
-    distance being relative to the image's diagonal. A drag has two places. Typed text counts with its token F1;
-    keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by the two ends of a
-    swipe, which moves the page the other way) and the status at the end must be the gold's. Seconds of waiting
-    count by the smaller over the greater, where both are given. What the gold has is multiplied.
+    Another kind of action than the gold's is 0; what different action spaces call it does not matter. A
+    place counts fully strictly inside the gold's box; if the gold is a point it counts ``1 - distance /
+    radius``, the distance being relative to the image's diagonal. A drag has two places. Typed text counts
+    with its token F1; keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by
+    the two ends of a swipe, which moves the page the other way) and the status at the end must be the gold's.
+    Seconds of waiting count by the smaller over the greater, where both are given. What the gold has is
+    multiplied.
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
@@ -100,8 +113,8 @@ def click(
     Gold:
         ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with
         ``"bbox"``; ``{"action": "type", "text": "..."}``; AndroidControl's ``action_type``, ``x``, ``y``,
-        ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or box
-        stands for a click. UI-R1 and GUI-R1: ``gt_action`` with ``gt_bbox`` and ``gt_input_text``.
+        ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or
+        box stands for a click. UI-R1 and GUI-R1: ``gt_action`` with ``gt_bbox`` and ``gt_input_text``.
 
     None:
         No gold action, one with a key that is not known, one whose place no answer could meet (a box without
@@ -149,7 +162,11 @@ def _same_text(action: Action, gold: Action) -> float:
     if gold.kind == "terminate":
         wanted = status_of(gold.text)
         # A last message in the place of a status is a success.
-        return float((status_of(action.text) or "success") == wanted) if wanted else token_f1(action.text, gold.text)
+        return (
+            float((status_of(action.text) or "success") == wanted)
+            if wanted
+            else token_f1(action.text, gold.text)
+        )
     if not gold.text:
         return 1.0
     if gold.kind == "key":

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou, iou_matrix
-from swift_grpo_ext.rewards.gold_regions import GOLD, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.regions import parse_regions
@@ -61,7 +61,7 @@ def detection_f1(
     columns: Columns,
     *,
     iou_threshold: Threshold = 0.5,
-    places: Places = Places(),
+    places: Places = PLACES,
     empty_gold: EmptyGold = "unscored",
 ) -> float:
     """F1 of the detected objects at one IoU threshold, 0..1.
@@ -128,7 +128,7 @@ def average_precisions(
     order = np.lexsort((-overlaps.max(axis=1), -confidences))
     overlaps, confidences = overlaps[order], confidences[order]
     needed = np.minimum(np.array(thresholds), 1 - 1e-10)
-    taken = np.zeros((len(thresholds), len(gold)), dtype=bool)
+    taken: Any = np.zeros((len(thresholds), len(gold)), dtype=bool)
     found = np.zeros((len(predicted), len(thresholds)))
     rows = np.arange(len(thresholds))
     for rank, row in enumerate(overlaps):  # each takes the free gold box that it covers best
@@ -137,7 +137,7 @@ def average_precisions(
         hit = free[rows, best] >= needed
         taken[rows[hit], best[hit]] = True
         found[rank] = hit
-    last_of_equals = np.append(confidences[1:] != confidences[:-1], True)
+    last_of_equals: Any = np.append(confidences[1:] != confidences[:-1], True)
     ranks = np.arange(1, len(predicted) + 1)[:, None]
     counts = found.cumsum(axis=0)
     recalls = (counts / len(gold))[last_of_equals]
@@ -145,7 +145,7 @@ def average_precisions(
     beyond = np.maximum.accumulate(precisions[::-1], axis=0)[::-1]
     totals = []
     for at in range(len(thresholds)):
-        first = np.searchsorted(recalls[:, at], RECALL_POINTS, side="left")
+        first: Any = np.searchsorted(recalls[:, at], RECALL_POINTS, side="left")
         reached = first[first < len(beyond)]
         totals.append(float(beyond[reached, at].sum()) / len(RECALL_POINTS))
     return totals
@@ -169,7 +169,7 @@ def detection_map(
     completion: str,
     columns: Columns,
     *,
-    places: Places = Places(),
+    places: Places = PLACES,
     empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Mean average precision (COCO, IoU .50 to .95) of one image, times a price for surplus boxes, 0..1.

@@ -98,7 +98,9 @@ def gold_completion(reward: Reward, columns: Columns, **parameters: Any) -> str:
         Unscorable: The row has no usable gold for this reward.
     """
     if reward.gold_text is not None:
-        text = reward.gold_text(columns, **reward.declared.packed({**parameters, **reward.row_parameters(columns)}))
+        text = reward.gold_text(
+            columns, **reward.declared.packed({**parameters, **reward.row_parameters(columns)})
+        )
     else:
         text = as_text(gold_value(columns, reward.gold))
     return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

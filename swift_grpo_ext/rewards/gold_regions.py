@@ -31,9 +31,9 @@ class Places:
     Attributes:
         frame: Coordinate frame that the model answers in; in a run, by default that of the model's family.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        order: Order of four numbers that nothing names. ``xywh`` (COCO) is taken for gold and answers, but for
-            ``bbox_2d`` in answers, which always holds corners; ``yxyx`` (Gemini) for answers, and for a gold
-            under the key ``box_2d``.
+        order: Order of four numbers that nothing names. ``xywh`` (COCO) is taken for gold and answers, but
+            for ``bbox_2d`` in answers, which always holds corners; ``yxyx`` (Gemini) for answers, and for
+            a gold under the key ``box_2d``.
         gold_order: Order of the gold's, if it is another.
         image_index: Which of the row's images the places lie in, from 0, where the gold does not say.
     """
@@ -61,6 +61,9 @@ class Places:
         return self.image_index if region.image is None else region.image
 
 
+PLACES = Places()
+
+
 def gold_places(
     columns: Columns, kind: Kind, places: Places, empty_gold: EmptyGold = "unscored"
 ) -> list[Region]:
@@ -79,7 +82,7 @@ def converted(
     """Gold objects in another frame.
 
     Raises:
-        Unscorable: The image's size is missing, or shows that they cannot be in the frame they are said to be in.
+        Unscorable: The image's size is missing, or shows that they cannot be in this frame.
     """
     found = []
     for region in regions:
@@ -123,7 +126,9 @@ def gold_regions(
     except NoGold as fault:
         if empty_gold == "nothing":
             return [], places.frame
-        raise Unscorable(f"{fault}; if an empty one means that there is nothing: empty_gold=nothing") from None
+        raise Unscorable(
+            f"{fault}; if an empty one means that there is nothing: empty_gold=nothing"
+        ) from None
     gold = _decoded(gold)
     frame = places.gold_frame or places.frame
     if isinstance(gold, Mapping) and "bbox" in gold and _is_ms_swifts(gold):

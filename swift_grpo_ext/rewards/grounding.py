@@ -9,13 +9,13 @@ from typing import Any
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
 from swift_grpo_ext.rewards.geometry import Box, box_giou, box_iou, matched_mean
-from swift_grpo_ext.rewards.gold_regions import GOLD, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.regions import parse_regions
 
 
 def gold_boxes_text(
-    columns: Columns, *, places: Places = Places(), empty_gold: EmptyGold = "unscored", **_: Any
+    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: Any
 ) -> str:
     """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
     listed: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ def iou(
     completion: str,
     columns: Columns,
     *,
-    places: Places = Places(),
+    places: Places = PLACES,
     empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Intersection over union of the predicted with the gold boxes, 0..1.
@@ -101,7 +101,7 @@ def giou(
     completion: str,
     columns: Columns,
     *,
-    places: Places = Places(),
+    places: Places = PLACES,
     empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Generalised intersection over union of the predicted with the gold boxes, -1..1.

@@ -18,7 +18,10 @@ _LAST = re.compile(
 )
 _ALT = re.compile(r"[^<>]{0,160}\balt=[\"']([^\"'<>]{1,160})[\"']")
 _SENTENCE = re.compile(r"[.。!?！？]\s|[{}\[\]()\\$]")
-_NO_LABEL = re.compile(r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the", re.IGNORECASE)
+_NO_LABEL = re.compile(
+    r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the",
+    re.IGNORECASE,
+)
 _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
 
 

@@ -7,7 +7,9 @@ import re
 from swift_grpo_ext.rewards.answer import last_fenced
 from swift_grpo_ext.rewards.regions import parse_regions
 
-_EMPTY = re.compile(r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE)
+_EMPTY = re.compile(
+    r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE
+)
 _NEGATED = re.compile(
     r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t|neither"
     r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
@@ -29,4 +31,6 @@ def says_nothing(answer: str | None) -> bool:
         return False
     if _EMPTY.fullmatch(bare):
         return True
-    return bool(_NEGATED.search(bare)) or bool(re.search(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", bare, re.IGNORECASE))
+    return bool(_NEGATED.search(bare)) or bool(
+        re.search(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", bare, re.IGNORECASE)
+    )

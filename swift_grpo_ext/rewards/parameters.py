@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from swift_grpo_ext.errors import SettingsError
+from swift_grpo_ext.errors import SettingsError, nearest
 
 
 class Parameters:
@@ -78,8 +77,8 @@ class Parameters:
             return self._adapters[name].validate_python(value)
         except ValidationError as error:
             choices = [choice for choice in _choices(self.hints[name]) if isinstance(choice, str)]
-            near = difflib.get_close_matches(str(value)[:80], choices, n=1, cutoff=0.3)
-            meant = f", did you mean {near[0]!r}?" if near else ""
+            near = nearest(str(value)[:80], choices, cutoff=0.3)
+            meant = f", did you mean {near!r}?" if near else ""
             raise ValueError(f"{error.errors()[0]['msg']} (got {value!r:.80}){meant}") from None
 
     def checked(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,8 +92,8 @@ class Parameters:
             where = f"parameter {name!r} of {self.name}"
             if name not in self.defaults:
                 known = ", ".join(self.defaults) or "it has none"
-                near = difflib.get_close_matches(name, self.defaults, n=1)
-                meant = f"did you mean {near[0]!r}? " if near else ""
+                near = nearest(name, self.defaults, cutoff=0.6)
+                meant = f"did you mean {near!r}? " if near else ""
                 raise SettingsError("unknown parameter", where=where, fix=f"{meant}parameters: {known}")
             try:
                 checked[name] = self.checked_one(name, value)

@@ -8,14 +8,14 @@ from typing import Any
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
 from swift_grpo_ext.rewards.geometry import Box, Point, matched_mean, strictly_inside
-from swift_grpo_ext.rewards.gold_regions import GOLD, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.region_values import pointed_at
 from swift_grpo_ext.rewards.regions import parse_regions
 
 
 def _gold_points_text(
-    columns: Columns, *, places: Places = Places(), empty_gold: EmptyGold = "unscored", **_: Any
+    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: Any
 ) -> str:
     points = map(pointed_at, gold_places(columns, "box", places, empty_gold=empty_gold))
     return json.dumps([{"point_2d": written_point(point, places)} for point in points])
@@ -31,7 +31,7 @@ def point_in_box(
     completion: str,
     columns: Columns,
     *,
-    places: Places = Places(),
+    places: Places = PLACES,
     empty_gold: EmptyGold = "unscored",
 ) -> float:
     """The share of points that lie strictly inside their gold box, 0..1.

@@ -24,10 +24,10 @@ _MAX_DEPTH = 6
 _MAX_TEXT = 256
 
 _KEYS = {
-    "place": "bbox_2d bbox box box_2d bounding_box bndbox rect bounds coordinates coords coordinate coord position"
-    " point_2d point center click_point start_box location xyxy 边界框 坐标",
-    "label": "label labels category categories category_name class classes class_name name names ref refs object"
-    " description phrase expression caption item entity text_content 标签 类别 名称",
+    "place": "bbox_2d bbox box box_2d bounding_box bndbox rect bounds coordinates coords coordinate coord"
+    " position point_2d point center click_point start_box location xyxy 边界框 坐标",
+    "label": "label labels category categories category_name class classes class_name name names ref refs"
+    " object description phrase expression caption item entity text_content 标签 类别 名称",
     "score": "score scores confidence conf probability prob 置信度",
     "items": "objects boxes bboxes bounding_boxes points detections annotations results items",
     "image": "image_id image_index image_idx",
@@ -268,13 +268,12 @@ def _place(value: Any, key: str, convention: Convention) -> Region | None:
         fours = [one for one in written if len(one.numbers) == 4]
         if len(written) == 2 and not fours and "point" not in key:
             return region_of_numbers((*written[0].numbers, *written[1].numbers), "", ANSWER, named=True)
-        one = (fours or written or [None])[0] if len(fours or written) == 1 else None
+        one = (fours or written)[0] if len(fours or written) == 1 else None
         if one is None or ("box" in key and len(one.numbers) == 2):
             return None
         return region_of_numbers(one.numbers, "", convention, key, one.named)
     if isinstance(value, (dict, Mapping)):
-        inner = _region_of_mapping(value, "", convention)
-        return inner
+        return _region_of_mapping(value, "", convention)
     if not isinstance(value, (list, tuple)):
         return None
     if len(value) == 1 and isinstance(value[0], (list, tuple)):

@@ -11,6 +11,7 @@ from swift_grpo_ext.rewards.frames import extent
 from swift_grpo_ext.rewards.geometry import Box, Point, box_iou, matched_mean, strictly_inside
 from swift_grpo_ext.rewards.gold_regions import (
     GOLD,
+    PLACES,
     READS,
     EmptyGold,
     Places,
@@ -55,7 +56,7 @@ def _gold_objects(columns: Columns, places: Places, empty_gold: EmptyGold) -> li
 
 
 def _gold_objects_text(
-    columns: Columns, *, places: Places = Places(), empty_gold: EmptyGold = "unscored"
+    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored"
 ) -> str:
     written: list[dict[str, Any]] = []
     for region in _gold_objects(columns, places, empty_gold):
@@ -71,7 +72,7 @@ def segmentation_points(
     completion: str,
     columns: Columns,
     *,
-    places: Places = Places(),
+    places: Places = PLACES,
     empty_gold: EmptyGold = "unscored",
 ) -> float:
     """Boxes and points for prompting a segmentation model (Seg-Zero, VisionReasoner), 0..1.

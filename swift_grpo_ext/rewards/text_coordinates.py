@@ -1,8 +1,8 @@
 """Boxes and points that a text writes out without JSON.
 
-``[x1, y1, x2, y2]``, ``(x1, y1), (x2, y2)``, ``Top-left: (x1, y1), bottom-right: (x2, y2)``, ``x1=1, y1=2 ...``,
-``<xmin>1</xmin>``, ``<box>x1 y1 x2 y2</box>``, ``<loc_1><loc_2><loc_3><loc_4>``, ``<points x1="10" y1="20">``,
-``x=10, y=20``. Every pattern is bounded, so all of it is linear.
+``[x1, y1, x2, y2]``, ``(x1, y1), (x2, y2)``, ``Top-left: (x1, y1), bottom-right: (x2, y2)``,
+``x1=1, y1=2, x2=3, y2=4``, ``<xmin>1</xmin>``, ``<box>x1 y1 x2 y2</box>``, ``<loc_1><loc_2><loc_3><loc_4>``,
+``<points x1="10" y1="20">``, ``x=10, y=20``. Every pattern is bounded, so all of it is linear.
 """
 
 from __future__ import annotations

@@ -177,7 +177,10 @@ def test_gold_knows_the_frame_of_ms_swifts_objects():
         "pixel_original",
     )
     unit = {"objects": {"ref": ["a", "b"], "bbox": [[0.1, 0.2, 0.3, 0.4]], "bbox_type": "norm1"}}
-    assert gold_regions(unit, ("objects",), "box", Places("norm1000")) == ([Region((0.1, 0.2, 0.3, 0.4))], "norm1")
+    assert gold_regions(unit, ("objects",), "box", Places("norm1000")) == (
+        [Region((0.1, 0.2, 0.3, 0.4))],
+        "norm1",
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,6 @@ BELOW = {
     "ext_json_schema": 0.7,
     "ext_repetition": 0.85,
     "ext_cosine": 0.75,
-    "ext_iou": 0.76,
-    "ext_giou": 0.75,
-    "ext_detection_f1": 0.7,
-    "ext_detection_map": 0.8,
 }
 
 
