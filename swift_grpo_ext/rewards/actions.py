@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from swift_grpo_ext.rewards.action import Action
+from swift_grpo_ext.rewards.action_calls import calls_in
 from swift_grpo_ext.rewards.action_words import (
     BUTTONS,
     DIRECTIONS,
@@ -17,19 +19,10 @@ from swift_grpo_ext.rewards.action_words import (
     word_of,
 )
 from swift_grpo_ext.rewards.answer import last_fenced
-from swift_grpo_ext.rewards.region_values import ANSWER, Convention, Region, pointed_at, regions_in
-from swift_grpo_ext.rewards.regions import literal, parse_regions, values_in
+from swift_grpo_ext.rewards.region import ANSWER, Convention, Region
+from swift_grpo_ext.rewards.region_values import regions_in
+from swift_grpo_ext.rewards.regions import parse_regions, values_in
 
-_CALL = re.compile(r"(?<![A-Za-z0-9_])((?:[A-Za-z]{2,16}\.)?[A-Za-z][A-Za-z_0-9]{1,30})\s{0,4}\(")
-_ARGUMENT = re.compile(
-    r"\s{0,8}(?:([A-Za-z_]\w{0,40})\s{0,4}=\s{0,4})?"
-    r"(\"(?:[^\"\\]|\\.){0,4096}\"|'(?:[^'\\]|\\.){0,4096}'"
-    r"|(?:\[[^\[\]]{0,256}\]|\[\[[^\[\]]{0,256}\]\]|\([^()]{0,256}\))|[^,()\[\]\"'=]{1,256})\s{0,8}(,|\)|\Z)",
-    re.DOTALL,
-)
-_MAX_ARGUMENTS = 16
-_ESCAPED = re.compile(r"\\([nt\"'\\])")
-_ESCAPES = {"n": "\n", "t": "\t"}
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
 _VERB = re.compile(
     "|".join(
@@ -39,38 +32,6 @@ _VERB = re.compile(
     re.IGNORECASE,
 )
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
-
-
-@dataclass(frozen=True)
-class Action:
-    """One action on the screen.
-
-    Attributes:
-        kind: ``click``, ``type``, ``scroll`` ... in one spelling.
-        target: Where, if it has a place: a point, or for a gold a box. Where a drag or swipe starts.
-        text: What is typed, the direction, the keys, the app, the status: "" if nothing.
-        end: Where a drag or swipe ends.
-        seconds: How long it waits.
-        unknown: Names of arguments that are not known.
-    """
-
-    kind: str
-    target: Region | None = None
-    text: str = ""
-    end: Region | None = None
-    seconds: float | None = None
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def towards(self) -> str:
-        """The direction of a swipe that is given by its two ends, "" for any other action."""
-        if self.target is None or self.end is None or self.text:
-            return ""
-        (x1, y1), (x2, y2) = pointed_at(self.target), pointed_at(self.end)
-        right, down = x2 - x1, y2 - y1
-        if abs(right) > abs(down):
-            return "right" if right > 0 else "left"
-        return "down" if down > 0 else "up" if down < 0 else ""
 
 
 def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
@@ -88,7 +49,7 @@ def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
         mappings = [value for inner in lists for value in inner if isinstance(value, Mapping)]
     if mappings:
         return action_of(mappings[-1], convention)
-    calls = list(_calls(body))
+    calls = list(calls_in(body))
     if calls:
         return action_of(calls[-1], convention)
     lines = {name: value.strip() for name, value in _LINE.findall(body)}
@@ -96,62 +57,6 @@ def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
         known = {name: value for name, value in lines.items() if argument_of(name)}
         return action_of(known, convention)
     return _in_words(body, convention)
-
-
-def _calls(text: str) -> Iterator[dict[str, Any]]:
-    """Every call in a text with its arguments, those without a name as ``text``, ``x`` and ``y``."""
-    at, start = 0, _CALL.search(text)
-    while start:
-        at = start.end()
-        name = word_of(start[1])
-        found: dict[str, Any] = {"action": start[1]}
-        bare: list[Any] = []
-        closed = text[at : at + 1] == ")"
-        for _ in range(_MAX_ARGUMENTS):
-            argument = None if closed else _ARGUMENT.match(text, at)
-            if argument is None:
-                break
-            key, raw, following = argument.groups()
-            value = _value(raw.strip())
-            if key:
-                found[key] = value
-            else:
-                bare.append(value)
-            at, closed = argument.end(), following != ","
-        if name in KINDS or (closed and text[: start.start()].strip() == ""):
-            yield found | _positional(name, bare)
-        start = _CALL.search(text, at)
-
-
-def _positional(name: str, bare: list[Any]) -> dict[str, Any]:
-    """Arguments without names: places, numbers as x and y, texts."""
-    numbers = [value for value in bare if isinstance(value, (int, float))]
-    texts = [value for value in bare if isinstance(value, str)]
-    found: dict[str, Any] = {}
-    kind = KINDS.get(name, ("", ""))[0]
-    if kind in ("scroll", "hscroll") and len(numbers) == 1:
-        found["pixels"] = numbers[0]
-    elif kind == "wait" and len(numbers) == 1:
-        found["seconds"] = numbers[0]
-    elif len(numbers) == 2:
-        found["coordinate"] = numbers
-    elif len(numbers) == 4:
-        found |= (
-            {"start": numbers[:2], "end": numbers[2:]} if kind in ("drag", "swipe") else {"bbox": numbers}
-        )
-    places = [value for value in bare if isinstance(value, list)]
-    found |= dict(zip(("coordinate", "coordinate2"), places, strict=False))
-    if texts:
-        found["text" if kind != "key" else "keys"] = " ".join(texts) if kind == "key" else texts[0]
-    return found
-
-
-def _value(raw: str) -> Any:
-    if raw[:1] in "\"'" and len(raw) > 1:
-        return _ESCAPED.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), raw[1:-1])
-    values = literal(raw) if raw[:1] in "[(-.0123456789" else []
-    value = values[0] if values else raw
-    return list(value) if isinstance(value, tuple) else value
 
 
 def action_of(value: Mapping[str, Any], convention: Convention = ANSWER) -> Action | None:

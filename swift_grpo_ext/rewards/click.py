@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from swift_grpo_ext.rewards.action import Action
 from swift_grpo_ext.rewards.action_words import OPPOSITE, keys_of, status_of
-from swift_grpo_ext.rewards.actions import Action, action_of, parse_action
+from swift_grpo_ext.rewards.actions import action_of, parse_action
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, convert, extent, image_aspect
@@ -17,7 +18,7 @@ from swift_grpo_ext.rewards.geometry import relative_distance, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.pointing import written_point
-from swift_grpo_ext.rewards.region_values import Region, pointed_at
+from swift_grpo_ext.rewards.region import Region, pointed_at
 from swift_grpo_ext.rewards.tokens import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")

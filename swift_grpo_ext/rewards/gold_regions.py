@@ -10,7 +10,8 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.geometry import area
 from swift_grpo_ext.rewards.gold import NoGold, gold_value
-from swift_grpo_ext.rewards.region_values import Convention, Order, Region, regions_in
+from swift_grpo_ext.rewards.region import Convention, Order, Region
+from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, literal, parse_regions
 from swift_grpo_ext.rewards.text_coordinates import Kind
 

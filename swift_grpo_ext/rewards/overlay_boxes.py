@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.catalogue import FAMILIES, NAMES, PREFIX, get_reward
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import Frame, convert
 from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
-from swift_grpo_ext.rewards.region_values import Region
+from swift_grpo_ext.rewards.region import Region
 from swift_grpo_ext.rewards.regions import parse_regions
 from swift_grpo_ext.rewards.text_coordinates import Kind
 

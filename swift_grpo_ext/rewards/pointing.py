@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.contract import Columns, reward
 from swift_grpo_ext.rewards.geometry import Box, Point, matched_mean, strictly_inside
 from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
 from swift_grpo_ext.rewards.nothing import says_nothing
-from swift_grpo_ext.rewards.region_values import pointed_at
+from swift_grpo_ext.rewards.region import pointed_at
 from swift_grpo_ext.rewards.regions import parse_regions
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
-from swift_grpo_ext.rewards.geometry import Box, Point, centre
+from swift_grpo_ext.rewards.region import ANSWER, Convention, Region, region_of_numbers
 from swift_grpo_ext.rewards.text_coordinates import (
     BOX_SHAPES,
     NAMES,
@@ -17,9 +16,6 @@ from swift_grpo_ext.rewards.text_coordinates import (
     written_out,
 )
 
-Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]
-ORDERS: tuple[Order, ...] = get_args(Order)
-MAX_COORDINATE = 1e7
 _MAX_DEPTH = 6
 _MAX_TEXT = 256
 
@@ -43,61 +39,6 @@ def role_of(key: str) -> str:
     """What a key stands for, whatever its case and punctuation; "" for one that is not known."""
     plain = "".join(character for character in key[:64].casefold() if character.isalnum())
     return _ROLES.get(plain) or _COORDINATES.get(plain, "")
-
-
-@dataclass(frozen=True)
-class Convention:
-    """How lists of numbers without names are written.
-
-    Attributes:
-        order: Of four numbers; under yxyx, points are y, x.
-        gold: They are a data set's. Of a model's answers, ``bbox_2d`` is Qwen's and always holds corners.
-        box_2d: Order under the key ``box_2d``, if it is another one.
-    """
-
-    order: Order = "xyxy"
-    gold: bool = False
-    box_2d: Order | None = None
-
-    def under(self, key: str) -> Order:
-        """The order of a list under this key."""
-        if key == "bbox_2d" and not self.gold and self.order == "xywh":
-            return "xyxy"
-        return (self.box_2d or self.order) if key == "box_2d" else self.order
-
-
-ANSWER = Convention()
-
-
-@dataclass(frozen=True)
-class Region:
-    """One object of an answer. Coordinates that are no finite numbers become a box or point at the origin.
-
-    Attributes:
-        box: (left, top, right, bottom) with ordered corners, or None.
-        point: (x, y), or None.
-        label: As written, "" if none.
-        confidence: As written if it is a number, else None.
-        broken: Whether a coordinate was no finite number.
-        reordered: Whether the corners stood in another order.
-        image: Number of the image that it says it is in, or None.
-    """
-
-    box: Box | None = None
-    point: Point | None = None
-    label: str = ""
-    confidence: float | None = None
-    broken: bool = field(default=False, compare=False)
-    reordered: bool = field(default=False, compare=False)
-    image: int | None = field(default=None, compare=False)
-
-
-def pointed_at(region: Region) -> Point:
-    """The point of a region: its own, or the middle of its box."""
-    if region.point is not None:
-        return region.point
-    assert region.box is not None
-    return centre(region.box)
 
 
 def regions_in(value: Any, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
@@ -206,58 +147,49 @@ def is_numbers(value: Any, length: int) -> bool:
 
 
 def _region_of_mapping(value: Mapping[str, Any], label: str, convention: Convention) -> Region | None:
-    box: Region | None = None
-    point: Region | None = None
-    confidence: float | None = None
-    image: int | None = None
-    own = ""
+    found: dict[str, Any] = {}
     coordinates: dict[str, float] = {}
-    corners: dict[str, Any] = {}
     for key, inner in value.items():
         role = role_of(key) if isinstance(key, str) else ""
         if inner is None or not role:
             continue
         if role == "place":
-            found = _place(inner, key, convention)
-            if found is not None and found.box is not None:
-                box = box or found
-            elif found is not None:
-                point = point or found
-        elif role == "label":
-            own = own or (str(inner) if isinstance(inner, (str, int)) else "")
-        elif role == "score":
-            number = _number(inner)
-            confidence = number if number is not None and abs(number) < 1e9 else confidence
-        elif role == "image":
-            image = inner if isinstance(inner, int) else image
-        elif role in ("first", "last"):
-            corners[role] = inner
+            place = _place(inner, key, convention)
+            if place is not None:
+                found.setdefault("box" if place.box is not None else "point", place)
+        elif role in ("label", "score", "image", "first", "last"):
+            found.setdefault(role, inner)
         elif role != "items":
             number = _number(inner)
             if number is not None:
                 coordinates[role] = number
-    if box is None and len(corners) == 2:
-        first, last = (_place(corners[name], "point", convention) for name in ("first", "last"))
-        if first is not None and last is not None and first.point and last.point:
-            box = region_of_numbers((*first.point, *last.point))
-    if coordinates:
-        box = box or _named(coordinates, BOX_SHAPES)
-        point = point or (_named(coordinates, POINT_SHAPES) if box is None else None)
+    box = found.get("box") or _between(found.get("first"), found.get("last"), convention)
+    box = box or _named(coordinates, BOX_SHAPES)
+    point = found.get("point") or (None if box else _named(coordinates, POINT_SHAPES))
     if box is None and point is None:
         return None
+    own, image = found.get("label"), found.get("image")
+    confidence = _number(found.get("score"))
     return Region(
         box=box.box if box else None,
         point=point.point if point else None,
-        label=own or label,
-        confidence=confidence,
+        label=(str(own) if isinstance(own, (str, int)) else "") or label,
+        confidence=confidence if confidence is not None and abs(confidence) < 1e9 else None,
         broken=bool((box and box.broken) or (point and point.broken)),
         reordered=bool(box and box.reordered),
-        image=image,
+        image=image if isinstance(image, int) else None,
     )
 
 
+def _between(first: Any, last: Any, convention: Convention) -> Region | None:
+    """The box between its first and its last corner."""
+    corners = [None if at is None else _place(at, "point", convention) for at in (first, last)]
+    points = [corner.point for corner in corners if corner is not None and corner.point is not None]
+    return region_of_numbers((*points[0], *points[1])) if len(points) == 2 else None
+
+
 def _named(coordinates: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]) -> Region | None:
-    numbers = shaped(coordinates, shapes)
+    numbers = shaped(coordinates, shapes) if coordinates else None
     return None if numbers is None else region_of_numbers(numbers, "", ANSWER, named=True)
 
 
@@ -293,37 +225,3 @@ def _number(value: Any) -> float | None:
         return float(value) if not isinstance(value, str) or len(value) < 24 else None
     except (ValueError, OverflowError):
         return None
-
-
-def region_of_numbers(
-    numbers: Sequence[Any],
-    label: str = "",
-    convention: Convention = ANSWER,
-    key: str = "",
-    named: bool = False,
-) -> Region:
-    """Four numbers as a box, two as a point.
-
-    Args:
-        numbers: Of any size; `Region` says what becomes of those that are not finite.
-        label: The object's name.
-        convention: Their order.
-        key: The key that they stand under.
-        named: Their names say what each is, so that they have no order to be told.
-    """
-    for number in numbers:
-        if not -MAX_COORDINATE <= number <= MAX_COORDINATE:
-            zeros = (0.0,) * len(numbers)
-            at = {"box": zeros} if len(numbers) == 4 else {"point": zeros}
-            return Region(**at, label=label, broken=True)  # type: ignore[arg-type]
-    order = "xyxy" if named else convention.under(key)
-    if len(numbers) == 2:
-        x, y = numbers
-        return Region(point=(float(y), float(x)) if order == "yxyx" else (float(x), float(y)), label=label)
-    a, b, c, d = map(float, numbers)
-    if order == "yxyx":
-        a, b, c, d = b, a, d, c
-    elif order == "xywh":
-        c, d = a + c, b + d
-    ordered = (min(a, c), min(b, d), max(a, c), max(b, d))
-    return Region(box=ordered, label=label, reordered=ordered != (a, b, c, d))

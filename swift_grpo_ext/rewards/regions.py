@@ -14,7 +14,8 @@ from itertools import zip_longest
 from typing import Any
 
 from swift_grpo_ext.rewards.answer import last_fenced
-from swift_grpo_ext.rewards.region_values import ANSWER, Convention, Region, region_of_numbers, regions_in
+from swift_grpo_ext.rewards.region import ANSWER, Convention, Region, region_of_numbers
+from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.text_coordinates import Kind, written_out
 
 MAX_REGIONS = 300

@@ -22,7 +22,7 @@ from swift_grpo_ext.rewards.gold_regions import (
 from swift_grpo_ext.rewards.grounding import written_box
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.pointing import written_point
-from swift_grpo_ext.rewards.region_values import Region
+from swift_grpo_ext.rewards.region import Region
 from swift_grpo_ext.rewards.regions import parse_regions
 
 # The paper's 10 and 30 pixels on images of 840 x 840, as fractions of the side.

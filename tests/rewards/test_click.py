@@ -3,9 +3,10 @@ import math
 
 import pytest
 
-from swift_grpo_ext.rewards.actions import Action, parse_action
+from swift_grpo_ext.rewards.action import Action
+from swift_grpo_ext.rewards.actions import parse_action
 from swift_grpo_ext.rewards.click import click
-from swift_grpo_ext.rewards.region_values import Region
+from swift_grpo_ext.rewards.region import Region
 
 SIZES = [{"original": [1920, 1080], "resized": [1932, 1092]}]
 POINT = {
