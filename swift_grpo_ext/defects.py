@@ -154,6 +154,40 @@ _ALL = (
         reports=("https://arxiv.org/abs/2602.05630",),
     ),
     Defect(
+        "F18",
+        "with --streaming true a group holds num_generations different prompts, so advantages compare answers "
+        "to different questions",
+        _ANY_HOST,
+        "--streaming false",
+        (f"{SWIFT}/blob/main/swift/rlhf_trainers/grpo_trainer.py",),
+        "F18-streamed-groups",
+    ),
+    Defect(
+        "F19",
+        "with --truncation_strategy delete each copy of a row that is too long is replaced by another prompt, "
+        "so advantages compare answers to different questions",
+        _ANY_HOST,
+        "a larger --max_length, --truncation_strategy left, or a dataset without such rows",
+        (f"{SWIFT}/blob/main/swift/rl_core/resample.py",),
+        "F19-deleted-rows",
+    ),
+    Defect(
+        "F20",
+        "a row whose video is a list of frames ends the run with WrongTypeError of the field 'videos'",
+        _ANY_HOST,
+        "videos as files",
+        (f"{SWIFT}/blob/main/swift/infer_engine/protocol.py",),
+        "F20-video-frames",
+    ),
+    Defect(
+        "F21",
+        "with --template_backend jinja the completion is not in the trained row, so nothing is learned",
+        _ANY_HOST,
+        "--template_backend swift",
+        (f"{SWIFT}/blob/main/swift/template/base.py",),
+        "F21-jinja-completion",
+    ),
+    Defect(
         "hpz-second-model",
         "ZeRO-3 with hpZ stops with 'ZeRO parameter intra parallel group is already initialized' when a "
         "reference, reward or teacher model is loaded",

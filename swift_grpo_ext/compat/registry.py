@@ -31,6 +31,10 @@ MODULES: tuple[str, ...] = (
     "placeholder_guard_transformers",
     "hpz_group",
     "no_workers",
+    "streamed_groups",
+    "deleted_rows",
+    "video_frames",
+    "jinja_completion",
 )
 
 

@@ -1,0 +1,53 @@
+"""F20: Videos given as lists of frames: the rollout's request takes paths alone, and ends every GRPO run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
+
+TARGET = "swift.rl_core.data:OnPolicySample.to_infer_request"
+
+
+def probe() -> bool:
+    """True if a request cannot hold a list of frames."""
+    from dacite.exceptions import WrongTypeError
+    from swift.rl_core.data import OnPolicySample
+
+    try:
+        OnPolicySample(
+            messages=[{"role": "user", "content": "<video>"}], videos=[["0.png"]]
+        ).to_infer_request()
+    except WrongTypeError:
+        return True
+    return False
+
+
+def fix(to_infer_request: Callable[..., Any]) -> Callable[..., Any]:
+    """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
+
+    @functools.wraps(to_infer_request)
+    def with_frames(self: Any, include_extra: bool = False) -> Any:
+        videos, self.videos = self.videos, []
+        try:
+            request = to_infer_request(self, include_extra)
+        finally:
+            self.videos = videos
+        request.videos = list(videos) if isinstance(videos, (list, tuple)) else [videos] if videos else []
+        return request
+
+    return with_frames
+
+
+PATCH = Patch(
+    defect=DEFECTS["F20"],
+    target=TARGET,
+    fingerprint="self, include_extra=",
+    probe=probe,
+    fix=fix,
+    remove_when="RolloutInferRequest takes lists of frames",
+    after="swift.rl_core.data",
+)

@@ -1,0 +1,156 @@
+"""Rows of a stream in the order in which GRPO takes them: each once for every completion of its group."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+from torch.utils.data import DataLoader, IterableDataset
+
+from swift_grpo_ext.errors import DatasetRowError, RefusedError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows become batches; the counterpart of TRL's `RepeatSampler` and the dataloader behind it.
+
+    Attributes:
+        prompts: Different rows of a generation batch, on all ranks together.
+        group: Completions of a row, ``num_generations``.
+        repeats: How often a generation batch comes: the trainer takes one batch a micro-step and uses those
+            of the steps that generate.
+        batch: Rows that a rank takes at a time.
+        rank: This process.
+        ranks: How many there are.
+    """
+
+    prompts: int
+    group: int
+    repeats: int
+    batch: int
+    rank: int = 0
+    ranks: int = 1
+
+
+class GroupedStream(IterableDataset):
+    """Batches of one rank, without an end: when the stream is over it is read again, as its next epoch.
+
+    The first rank reads, and the others get what it has read: so all ranks hold the same rows in the same
+    order, also of a stream that two readers would see differently. A run that is resumed skips batches, over
+    the ends of epochs too.
+
+    Args:
+        stream: The dataset.
+        plan: How its rows become batches.
+        reader: Makes an iterator of rows of the dataset; called once an epoch, on the first rank alone.
+        first_epoch: Number that the first reading has.
+    """
+
+    def __init__(
+        self, stream: Any, plan: Plan, reader: Callable[[Any], Iterator[Any]] = iter, first_epoch: int = 0
+    ) -> None:
+        self.stream, self.plan, self.reader, self.first_epoch = stream, plan, reader, first_epoch
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        rows, plan = self._rows(), self.plan
+        while everyone := list(islice(rows, plan.batch * plan.ranks)):
+            yield everyone[plan.rank * plan.batch : (plan.rank + 1) * plan.batch]
+
+    def _rows(self) -> Iterator[Any]:
+        for rows in self._shared():
+            for _ in range(self.plan.repeats):
+                for row in rows:
+                    yield from (copy.deepcopy(row) for _ in range(self.plan.group))
+
+    def _shared(self) -> Iterator[list[Any]]:
+        """The different rows of each generation batch, on every rank; an error of the first rank on all."""
+        batches = self._read() if self.plan.rank == 0 else None
+        while True:
+            said: list[Any] = [None, None]
+            if batches is not None:
+                try:
+                    said[0] = next(batches)
+                except Exception as error:
+                    said[1] = f"{type(error).__name__}: {error}"
+                    broadcast_object_list(said)
+                    raise
+            broadcast_object_list(said)
+            if said[1] is not None:
+                raise DatasetRowError(f"the first rank cannot read the stream: {said[1]}")
+            yield said[0]
+
+    def _read(self) -> Iterator[list[Any]]:
+        for epoch in count(self.first_epoch):
+            if hasattr(self.stream, "set_epoch"):
+                self.stream.set_epoch(epoch)  # which shuffles anew, if it is shuffled
+            rows, whole = self.reader(self.stream), 0
+            while len(batch := list(islice(rows, self.plan.prompts))) == self.plan.prompts:
+                whole += 1
+                yield batch
+            if not whole:
+                raise self._too_short(len(batch), epoch)
+
+    def _too_short(self, rows: int, epoch: int) -> Exception:
+        needed = f"a generation batch needs {self.plan.prompts} different rows"
+        if rows == 0 and epoch > self.first_epoch:
+            return RefusedError(
+                "the stream is empty when it is read a second time",
+                where="--streaming true",
+                fix="a dataset that can be read again, or --streaming false",
+            )
+        return RefusedError(
+            f"the stream has {rows} rows, and {needed}",
+            where="--streaming true",
+            fix="more rows, or a smaller --generation_batch_size (with --steps_per_generation)",
+        )
+
+
+def grouped_dataloader(trainer: Any) -> DataLoader:
+    """The dataloader of a GRPO trainer whose training rows come as a stream.
+
+    Raises:
+        RefusedError: The stream can be read once only.
+    """
+    args, stream = trainer.args, trainer.train_dataset
+    refuse_single_use(stream)
+    per_generation = args.steps_per_generation * trainer.template.sequence_parallel_size
+    plan = Plan(
+        prompts=args.generation_batch_size // trainer.num_generations,
+        group=trainer.num_generations,
+        repeats=trainer.num_iterations * per_generation,
+        batch=trainer._train_batch_size * args.steps_per_generation,
+        rank=trainer.accelerator.process_index,
+        ranks=trainer.accelerator.num_processes,
+    )
+
+    def read(rows: Any) -> Iterator[Any]:
+        workers = args.dataloader_num_workers
+        ahead = {"prefetch_factor": args.dataloader_prefetch_factor} if workers else {}
+        return iter(DataLoader(rows, batch_size=None, collate_fn=_as_it_is, num_workers=workers, **ahead))
+
+    # What the trainer makes when it is built is for resampling: other rows first, if the stream is shuffled.
+    grouped = GroupedStream(stream, plan, read, first_epoch=0 if trainer.is_in_train else 1)
+    collate = trainer._get_collator_with_removed_columns(trainer.data_collator, description="training")
+    return DataLoader(grouped, batch_size=None, collate_fn=collate)
+
+
+def refuse_single_use(stream: Any) -> None:
+    """Stop a run whose stream cannot be read again: its second epoch would be empty, a resumed run lost.
+
+    Raises:
+        RefusedError: Two iterators of it are one and the same.
+    """
+    if iter(stream) is iter(stream):
+        raise RefusedError(
+            "the stream can be read once only: a second epoch would be empty, and no run could be resumed",
+            where="--streaming true",
+            fix="a dataset whose __iter__ starts anew each time, or --streaming false",
+        )
+
+
+def _as_it_is(row: Any) -> Any:
+    return row

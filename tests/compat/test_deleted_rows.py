@@ -1,0 +1,100 @@
+"""Rows that are too long: replaced for their whole group, on every rank by the same row, whatever the template."""
+
+import json
+
+import pytest
+
+import swift_grpo_ext
+from swift_grpo_ext import testing
+from swift_grpo_ext.compat import registry
+
+PATCH = "F19-deleted-rows"
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """Four questions of eight are too long."""
+    path = tmp_path / "questions.jsonl"
+    contents = [f"{'very ' * (60 if number % 2 else 1)}long {number}" for number in range(8)]
+    rows = [{"messages": [{"role": "user", "content": content}]} for content in contents]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny_llama(tmp_path_factory):
+    return testing.tiny_llama(tmp_path_factory.mktemp("models") / "llama")
+
+
+def arguments(model, questions, output, **overrides):
+    options = {
+        "model_type": "llama",
+        "template": "qwen2_5",
+        "truncation_strategy": "delete",
+        "max_length": 60,
+        "reward_funcs": "format",
+        "per_device_train_batch_size": 16,
+        "max_steps": 3,
+    }
+    return testing.grpo_arguments(model, questions, output, **{**options, **overrides})
+
+
+def groups(output):
+    """Of each group the number of its prompts, and those."""
+    rows = [row["prompt"] for row in testing.read_completions(output)]
+    return [set(rows[start : start + 4]) for start in range(0, len(rows), 4)]
+
+
+@pytest.fixture
+def run(tiny_llama, questions, tmp_path):
+    swift_grpo_ext.register()
+
+    def start(**overrides):
+        variables = {"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}
+        testing.run_in_process(
+            "rlhf", arguments(tiny_llama, questions, tmp_path / "out", **overrides), variables
+        )
+        return groups(tmp_path / "out")
+
+    return start
+
+
+@pytest.fixture
+def stock():
+    swift_grpo_ext.register()
+    registry.import_what_is_awaited()
+    registry.revert(PATCH)
+    yield
+    registry.settle(registry.patches()[PATCH])
+
+
+def test_before_groups_mix_prompts(run, stock):
+    assert any(len(group) > 1 for group in run())
+
+
+def test_a_group_is_one_prompt(run):
+    found = run()
+    assert len(found) == 12
+    assert all(len(group) == 1 for group in found)
+    assert not any("very very" in prompt for group in found for prompt in group)
+
+
+def test_a_step_does_not_ask_twice_where_other_rows_are_left(run):
+    found = run(per_device_train_batch_size=8)
+    assert all(found[place] != found[place + 1] for place in range(0, len(found), 2))
+
+
+def test_where_every_row_is_too_long_the_run_ends(run):
+    with pytest.raises(RuntimeError, match="rows of a batch cannot be encoded"):
+        run(max_length=4)
+
+
+@pytest.mark.two_ranks
+def test_two_ranks_choose_the_same_row(tiny_llama, questions, tmp_path):
+    options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 4}
+    variables = {"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}
+    words = arguments(tiny_llama, questions, tmp_path / "out", **options)
+    testing.run_swift("rlhf", words, variables, ranks=2, timeout=240)
+    found = groups(tmp_path / "out")
+    assert len(found) == 6
+    assert all(len(group) == 1 for group in found)

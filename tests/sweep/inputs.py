@@ -1,0 +1,67 @@
+"""Tiny checkpoints and datasets of the sweep, each built once."""
+
+import json
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.testing.text_models import TINY_TEXT
+
+# What the host must be told of a checkpoint folder that names no family of ours.
+HOST_TYPES = {"llama": "llama", "mistral": "mistral", "qwen3_moe": "qwen3_moe"}
+MODELS = {
+    "qwen2_5_vl": testing.tiny_qwen2_5_vl,
+    "qwen2_5_vl_stock": lambda folder, **options: testing.tiny_qwen2_5_vl(
+        folder, stock_vocabulary=True, **options
+    ),
+    "ovis2": testing.tiny_ovis2,
+    **TINY_TEXT,
+}
+QUESTIONS = (
+    "Which digit is this?",
+    "What is in the picture? Describe it in one short sentence.",
+    "Locate the object and give its box as four numbers, please.",
+    "Is the answer yes or no?",
+)
+
+
+def types(model):
+    """Arguments that name model and template."""
+    return {"model_type": HOST_TYPES[model], "template": "qwen2_5"} if model in HOST_TYPES else {}
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def text_rows(folder):
+    """Twelve questions of several lengths, without an image."""
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"{QUESTIONS[number % 4]} {'number ' * (number % 5)}{number}"}
+            ]
+        }
+        for number in range(12)
+    ]
+    return write(folder / "text.jsonl", rows)
+
+
+def pictures(folder, counts):
+    """Twelve questions with as many images each as `counts` says in turn."""
+    digits = testing.digits_dataset(folder / "digits", limit=48)
+    paths = [json.loads(line)["images"][0] for line in digits.train.read_text().splitlines()]
+    rows = []
+    for number in range(12):
+        images = paths[3 * number : 3 * number + counts[number % len(counts)]]
+        content = f"{'<image>' * len(images)}{QUESTIONS[number % 4]} {number}"
+        rows.append({"messages": [{"role": "user", "content": content}], "images": images})
+    return write(folder / "pictures.jsonl", rows)
+
+
+DATA = {
+    "text": text_rows,
+    "image": lambda folder: pictures(folder, (1,)),
+    "images 0-3": lambda folder: pictures(folder, (1, 0, 3, 2)),
+    "two images": lambda folder: pictures(folder, (2,)),
+}

@@ -1,0 +1,184 @@
+"""Every configuration that is held against stock: one line each. `GATE` runs in `make test`, all in `make test-slow`."""
+
+from dataclasses import dataclass, field
+
+from swift_grpo_ext.doctor.selftest.cases import LORA, LOSSES, cut
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a run is told, beside the base of the self-test: two prompts of four completions, SGD.
+
+    Attributes:
+        options: The host's arguments.
+        model: Of `inputs.MODELS`.
+        data: Of `inputs.DATA`; by default one image a row, none for text models.
+        script: How long completions are, of `trainers.LENGTHS`.
+        variables: Environment of both runs.
+        bits: Of the type that the model computes in.
+        still: There is nothing to learn, so nothing may move.
+    """
+
+    options: dict
+    model: str = "qwen2_5_vl"
+    data: str = ""
+    script: str = "ragged"
+    variables: dict = field(default_factory=dict)
+    bits: int = 32
+    still: bool = False
+
+
+C = Configuration
+TEXT = ("llama", "mistral", "qwen3_moe")
+TWICE = {**cut(4, 2), "num_iterations": 2, "max_steps": 4, "epsilon": 0.05, "beta": 0}
+HALF = {"torch_dtype": "bfloat16", "bf16": True, "learning_rate": 10.0}
+EVAL = {
+    "eval_strategy": "steps",
+    "eval_steps": 1,
+    "split_dataset_ratio": 0.5,
+    "per_device_eval_batch_size": 4,
+}
+
+GATE = {
+    "grpo": C(cut(8)),
+    "grpo, beta 0": C({**cut(8), "beta": 0}),
+    "grpo, 4 x 2": C(cut(4, 2)),
+    "grpo, 2 x 4: halves of groups": C(cut(2, 4)),
+    "bnpo": C({**cut(4, 2), **LOSSES["bnpo"]}),
+    "dr_grpo": C({**cut(4, 2), **LOSSES["dr_grpo"]}),
+    "dapo, 2 x 4": C({**cut(2, 4), **LOSSES["dapo"]}),
+    "cispo": C({**cut(8), **LOSSES["cispo"]}),
+    "sapo": C({**cut(8), **LOSSES["sapo"]}),
+    "gspo": C({**cut(4, 2), **LOSSES["gspo"]}),
+    "two iterations": C({**TWICE}),
+    "two iterations, dapo": C({**TWICE, **LOSSES["dapo"]}),
+    "LoRA": C({**cut(8), **LORA, "lora_dropout": 0}),
+    "LoRA, two iterations": C({**TWICE, **LORA, "lora_dropout": 0}),
+    "vision tower trained": C({**cut(8), "freeze_vit": False, "freeze_aligner": False}),
+    "checkpointing off": C({**cut(8), "gradient_checkpointing": False}),
+    "bf16": C({**cut(8), **HALF}, bits=16),
+    "KL in rewards": C({**cut(8), "kl_in_reward": True}),
+    "scale_rewards none": C({**cut(8), "scale_rewards": "none"}),
+    "entropy quantile": C({**cut(8), "top_entropy_quantile": 0.3}),
+    "overlong filter": C({**cut(8), "overlong_filter": True}, script="mixed_cut"),
+    "two rewards": C({**cut(8), "reward_funcs": ["score", "third"], "reward_weights": [1, 0.5]}),
+    "a reward for some prompts, one for the others": C({**cut(8), "reward_funcs": ["of_some", "of_others"]}),
+    "images 0 to 3": C(cut(8), data="images 0-3"),
+    "ovis2": C(cut(8), "ovis2"),
+    "ovis2, images 0 to 3, 2 x 4": C(cut(2, 4), "ovis2", "images 0-3"),
+    "the host's template": C(cut(8), "qwen2_5_vl_stock"),
+    **{f"{model}": C({**cut(8)}, model) for model in TEXT},
+    "llama, LoRA, dapo": C({**cut(4, 2), **LORA, "lora_dropout": 0, **LOSSES["dapo"]}, "llama"),
+    "evaluation": C({**cut(4), **EVAL}),
+    "padding on the left": C({**cut(8), "padding_side": "left"}),
+}
+
+CUTS = {"8 x 1": cut(8), "4 x 2": cut(4, 2), "2 x 4": cut(2, 4), "1 x 8": cut(1, 8)}
+REAL = {"loss_type": "real"}
+ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus")
+SCALES = ("group", "batch", "none")
+PLAIN_LORA = {**LORA, "lora_dropout": 0}
+
+SLOW = {
+    **{
+        f"{loss}, {name}, beta {beta}": C({**LOSSES[loss], **CUTS[name], "beta": beta})
+        for loss in LOSSES
+        for name in CUTS
+        for beta in (0.04, 0)
+    },
+    **{f"real, {name}": C({**REAL, **CUTS[name]}) for name in ("8 x 1", "4 x 2")},
+    **{f"{loss}, two iterations": C({**TWICE, **LOSSES[loss], "epsilon": 0.01}) for loss in LOSSES},
+    **{f"{loss}, ovis2, 4 x 2": C({**LOSSES[loss], **cut(4, 2)}, "ovis2") for loss in LOSSES},
+    **{
+        f"{model}, {tuner}, {name}": C({**options, **CUTS[name]}, model)
+        for model in ("llama", "mistral", "qwen3_moe", "ovis2")
+        for tuner, options in (("full", {}), ("LoRA", PLAIN_LORA))
+        for name in ("8 x 1", "2 x 4")
+    },
+    **{
+        f"{model}, {data}, {name}": C(CUTS[name], model, data)
+        for model in ("qwen2_5_vl", "ovis2")
+        for data in ("text", "two images", "images 0-3")
+        for name in ("4 x 2", "1 x 8")
+    },
+    **{
+        f"{estimator}, scale {scale}": C({**cut(8), "advantage_estimator": estimator, "scale_rewards": scale})
+        for estimator in ESTIMATORS
+        for scale in SCALES
+    },
+    **{
+        f"{estimator}, KL in rewards": C(
+            {**cut(4, 2), "advantage_estimator": estimator, "kl_in_reward": True}
+        )
+        for estimator in ESTIMATORS
+    },
+    **{
+        f"{script}, {loss}, filter {keeps}": C(
+            {**cut(4, 2), **LOSSES[loss], "overlong_filter": keeps},
+            script=script,
+            still=keeps and script == "cut",
+        )
+        for script in ("equal", "one_word", "cut", "mixed_cut")
+        for loss in ("grpo", "dapo")
+        for keeps in (False, True)
+    },
+    **{
+        f"padding {side}, {data}": C({**cut(4, 2), "padding_side": side}, data=data)
+        for side in ("left", "right")
+        for data in ("text", "images 0-3")
+    },
+    **{
+        f"{level}, {loss}, two iterations": C({**TWICE, **LOSSES[loss], "importance_sampling_level": level})
+        for level in ("sequence", "sequence_token")
+        for loss in ("grpo", "dr_grpo", "bnpo")
+    },
+    "fp32 weights, bf16 autocast": C({**cut(8), "bf16": True, "learning_rate": 1.0}, bits=16),
+    "ovis2, bf16": C({**cut(8), **HALF}, "ovis2", bits=16),
+    "llama, bf16": C({**cut(8), **HALF}, "llama", bits=16),
+    "bf16, LoRA": C({**cut(4, 2), **HALF, **PLAIN_LORA}, bits=16),
+    "groups of 2": C({**cut(4, 2), "num_generations": 2}),
+    "groups of 8": C({**cut(8), "num_generations": 8}),
+    "two updates per generation": C({**cut(4), "steps_per_generation": 2, "max_steps": 4}),
+    "two updates per generation, dapo": C(
+        {**cut(4), **LOSSES["dapo"], "steps_per_generation": 2, "max_steps": 4}
+    ),
+    "three iterations, LoRA": C({**TWICE, **PLAIN_LORA, "num_iterations": 3, "max_steps": 6}),
+    "two-sided clipping": C({**TWICE, "delta": 1.5, "epsilon_high": 0.3}),
+    "off-policy sequence mask": C({**TWICE, "off_policy_sequence_mask_delta": 0.001}),
+    "soft gates": C({**TWICE, **LOSSES["sapo"]}),
+    "dynamic sampling": C(
+        {**cut(8), "dynamic_sample": True, "max_resample_times": 3, "reward_funcs": "third"}
+    ),
+    "some groups equal": C({**cut(8), "reward_funcs": "third"}, script="one_word"),
+    "nothing to learn but the reference": C(
+        {**cut(8), "reward_funcs": "equal", "num_iterations": 2, "max_steps": 4}, still=True
+    ),
+    "reference follows": C({**cut(8), "sync_ref_model": True, "ref_model_sync_steps": 1, "max_steps": 3}),
+    "temperature": C({**cut(8), "temperature": 0.6}),
+    "log_entropy": C({**cut(4, 2), "log_entropy": True}),
+    "entropy quantile, 4 x 2": C({**cut(4, 2), "top_entropy_quantile": 0.3}),
+    "checkpointing off, LoRA": C({**cut(8), **PLAIN_LORA, "gradient_checkpointing": False}),
+    "checkpointing, reentrant": C({**cut(8), "gradient_checkpointing_kwargs": {"use_reentrant": True}}),
+    "eager attention": C({**cut(8), "attn_impl": "eager"}),
+    "LoRA in the tower too": C({**cut(8), **PLAIN_LORA, "freeze_vit": False, "freeze_aligner": False}),
+    "DoRA": C({**cut(8), **PLAIN_LORA, "use_dora": True}),
+    "rsLoRA": C({**cut(8), **PLAIN_LORA, "use_rslora": True}),
+    "aligner trained": C({**cut(8), "freeze_aligner": False}),
+    "language model frozen": C({**cut(8), "freeze_llm": True, "freeze_vit": False}),
+    "ovis2, tower trained": C({**cut(4, 2), "freeze_vit": False, "freeze_aligner": False}, "ovis2"),
+    "evaluation, one completion": C({**cut(4), **EVAL, "num_generations_eval": 1}),
+    "evaluation, LoRA": C({**cut(4), **EVAL, **PLAIN_LORA}),
+    "evaluation of images 0 to 3": C({**cut(4), **EVAL}, data="images 0-3"),
+    "Adam": C({**cut(8), "optim": "adamw_torch", "learning_rate": 1e-3, "adam_epsilon": 1e-2}),
+    "clipped gradients": C({**cut(8), "max_grad_norm": 0.01}),
+    "warm-up": C({**cut(8), "warmup_ratio": 0.5, "max_steps": 3}),
+    "a system prompt": C({**cut(8), "system": "Answer with one digit."}),
+    "three rewards, gdpo": C({**cut(8), "reward_funcs": ["score", "third"], "scale_rewards": "gdpo"}),
+    "the host's template, images 0 to 3": C(cut(4, 2), "qwen2_5_vl_stock", "images 0-3"),
+    "the host's template, LoRA": C({**cut(8), **PLAIN_LORA}, "qwen2_5_vl_stock"),
+    "dense attention": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_ATTENTION": "dense"}),
+    "nothing shared": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}),
+    "an old pass": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}),
+    "small chunks of logits": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_LOGITS_CHUNK_MIB": "1"}),
+    "recomputing everything": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.reduced_recompute"}),
+}

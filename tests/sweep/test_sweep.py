@@ -1,0 +1,48 @@
+"""Scripted completions, SGD: every micro-batch and the parameters of ours are those of stock."""
+
+import pytest
+from conftest import built_once
+from sweep import inputs, runner
+from sweep.table import GATE, SLOW
+
+# Of a figure of a micro-batch; of the parameters, relative to the way of the farthest.
+TOLERANCE = {32: (1e-5, 1e-4), 16: (3e-2, 0.15)}
+
+
+@pytest.fixture(scope="module")
+def bench(shared_folder):
+    """Checkpoint and dataset of a configuration."""
+
+    def of(configuration):
+        data = configuration.data or ("text" if configuration.model in inputs.HOST_TYPES else "image")
+        dtype = "bfloat16" if configuration.bits == 16 else "float32"
+        model = built_once(
+            shared_folder / "sweep" / f"{configuration.model}-{dtype}",
+            lambda folder: inputs.MODELS[configuration.model](folder, dtype=dtype),
+        )
+        written = built_once(shared_folder / "sweep" / data.replace(" ", "_"), inputs.DATA[data])
+        return model, next(written.glob("*.jsonl"))
+
+    return of
+
+
+def hold_against_stock(configuration, bench, tmp_path):
+    model, dataset = bench(configuration)
+    configuration.options.update(inputs.types(configuration.model))
+    runs = [runner.record(kind, configuration, model, dataset, tmp_path) for kind in ("Stock", "Ours")]
+    found = runner.apart(*runs)
+    figure, parameters = TOLERANCE[configuration.bits]
+    assert (found.moved == 0) == configuration.still, "a run that moves nothing compares little"
+    assert max(found.figures.values()) <= figure, found
+    assert found.parameters <= parameters, found
+
+
+@pytest.mark.parametrize("name", GATE)
+def test_equals_stock(name, bench, tmp_path):
+    hold_against_stock(GATE[name], bench, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_equals_stock_too(name, bench, tmp_path):
+    hold_against_stock(SLOW[name], bench, tmp_path)
