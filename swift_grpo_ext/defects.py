@@ -155,8 +155,8 @@ _ALL = (
     ),
     Defect(
         "F18",
-        "with --streaming true a group holds num_generations different prompts, so advantages compare answers "
-        "to different questions",
+        "with --streaming true a group holds num_generations different prompts, so advantages compare "
+        "answers to different questions",
         _ANY_HOST,
         "--streaming false",
         (f"{SWIFT}/blob/main/swift/rlhf_trainers/grpo_trainer.py",),
@@ -164,8 +164,8 @@ _ALL = (
     ),
     Defect(
         "F19",
-        "with --truncation_strategy delete each copy of a row that is too long is replaced by another prompt, "
-        "so advantages compare answers to different questions",
+        "with --truncation_strategy delete each copy of a row that is too long is replaced by another "
+        "prompt, so advantages compare answers to different questions",
         _ANY_HOST,
         "a larger --max_length, --truncation_strategy left, or a dataset without such rows",
         (f"{SWIFT}/blob/main/swift/rl_core/resample.py",),

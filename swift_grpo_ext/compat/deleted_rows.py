@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.errors import RefusedError
 
 TARGET = "swift.rlhf_trainers.rollout_mixin:RolloutTrainerMixin.resample_encode_failed_inputs"
 
@@ -21,62 +24,97 @@ def probe() -> bool:
 
 
 def fix(resample: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace a row, not its copies: all ranks agree on which cannot be encoded and on what comes instead."""
+    """Replace a row, not its copies: all ranks agree on which cannot be encoded and on what comes instead.
+
+    What comes instead is read from the dataset itself. The host's iterator has batches of the size of the
+    training's, and where the dataset has fewer rows than that it goes round for ever without one.
+    """
 
     @functools.wraps(resample)
     def resample_encode_failed_inputs(
         self: Any, inputs: list[Any], max_resample_rounds: int = 10, strip_response: bool = True
     ) -> list[Any]:
-        from accelerate.utils import gather_object
+        from accelerate.utils import broadcast_object_list, gather_object
 
         from swift_grpo_ext.models.prompts import key_of_row
 
-        def encodes(row: Any) -> bool:
-            return can_be_encoded(self.template, row, strip_response)
-
-        for row in inputs if strip_response else ():
-            _without_response(row)
         rows = {key_of_row(row): row for row in inputs}
-        bad = sorted(set(gather_object([key for key, row in rows.items() if not encodes(row)])))
+        failing = [key for key, row in rows.items() if not can_be_encoded(self.template, row, strip_response)]
+        bad = sorted(set(gather_object(failing)))
+        if not bad:
+            return inputs
         taken = set(gather_object(list(rows)))
-        found: dict[str, Any] = {}
-        for attempt in range(max_resample_rounds * max(1, len(bad))):
-            if len(found) == len(bad):
-                break
-            drawn = [row for row in next(self.truncated_resample_iterator) if encodes(row)]
-            for row in gather_object(drawn):  # in the same order on every rank
-                key = key_of_row(row)
-                if len(found) < len(bad) and (key not in taken or attempt >= max_resample_rounds):
-                    found[bad[len(found)]] = row
-                    taken.add(key)
+        chosen: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            tried = islice(_spare_rows(self), max_resample_rounds * len(inputs))
+            chosen = [replacements(self.template, tried, len(bad), taken, strip_response)]
+        found = broadcast_object_list(chosen)[0]
         if len(found) < len(bad):
-            raise RuntimeError(
-                f"resample: {len(bad)} rows of a batch cannot be encoded, and {len(found)} others were "
-                "found. Increase `max_length` or adjust `truncation_strategy`."
+            raise RefusedError(
+                f"{len(bad)} rows of a batch cannot be encoded, and {len(found)} others were found",
+                where="--truncation_strategy delete",
+                fix="a larger --max_length, or a dataset with more rows that fit",
             )
-        return [found.get(key_of_row(row), row) for row in inputs]
+        instead = dict(zip(bad, found, strict=True))
+        return [instead.get(key_of_row(row), row) for row in inputs]
 
     return resample_encode_failed_inputs
 
 
+def replacements(
+    template: Any, tried: Iterable[Any], wanted: int, taken: Collection[str], strip_response: bool
+) -> list[Any]:
+    """Rows that can be encoded: such as are not in the batch first, and each once."""
+    from swift_grpo_ext.models.prompts import key_of_row
+
+    new: dict[str, Any] = {}
+    again: dict[str, Any] = {}
+    for row in tried:
+        key = key_of_row(row)
+        if len(new) == wanted:
+            break
+        if key not in new and key not in again and can_be_encoded(template, row, strip_response):
+            (again if key in taken else new)[key] = row
+    return [*new.values(), *again.values()][:wanted]
+
+
 def can_be_encoded(template: Any, row: Any, strip_response: bool) -> bool:
     """Whether a template takes a row; why not is told."""
-    from swift.utils import get_logger
+    from swift.utils import get_logger, remove_response
 
+    inputs = {**row, "messages": [dict(message) for message in row["messages"]]}
     if strip_response:
-        _without_response(row)
+        remove_response(inputs["messages"])
     try:
-        template.encode(row)
+        template.encode(inputs)
     except Exception as error:  # as the host's: a model's processor raises what it likes
-        get_logger().info(f"swift-grpo-ext: a row is replaced for all of its group: {error}")
+        get_logger().info(f"swift-grpo-ext: a row is replaced for its whole group: {error}")
         return False
     return True
 
 
-def _without_response(row: Any) -> None:
-    from swift.utils import remove_response
+def _spare_rows(trainer: Any) -> Iterator[Any]:
+    """Rows of the training data, shuffled, and again from the start when all were there."""
+    if not hasattr(trainer, "_spare_rows"):
+        trainer._spare_rows = _over_and_over(trainer.train_dataset, trainer.args.seed)
+    rows: Iterator[Any] = trainer._spare_rows
+    return rows
 
-    remove_response(row["messages"])
+
+def _over_and_over(dataset: Any, seed: int) -> Iterator[Any]:
+    numbers = random.Random(seed + 1)
+    while True:
+        if hasattr(dataset, "__len__"):
+            order = numbers.sample(range(len(dataset)), len(dataset))
+            rows = (dataset[number] for number in order)
+        else:
+            rows = iter(dataset)
+        empty = True
+        for row in rows:
+            empty = False
+            yield row
+        if empty:
+            return
 
 
 PATCH = Patch(

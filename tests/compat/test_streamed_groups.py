@@ -154,7 +154,7 @@ def stock():
 
 
 def test_before_a_group_is_several_prompts(run, stock):
-    assert all(len(set(group)) == 4 for group in groups(run(max_steps=1)[0]))
+    assert all(len(set(group)) > 1 for group in groups(run(max_steps=1)[0]))
 
 
 def test_a_group_is_one_prompt(run):
