@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
-TARGET = "swift.template.base:Template._jinja_encode"
+TARGET = "swift.template.base:Template._encode"
 
 
 def probe() -> bool:
@@ -22,47 +21,56 @@ def probe() -> bool:
     return "token_ids" not in inspect.getsource(Template._jinja_encode)
 
 
-def fix(jinja_encode: Callable[..., Any]) -> Callable[..., Any]:
-    """Put a completion that is given as token ids behind the prompt as the checkpoint's template writes it.
+def fix(encode: Callable[..., Any]) -> Callable[..., Any]:
+    """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
 
-    The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer,
-    and what is learned from is the end of a turn.
+    The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer.
     """
 
-    @functools.wraps(jinja_encode)
-    def _jinja_encode(self: Any, inputs: Any) -> Any:
+    @functools.wraps(encode)
+    def _encode(self: Any, inputs: Any) -> Any:
         messages = inputs.messages
-        if any(sampled_ids(message) for message in messages[:-1]):
+        completion = sampled_tokens(messages[-1]) if self.template_backend == "jinja" and messages else None
+        if completion is None:
+            return encode(self, inputs)
+        if any(sampled_tokens(message) for message in messages[:-1]):
             raise RefusedError(
                 "the jinja backend cannot put sampled tokens into an earlier turn",
                 where="--template_backend jinja",
                 fix="--template_backend swift for several turns",
             )
-        completion = sampled_ids(messages[-1])
-        if completion is None:
-            return jinja_encode(self, inputs)
         inputs.messages = [*messages[:-1], {**messages[-1], "content": None}]
         try:
-            prompt, weights, _ = jinja_encode(self, inputs)
+            encoded = encode(self, inputs)
         finally:
             inputs.messages = messages
-        suffix = self.template_meta.suffix if inputs.extra_kwargs.get("add_eos") is True else []
-        answer = [*completion, *((piece, 1.0) for piece in suffix)]
-        pieces = [*prompt, *(piece for piece, _ in answer)]
-        return pieces, [0.0] * len(weights) + [weight for _, weight in answer], len(answer)
+        return with_completion(encoded, completion)
 
-    return _jinja_encode
+    return _encode
 
 
-def sampled_ids(message: dict[str, Any]) -> list[tuple[list[int], float]] | None:
-    """The tokens of an assistant's message in runs of one loss weight; None if it is text."""
+def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]) -> dict[str, Any]:
+    """An encoded prompt with a completion behind it; of the prompt nothing is trained on."""
+    prompt = len(encoded["input_ids"])
+    encoded["input_ids"] = [*encoded["input_ids"], *(token for token, _ in completion)]
+    if encoded.get("labels") is None:  # not for training
+        return encoded
+    encoded["labels"] = [-100] * prompt + [token if weight > 0 else -100 for token, weight in completion]
+    if encoded.get("loss_scale") is not None:
+        encoded["loss_scale"] = [0.0] * prompt + [weight for _, weight in completion]
+    return encoded
+
+
+def sampled_tokens(message: dict[str, Any]) -> list[tuple[int, float]] | None:
+    """The tokens of an assistant's message, each with its weight in the loss; None if it is text."""
     content = message.get("content")
     if isinstance(content, dict) and "token_ids" in content:
-        weighted = zip(content["token_ids"], content["loss_scale"], strict=True)
-        runs = groupby(weighted, key=lambda pair: float(pair[1]))
-        return [([token for token, _ in run], weight) for weight, run in runs]
+        return [
+            (int(token), float(weight))
+            for token, weight in zip(content["token_ids"], content["loss_scale"], strict=True)
+        ]
     if isinstance(content, list) and content and all(isinstance(one, int) for one in content):
-        return [(content, 1.0)]
+        return [(token, 1.0) for token in content]
     return None
 
 

@@ -5,7 +5,7 @@ import pytest
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import registry
-from swift_grpo_ext.compat.jinja_completion import sampled_ids
+from swift_grpo_ext.compat.jinja_completion import sampled_tokens
 from swift_grpo_ext.plugin_files import plugin_file
 
 PATCH = "F21-jinja-completion"
@@ -53,14 +53,14 @@ def test_both_backends_train_alike(run):
 
 
 @pytest.mark.parametrize(
-    ("content", "runs"),
+    ("content", "tokens"),
     [
         ("text", None),
         (None, None),
         ([{"type": "text", "text": "a"}], None),
-        ([1, 2], [([1, 2], 1.0)]),
-        ({"token_ids": [1, 2, 3], "loss_scale": [0, 1, 1]}, [([1], 0.0), ([2, 3], 1.0)]),
+        ([1, 2], [(1, 1.0), (2, 1.0)]),
+        ({"token_ids": [1, 2, 3], "loss_scale": [0, 1, 1]}, [(1, 0.0), (2, 1.0), (3, 1.0)]),
     ],
 )
-def test_sampled_ids(content, runs):
-    assert sampled_ids({"role": "assistant", "content": content}) == runs
+def test_sampled_tokens(content, tokens):
+    assert sampled_tokens({"role": "assistant", "content": content}) == tokens

@@ -28,6 +28,11 @@ def types(model):
     return {"model_type": HOST_TYPES[model], "template": "qwen2_5"} if model in HOST_TYPES else {}
 
 
+def usual_data(model):
+    """Text for text models, one image a row for the others."""
+    return "text" if model in HOST_TYPES else "image"
+
+
 def write(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -47,6 +52,14 @@ def text_rows(folder):
     return write(folder / "text.jsonl", rows)
 
 
+def hints(folder):
+    """The same questions, each with what a teacher is told beside it."""
+    rows = [json.loads(line) for line in text_rows(folder).read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row["teacher_prompt"] = f"{row['messages'][0]['content']} The answer is {number}."
+    return write(folder / "text.jsonl", rows)
+
+
 def pictures(folder, counts):
     """Twelve questions with as many images each as `counts` says in turn."""
     digits = testing.digits_dataset(folder / "digits", limit=48)
@@ -61,6 +74,7 @@ def pictures(folder, counts):
 
 DATA = {
     "text": text_rows,
+    "hints": hints,
     "image": lambda folder: pictures(folder, (1,)),
     "images 0-3": lambda folder: pictures(folder, (1, 0, 3, 2)),
     "two images": lambda folder: pictures(folder, (2,)),

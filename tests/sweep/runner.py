@@ -10,8 +10,8 @@ from swift.rewards import ORM, orms
 from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_grpo_ext import register, testing
-from swift_grpo_ext.doctor.selftest.cases import BASE
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing.selftest.cases import BASE
 
 ARGUMENTS = {"Stock": "swift.rlhf_trainers.GRPOConfig", "Ours": "swift_grpo_ext.trainer.arguments.GRPOConfig"}
 

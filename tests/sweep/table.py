@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from swift_grpo_ext.doctor.selftest.cases import LORA, LOSSES, cut
+from swift_grpo_ext.testing.selftest.cases import LORA, LOSSES, cut
 
 
 @dataclass(frozen=True)
@@ -181,4 +181,35 @@ SLOW = {
     "an old pass": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}),
     "small chunks of logits": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_LOGITS_CHUNK_MIB": "1"}),
     "recomputing everything": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.reduced_recompute"}),
+}
+
+OPD = {**cut(4, 2), "teacher_model": "TEACHER", "teacher_kl_coef": 0.5}
+SLOW |= {
+    "teacher, llama": C({**OPD, "teacher_model_type": "llama"}, "llama"),
+    "teacher, images": C({**OPD, "teacher_model_type": "qwen2_5_vl"}),
+    "teacher alone": C({**OPD, "teacher_model_type": "qwen2_5_vl", "reward_funcs": None}),
+    "teacher, two iterations": C({**OPD, **TWICE, "teacher_model_type": "qwen2_5_vl"}),
+    "teacher, LoRA": C({**OPD, **PLAIN_LORA, "teacher_model_type": "qwen2_5_vl"}),
+    "teacher is the start, LoRA": C({**OPD, **PLAIN_LORA, "teacher_model": "MODEL"}),
+    "own teacher with a hint": C(cut(4, 2), "llama", "hints"),
+    "own teacher with a hint, SDAR": C({**cut(4, 2), "sdar_loss_coef": 0.1}, "llama", "hints"),
+    "own teacher with a hint, RLSD": C({**cut(4, 2), "advantage_reweight": "rlsd"}, "llama", "hints"),
+}
+
+FSDP1 = {
+    "fsdp": "full_shard auto_wrap",
+    "fsdp_config": {"fsdp_version": 1, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
+}
+SHARDED = {**cut(4), "gradient_checkpointing": False}
+
+# Through the command, on two ranks.
+RANKS = {
+    "DDP": C(cut(4)),
+    "DDP, halves of groups": C(cut(2, 2)),
+    "FSDP2": C({**SHARDED, "fsdp": "fsdp2"}),
+    "FSDP2, LoRA": C({**SHARDED, **PLAIN_LORA, "fsdp": "fsdp2"}),
+    "FSDP2, llama": C({**SHARDED, "fsdp": "fsdp2"}, "llama"),
+    "FSDP1": C({**SHARDED, "fsdp": FSDP1}),
+    "sequence parallel": C({**cut(4), "sequence_parallel_size": 2}),
+    "sequence parallel, llama": C({**cut(4), "sequence_parallel_size": 2}, "llama"),
 }

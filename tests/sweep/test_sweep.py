@@ -14,12 +14,18 @@ def bench(shared_folder):
     """Checkpoint and dataset of a configuration."""
 
     def of(configuration):
-        data = configuration.data or ("text" if configuration.model in inputs.HOST_TYPES else "image")
+        data = configuration.data or inputs.usual_data(configuration.model)
         dtype = "bfloat16" if configuration.bits == 16 else "float32"
-        model = built_once(
-            shared_folder / "sweep" / f"{configuration.model}-{dtype}",
-            lambda folder: inputs.MODELS[configuration.model](folder, dtype=dtype),
-        )
+
+        def checkpoint(seed):
+            return built_once(
+                shared_folder / "sweep" / f"{configuration.model}-{dtype}-{seed}",
+                lambda folder: inputs.MODELS[configuration.model](folder, dtype=dtype, seed=seed),
+            )
+
+        model = checkpoint(0)
+        if (teacher := configuration.options.get("teacher_model")) in ("TEACHER", "MODEL"):
+            configuration.options["teacher_model"] = checkpoint(1) if teacher == "TEACHER" else model
         written = built_once(shared_folder / "sweep" / data.replace(" ", "_"), inputs.DATA[data])
         return model, next(written.glob("*.jsonl"))
 

@@ -4,7 +4,7 @@ import random
 
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
-from swift_grpo_ext.doctor.selftest.plugin import WORDS, Scripted
+from swift_grpo_ext.testing.selftest.plugin import WORDS, Scripted
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from swift_grpo_ext.trainer.teacher import NoPhantomTeacher
 

@@ -1,0 +1,12 @@
+"""Plugin for runs through the command: the trainer that SWEEP_KIND names, rewards and completions of the sweep."""
+
+import os
+
+from sweep.runner import ARGUMENTS, REWARDS
+from swift.rewards import orms
+from swift.trainers.trainer_factory import TrainerFactory
+
+kind = os.environ["SWEEP_KIND"]
+orms.update(REWARDS)
+TrainerFactory.TRAINER_MAPPING["grpo"] = f"sweep.trainers.{kind}"
+TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = ARGUMENTS[kind]

@@ -1,0 +1,46 @@
+"""Two ranks through the command, ours against stock: FSDP 1 and 2, sequence parallelism, a teacher."""
+
+import os
+from pathlib import Path
+
+import pytest
+from sweep import inputs
+from sweep.table import RANKS
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing.selftest.cases import BASE
+
+pytestmark = [pytest.mark.slow, pytest.mark.two_ranks, pytest.mark.timeout(900)]
+HERE = Path(__file__).parent
+FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean", "teacher_kl")
+
+
+def steps(kind, configuration, model, dataset, output):
+    options = {
+        **BASE,
+        "max_steps": 3,
+        "save_strategy": "no",
+        "reward_funcs": "score",
+        **configuration.options,
+    }
+    plugins = [plugin_file(), HERE / "plugin.py"]
+    arguments = testing.grpo_arguments(model, dataset, output / kind, external_plugins=plugins, **options)
+    paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    variables = {**configuration.variables, "SWEEP_KIND": kind, "PYTHONPATH": paths}
+    testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=400)
+    return [row for row in testing.read_logging(output / kind) if "loss" in row]
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_two_ranks_equal_stock(name, tmp_path):
+    configuration = RANKS[name]
+    model = inputs.MODELS[configuration.model](tmp_path / "model")
+    dataset = inputs.DATA[configuration.data or inputs.usual_data(configuration.model)](tmp_path / "data")
+    configuration.options.update(inputs.types(configuration.model))
+    stock, ours = (steps(kind, configuration, model, dataset, tmp_path) for kind in ("Stock", "Ours"))
+    assert len(stock) == len(ours) == 3
+    assert all(row["grad_norm"] > 0 for row in stock)
+    for one, other in zip(stock, ours, strict=True):
+        for figure in FIGURES:
+            assert other.get(figure) == pytest.approx(one.get(figure), rel=1e-4, abs=1e-5), figure
