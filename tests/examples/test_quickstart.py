@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from examples.quickstart.evaluation import accuracy, greedy_answers
+from examples.quickstart.evaluation import accuracy, greedy_answers, spread
 from examples.quickstart.progress import Progress
 from examples.quickstart.setting import SETTINGS, default_output
 from swift_grpo_ext import testing
@@ -54,3 +54,8 @@ def test_the_question_stands_after_the_image(tmp_path):
     assert row["messages"][0]["content"].startswith("<image>")
     assert row["solution"] in row["options"]
     assert Image.open(row["images"][0]).size == (28, 28)
+
+
+def test_a_range_over_seeds_is_one_line():
+    line = spread([(50.0, 80.0), (60.0, 77.5)])
+    assert line.endswith("warm start 50.0 to 60.0 %  ->  GRPO 77.5 to 80.0 %  (17.5 to 30.0 points gained)")
