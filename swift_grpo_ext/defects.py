@@ -188,6 +188,13 @@ _ALL = (
         "F21-jinja-completion",
     ),
     Defect(
+        "F22",
+        "without vLLM the rewards of a gym environment are not read",
+        _ANY_HOST,
+        "--use_vllm true, or reward functions instead of --gym_env",
+        (f"{SWIFT}/blob/main/swift/rlhf_trainers/rollout_mixin.py",),
+    ),
+    Defect(
         "hpz-second-model",
         "ZeRO-3 with hpZ stops with 'ZeRO parameter intra parallel group is already initialized' when a "
         "reference, reward or teacher model is loaded",

@@ -117,6 +117,13 @@ def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
         )
 
 
+@table.rule("F22", Severity.ERROR, defect=DEFECTS["F22"])
+def _ignores_the_environment(run: Run) -> Iterator[Problem]:
+    if (run.gym_env or run.use_gym_env) and not run.use_vllm:
+        named = f"gym_env {run.gym_env}" if run.gym_env else "use_gym_env true"
+        yield Problem(DEFECTS["F22"].what, f"{named}, use_vllm false", DEFECTS["F22"].fix)
+
+
 def refusals(run: Run) -> Iterator[RefusedError]:
     """Every reason why a run must not start."""
     for finding in table.findings(run):

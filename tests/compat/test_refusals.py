@@ -11,6 +11,7 @@ OLD = {"deepspeed": "0.18.9"}
 NEW = {"deepspeed": "0.19.8"}
 
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+SWIFT = "https://github.com/modelscope/ms-swift"
 
 # For each rule a run, and of its message: what happens, why, the exact fix, the link.
 REFUSED = {
@@ -56,10 +57,18 @@ REFUSED = {
         "-> --per_device_train_batch_size with a multiple of 4, or SWIFT_GRPO_EXT_GROUP_BATCH=1",
         "(https://arxiv.org/abs/2602.05630)",
     ),
+    "F22": (
+        Run({"gym_env": "maze", "reward_funcs": ["format"], "use_vllm": False}),
+        "the rewards of a gym environment are not read",
+        "[gym_env maze, use_vllm false]",
+        "-> --use_vllm true, or reward functions instead of --gym_env",
+        f"({SWIFT}/blob/main/swift/rlhf_trainers/rollout_mixin.py)",
+    ),
 }
 RUNS = {
     "nothing set": Run({}),
     "teacher alone": Run({"num_generations": 1}),
+    "environment beside vLLM": Run({"gym_env": "maze", "use_vllm": True}),
     "two generations": Run({"num_generations": 2, "reward_funcs": ["format"]}),
     "dividing": Run({"vllm_mode": "colocate", "vllm_tensor_parallel_size": 4}, world_size=8),
     "server": Run({"vllm_mode": "server", "vllm_tensor_parallel_size": 3}, world_size=8),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sweep.trainers import Recorded
 from swift.rewards import ORM, orms
+from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_grpo_ext import register, testing
@@ -60,6 +61,15 @@ class Equal(ORM):
         return [0.5] * len(completions)
 
 
+class Again(MultiTurnScheduler):
+    """Asks once more after each answer."""
+
+    def step(self, infer_request, response_choice, current_turn):
+        infer_request.messages.append({"role": "user", "content": f"And number {current_turn}?"})
+        return {"infer_request": infer_request}
+
+
+multi_turns["sweep_again"] = Again
 REWARDS = {"score": Score, "third": Third, "of_some": OfSome, "of_others": OfOthers, "equal": Equal}
 
 

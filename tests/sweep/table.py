@@ -196,6 +196,15 @@ SLOW |= {
     "own teacher with a hint, RLSD": C({**cut(4, 2), "advantage_reweight": "rlsd"}, "llama", "hints"),
 }
 
+TURNS = {"multi_turn_scheduler": "sweep_again", "max_turns": 2}
+SLOW |= {
+    "two turns": C({**cut(4, 2), **TURNS}),
+    "two turns, llama": C({**cut(8), **TURNS}, "llama"),
+    "three turns, ovis2, LoRA": C({**cut(8), **PLAIN_LORA, **TURNS, "max_turns": 3}, "ovis2"),
+    "two turns, two iterations": C({**TWICE, **TURNS}),
+    "two turns, some cut": C({**cut(8), **TURNS}, script="mixed_cut"),
+}
+
 FSDP1 = {
     "fsdp": "full_shard auto_wrap",
     "fsdp_config": {"fsdp_version": 1, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
