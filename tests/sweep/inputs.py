@@ -1,19 +1,18 @@
 """Tiny checkpoints and datasets of the sweep, each built once."""
 
 import json
+from functools import partial
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.text_models import TINY_TEXT
+from swift_grpo_ext.testing.tiny import FAMILIES
 
-# What the host must be told of a checkpoint folder that names no family of ours.
-HOST_TYPES = {"llama": "llama", "mistral": "mistral", "qwen3_moe": "qwen3_moe"}
 MODELS = {
     "qwen2_5_vl": testing.tiny_qwen2_5_vl,
     "qwen2_5_vl_stock": lambda folder, **options: testing.tiny_qwen2_5_vl(
         folder, stock_vocabulary=True, **options
     ),
     "ovis2": testing.tiny_ovis2,
-    **TINY_TEXT,
+    **{family: partial(testing.tiny_checkpoint, family) for family in FAMILIES},
 }
 QUESTIONS = (
     "Which digit is this?",
@@ -25,12 +24,14 @@ QUESTIONS = (
 
 def types(model):
     """Arguments that name model and template."""
-    return {"model_type": HOST_TYPES[model], "template": "qwen2_5"} if model in HOST_TYPES else {}
+    return (
+        dict(zip(("model_type", "template"), FAMILIES[model].host, strict=True)) if model in FAMILIES else {}
+    )
 
 
 def usual_data(model):
     """Text for text models, one image a row for the others."""
-    return "text" if model in HOST_TYPES else "image"
+    return "text" if model in FAMILIES and not FAMILIES[model].vision else "image"
 
 
 def write(path, rows):

@@ -68,6 +68,7 @@ GATE = {
     "ovis2, images 0 to 3, 2 x 4": C(cut(2, 4), "ovis2", "images 0-3"),
     "the host's template": C(cut(8), "qwen2_5_vl_stock"),
     **{f"{model}": C({**cut(8)}, model) for model in TEXT},
+    **{family: C(cut(8), family) for family in ("qwen2_vl", "qwen3_vl", "qwen3_5", "internvl")},
     "llama, LoRA, dapo": C({**cut(4, 2), **LORA, "lora_dropout": 0, **LOSSES["dapo"]}, "llama"),
     "evaluation": C({**cut(4), **EVAL}),
     "padding on the left": C({**cut(8), "padding_side": "left"}),
@@ -196,6 +197,16 @@ SLOW |= {
     "own teacher with a hint, RLSD": C({**cut(4, 2), "advantage_reweight": "rlsd"}, "llama", "hints"),
 }
 
+FAMILIES = ("qwen2_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "internvl")
+SLOW |= {
+    **{
+        f"{family}, {data}, {tuner}": C({**options, **cut(4, 2)}, family, data)
+        for family in FAMILIES
+        for data in ("image", "images 0-3")
+        for tuner, options in (("full", {}), ("LoRA", PLAIN_LORA))
+    },
+    **{f"{family}, two iterations, dapo": C({**TWICE, **LOSSES["dapo"]}, family) for family in FAMILIES},
+}
 TURNS = {"multi_turn_scheduler": "sweep_again", "max_turns": 2}
 SLOW |= {
     "two turns": C({**cut(4, 2), **TURNS}),

@@ -6,7 +6,7 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.testing.selftest.plugin import WORDS, Scripted
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
-from swift_grpo_ext.trainer.teacher import NoPhantomTeacher
+from swift_grpo_ext.trainer.teacher import no_phantom_teacher
 
 FIGURES = ("kl", "entropy", "clipping", "fipo", "rollout_correction")
 LENGTHS = {"ragged": (1, 9), "equal": (4, 4), "one_word": (1, 1), "cut": (30, 40), "mixed_cut": (1, 30)}
@@ -67,5 +67,9 @@ class Ours(Recorded, GRPOTrainer):
     """With everything of this package."""
 
 
-class Stock(Recorded, NoPhantomTeacher, HostGRPOTrainer):
+class Stock(Recorded, HostGRPOTrainer):
     """Without, but for F2 of docs/findings.md: else it has no fipo, no real and no off-policy mask."""
+
+    def _compute_loss_and_metrics(self, model, model_inputs, grpo_batch):
+        with no_phantom_teacher(self, grpo_batch):
+            return super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
