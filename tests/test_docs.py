@@ -154,6 +154,19 @@ def test_every_id_of_a_defect_is_explained():
     assert {*reports, *named, *presets, *(rule.id for rule in refusals.RULES)} - explained == set()
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/zh/architecture.md"])
+def test_every_file_that_the_architecture_names_is_there(page):
+    named = re.findall(r"`((?:\w+/)*\w+\.py)(?::([\w.]+))?`", (ROOT / page).read_text(encoding="utf-8"))
+    assert len(named) > 30
+    for path, function in named:
+        file = next(
+            (root / path for root in (ROOT / "swift_grpo_ext", ROOT) if (root / path).is_file()), None
+        )
+        assert file, path
+        for name in filter(None, function.split(".")):
+            assert re.search(rf"(?:def|class) {name}\b", file.read_text(encoding="utf-8")), (path, function)
+
+
 def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):
     (tmp_path / "rewards").mkdir()
     for name in ("b.md", "a.md", "index.md"):

@@ -182,7 +182,7 @@ def as_markdown() -> str:
         "Written by `python -m swift_grpo_ext.deepspeed.explained`; edit "
         "`swift_grpo_ext/deepspeed/explained.py`.",
         "",
-        "`--deepspeed <name>` takes these beside the host's own names, once the plugin is on the command "
+        "`--deepspeed <name>` takes these beside ms-swift's own names, once the plugin is on the command "
         "line. Ids such as B1 are explained in [Findings](findings.md#the-defects-that-it-started-from).",
         "",
         "| name | for |",
