@@ -39,7 +39,7 @@ on only where its probe finds the defect. A target that does not look like what 
 left alone: with a warning, or as an error with `SWIFT_GRPO_EXT_STRICT=1`.
 `SWIFT_GRPO_EXT_DISABLE=compat.<id>` leaves one out.
 """
-_RELATIVE = re.compile(r"\]\((\.\./[^)#\s]+)")
+_RELATIVE = re.compile(r"\]\(((?:\.\./|docs/)[^)#\s]+)")
 _BOUNDS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
 _KINDS = {int: "whole number", float: "number", str: "text"}
 
@@ -102,7 +102,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def moved(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(here, match[1]))
-        target = MADE_FROM.get(target, target)
+        target = MADE_FROM.get(target, target).removeprefix(f"{Path(config.docs_dir).name}/")
         return f"]({posixpath.relpath(target, place or '.')}" if target in known else match[0]
 
     return _RELATIVE.sub(moved, markdown)
