@@ -66,6 +66,29 @@ def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_pat
     assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
 
 
+@pytest.mark.parametrize(
+    ("model", "work", "machine"),
+    [
+        ("Qwen3.5-9B", Work(), Machine(nodes=16)),
+        ("Qwen3-VL-30B-A3B", Work(), NODE),
+        ("gemma-3-4b", Work(full=True), NODE),
+        ("Qwen2.5-VL-3B", Work(bits=4), Machine(gpus_per_node=1, gpu_memory=24)),
+    ],
+    ids=["hybrid", "experts", "full", "4bit"],
+)
+def test_scripts_of_other_families_and_machines_pass_the_check(model, work, machine, tmp_path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text('{"query": "What is 1 + 2?", "solution": "3"}\n' * 1024)
+    for name, value in {"DATASET": str(tmp_path / "rows.jsonl"), "REWARDS": "accuracy format"}.items():
+        monkeypatch.setenv(name, value)
+    shape = shape_of(require_config(model))
+    rollouts = ("transformers",) if work.bits < 16 else ("colocate",)
+    best = plans(shape, work, machine, rollouts)[0]
+    assert best.fits
+    script.write(tmp_path, loadable(model), shape, work, best, machine)
+    run = check.run_of_script(tmp_path / "train.sh", gpu_memory=machine.gpu_memory)
+    assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
+
+
 def words_of(text):
     return " ".join(text.replace("\\", " ").split())
 

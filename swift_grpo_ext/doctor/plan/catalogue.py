@@ -1,35 +1,32 @@
-"""Configurations of published models that travel with the package, so that planning needs no network."""
+"""Sizes of published models that travel with the package, so that planning needs no network.
+
+``models.json`` holds for each name the id of the checkpoint, where its sizes were read, its parameters (1e9)
+where a model card states them, and the sizes as a config.json has them.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
-_CONFIGS = Path(__file__).parent / "configs"
+_MODELS = Path(__file__).parent / "models.json"
 
-# Parameters of the published checkpoints, 1e9. Ovis2's files store the output layer although the models up
-# to 4B share it with the embedding.
-PUBLISHED: dict[str, float] = {
-    "Qwen2.5-VL-3B": 3.75,
-    "Qwen2.5-VL-7B": 8.29,
-    "Qwen2.5-VL-32B": 33.45,
-    "Qwen2.5-VL-72B": 73.41,
-    "Ovis2-1B": 1.27,
-    "Ovis2-2B": 2.46,
-    "Ovis2-4B": 4.62,
-    "Ovis2-8B": 8.94,
-    "Ovis2-16B": 16.2,
-    "Ovis2-34B": 34.9,
-}
+
+@cache
+def published() -> dict[str, dict[str, Any]]:
+    """The bundled models by name: ``id``, ``source``, ``billions`` (or None) and ``config``."""
+    models: dict[str, dict[str, Any]] = json.loads(_MODELS.read_text(encoding="utf-8"))
+    return models
 
 
 def bundled() -> list[str]:
-    """Names of the models whose configuration is bundled."""
-    return list(PUBLISHED)
+    """Names of the models whose sizes are bundled."""
+    return list(published())
 
 
 def find_config(model: str) -> dict[str, Any] | None:
@@ -49,13 +46,13 @@ def find_config(model: str) -> dict[str, Any] | None:
     if path.is_file():
         return _read(path)
     name = bundled_name(model)
-    return _read(_CONFIGS / f"{name}.json") if name else None
+    return dict(published()[name]["config"]) if name else None
 
 
 def bundled_name(model: str) -> str | None:
     """The bundled model that an id or a path names."""
     last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower()
-    for name in PUBLISHED:
+    for name in published():
         if last == name.lower() or last.startswith((name.lower() + "-", name.lower() + "_")):
             return name
     return None
@@ -66,7 +63,7 @@ def loadable(model: str) -> str:
     name = bundled_name(model)
     if name is None or model.lower() != name.lower() or Path(model).expanduser().is_dir():
         return model
-    return f"Qwen/{name}-Instruct" if name.startswith("Qwen") else f"thisisiron/{name}-hf"
+    return str(published()[name]["id"])
 
 
 def require_config(model: str) -> dict[str, Any]:
@@ -80,7 +77,7 @@ def require_config(model: str) -> dict[str, Any]:
         raise SwiftGrpoExtError(
             "no config.json for this model",
             where=f"--model {model}",
-            fix=f"give a folder with a config.json, or one of {', '.join(PUBLISHED)}",
+            fix=f"give a folder with a config.json, or one of {', '.join(published())}",
         )
     return config
 
