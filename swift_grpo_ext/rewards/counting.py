@@ -6,8 +6,8 @@ from typing import Any
 
 from swift_grpo_ext.rewards.answer import short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.counts import counts, stated_count
 from swift_grpo_ext.rewards.gold import gold_string
-from swift_grpo_ext.rewards.numbers import counts
 
 GOLD = ("solution", "count", "answer")
 
@@ -26,15 +26,16 @@ def _gold_count_text(columns: Columns, **_: Any) -> str:
 
 def _predicted_count(completion: str) -> int | None:
     answer = short_answer(completion)
-    found = counts(answer) if answer else []
-    return found[-1] if found else None
+    return stated_count(answer) if answer else None
 
 
 @reward(gold=GOLD, gold_text=_gold_count_text)
 def count(completion: str, columns: Columns) -> float:
     """The right number of objects: 1 if exact, else 0.
 
-    The last whole number of the answer counts, in digits or in words (English and Chinese, to 99).
+    The whole number counts that the answer states, in digits or in words (English and Chinese): a total, what
+    follows "the answer is", what is in bold, what "there are", else the last one. "None" is 0, "4 or 5" is no
+    answer.
 
     Gold:
         ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.

@@ -7,6 +7,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from swift_grpo_ext.rewards.number_words import with_digits
+from swift_grpo_ext.rewards.statement import after_label
 from swift_grpo_ext.rewards.units import NO_UNIT, Unit, find_unit, per, raised
 
 _SCALES = {
@@ -42,6 +44,23 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm|unit|operatorname)\s?\{([^{}]{0,24})\}")
 _DEGREES = re.compile(r"\^?\s?\{?\s?(?:\\circ|\\degree)\s?\}?|\\textdegree|[º˚]")
 _SPACES = re.compile(r"\\[,;:! ]|~")
+_GROUPS = re.compile(r"(?<![\d.,/] )(?<![\d.,/])\d{1,3}(?: \d{3}){1,5}(?![\d/]| \d)")
+_HOURS = re.compile(r"(?<=\d)(\s?(?:h|hrs?|hours?|小时|min|m|分钟?))(?=\d{1,2}\s?(?:m|s|分|秒))")
+_POWER_OF_TEN = re.compile(
+    r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^"
+    r"|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
+)
+_TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
+_SAID = re.compile(
+    r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}"
+    r"(?:(?:about|approximately|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约"
+    r"|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
+)
+_BOLD_BEFORE = re.compile(r"\*\*[^*\d]{0,20}\Z")
+_BOLD_AFTER = re.compile(r"[^*\d\n]{0,20}\*\*")
+_OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}")
+_AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
+_BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’]|\\,|\{,\})(?=\d{3}(?!\d))")
 
 
@@ -65,18 +84,95 @@ class Quantity:
         return self.unit.to_base(self.written)
 
 
-def quantities(text: str) -> list[Quantity]:
-    """All numbers of a text, in order, with their scale, unit and percent sign applied.
-
-    ``1,234.5``, ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``-2.5e-3``,
-    ``1.2 × 10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``12 percent``, ``5 km``, ``20 m²``,
-    ``3万``, ``25 °C``, ``120 km/h``, ``5\\,\\text{km}``.
-    """
+def _written(text: str) -> str:
+    """The text in the one writing that `_NUMBER` reads."""
+    text = with_digits(text)
     text = _SPACES.sub(" ", _UPRIGHT.sub(r" \1", _DEGREES.sub("°", _BETWEEN_DIGITS.sub("", text))))
     plain = _RAISED.sub(lambda above: f"^{above[0]}", _VULGAR.sub(r" \g<0>", text))
     plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
-    plain = _MIXED.sub(_as_fraction, _FRACTION.sub(r" \1\3/\2\4", plain))
-    return [found for match in _NUMBER.finditer(plain) if (found := _quantity(match)) is not None]
+    plain = _GROUPS.sub(lambda groups: groups[0].replace(" ", ""), _HOURS.sub(r"\1 ", plain))
+    plain = _POWER_OF_TEN.sub(r"1e\1", plain)
+    return _MIXED.sub(_as_fraction, _FRACTION.sub(r" \1\3/\2\4", plain))
+
+
+def quantities(text: str) -> list[Quantity]:
+    """All numbers of a text, in order, with their scale, unit and percent sign applied.
+
+    ``1,234.5``, ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``100 000``,
+    ``-2.5e-3``, ``1.2 × 10^5``, ``10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``12 percent``,
+    ``5 km``, ``20 m²``, ``3万``, ``25 °C``, ``120 km/h``, ``5\\,\\text{km}``, ``1 hour 30 minutes``, "three
+    hundred", 三百.
+    """
+    return [quantity for _, _, quantity in _located(_written(text))]
+
+
+def _located(plain: str) -> list[tuple[int, int, Quantity]]:
+    """Start, end of the digits' match, and value of each number; "1 h 30 min" is one."""
+    found: list[tuple[int, int, Quantity]] = []
+    for match in _NUMBER.finditer(plain):
+        quantity = _quantity(match)
+        if quantity is None:
+            continue
+        if (
+            found
+            and _adds_to(found[-1][2], quantity)
+            and _TOGETHER.fullmatch(plain[found[-1][1] : match.start()])
+        ):
+            start, _, whole = found.pop()
+            sum_ = whole.written + whole.unit.from_base(quantity.value)
+            found.append((start, match.end(2), Quantity(sum_, False, whole.unit)))
+        else:
+            found.append((match.start(), match.end(2), quantity))
+    return found
+
+
+def _adds_to(whole: Quantity, part: Quantity) -> bool:
+    """Whether a part in a smaller unit follows: feet and inches, hours and minutes."""
+    one, other = whole.unit, part.unit
+    same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
+    return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
+
+
+def stated_quantity(text: str) -> Quantity | None:
+    """The number that a text states; None if it has none, or gives a choice ("4.5 or 5", "between 4 and 5").
+
+    What follows "the answer is" is looked at alone. Then the only number in bold counts, else the last that
+    follows "is", "=" or 为, else the last.
+    """
+    label = after_label(text)
+    for part in filter(None, (label, text)):
+        plain = _written(part)
+        found = _located(plain)
+        if found:
+            chosen = _chosen(plain, found, part == label)
+            return None if _is_choice(plain, found, chosen) else found[chosen][2]
+    return None
+
+
+def _chosen(plain: str, found: list[tuple[int, int, Quantity]], labelled: bool) -> int:
+    """Index of the number that a text means; one behind a label may begin it."""
+    before = [plain[max(0, start - 24) : start] for start, _, _ in found]
+    bold = [
+        index
+        for index, (_, end, _) in enumerate(found)
+        if _BOLD_BEFORE.search(before[index]) and _BOLD_AFTER.match(plain, end)
+    ]
+    if len(bold) == 1:
+        return bold[0]
+    if labelled and "=" not in plain and not plain[: found[0][0]].strip(" *~≈($"):
+        return 0
+    said = [index for index, words in enumerate(before) if _SAID.search(words)]
+    return said[-1] if said else len(found) - 1
+
+
+def _is_choice(plain: str, found: list[tuple[int, int, Quantity]], chosen: int) -> bool:
+    for index in (chosen, chosen + 1):
+        if 0 < index < len(found) and found[index - 1][2] != found[index][2]:
+            between = plain[found[index - 1][1] : found[index][0]]
+            before = plain[max(0, found[index - 1][0] - 16) : found[index - 1][0]]
+            if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):
+                return True
+    return False
 
 
 def _as_fraction(mixed: re.Match[str]) -> str:
@@ -122,46 +218,3 @@ def _scale(word: str) -> float | None:
     if word in _SCALES or word.casefold() in _SCALES:
         return _SCALES.get(word, _SCALES.get(word.casefold()))
     return _SCALES.get(word[:2], _SCALES.get(word[:1])) if ord(word[0]) > 0x2E80 else None
-
-
-_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty"
-)
-_HAN = "零一二三四五六七八九十"
-_COUNT_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
-    character: value for value, character in enumerate(_HAN)
-}
-_COUNT_WORDS |= {"〇": 0, "两": 2, "兩": 2}
-_ONES = _WORDS.split()[1:10]
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_COUNT_WORDS |= {word: 10 * tens for tens, word in enumerate(_TENS, start=2)}
-_COUNT_WORDS |= {f"{ten}-{one}": _COUNT_WORDS[ten] + _COUNT_WORDS[one] for ten in _TENS for one in _ONES}
-_NOTHING = re.compile(r"\b(?:none|no)\b")
-_COUNT = re.compile(
-    r"(?<![A-Za-z0-9_.,-])(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,15})(?:\.0{1,9})?(?!\d|[.,]\d)"
-    rf"|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES)})\b)?|[a-z]{{2,9}}"
-    r"|[零〇一二三四五六七八九十两兩]{1,3}"
-)
-
-
-def counts(text: str) -> list[int]:
-    """All whole numbers from 0 of a text, in order: digits, and words up to 99 in English and Chinese.
-
-    A text without any, that says "no" or "none", holds a 0.
-    """
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    counted = (_count(match[0]) for match in _COUNT.finditer(plain))
-    found = [value for value in counted if value is not None]
-    return found or [0] * len(_NOTHING.findall(plain)[:1])
-
-
-def _count(word: str) -> int | None:
-    if word[0].isdigit():
-        return int(word.partition(".")[0].replace(",", ""))
-    word = word.replace(" ", "-")
-    tens, ten, ones = word.partition("十")
-    if ten and word != "十":
-        parts = _COUNT_WORDS.get(tens or "一"), _COUNT_WORDS.get(ones or "零")
-        return None if None in parts else 10 * (parts[0] or 0) + (parts[1] or 0)
-    return _COUNT_WORDS.get(word)

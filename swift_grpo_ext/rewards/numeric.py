@@ -9,7 +9,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string
-from swift_grpo_ext.rewards.numbers import Quantity, quantities
+from swift_grpo_ext.rewards.numbers import Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.units import may_be_equal
 
 GOLD = ("solution", "answer")
@@ -38,10 +38,12 @@ def numeric(
 ) -> float:
     r"""A number within tolerance: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
 
-    The last number of the answer counts. Thousands separators, decimal commas, fractions, powers of ten,
-    scale words (million, 万), currency signs and percent signs are read, and so are units: of length, area,
-    volume, mass, time, speed, angle, temperature, pressure, power, energy, voltage, current, resistance,
-    force, frequency and data, and one per the other (km/h, kg/m³). The answer is converted to the gold's
+    The number counts that the answer states: what follows "the answer is", what is in bold, what follows
+    "is", else the last one; "4 or 5" is no answer. Thousands separators, decimal commas, fractions, powers of
+    ten, number words (English, Chinese), scale words (million, 万), currency signs and percent signs are
+    read, and so are units: of length, area, volume, mass, time (1 hour 30 minutes), speed, angle,
+    temperature, pressure, power, energy, voltage, current, resistance, force, frequency and data, and one per the other
+    (km/h, kg/m³). The answer is converted to the gold's
     unit. If only one of gold and answer has a percent sign, both readings of the bare number are allowed (12
     or 0.12 for 12 %); if only one has a unit, the bare number is taken to be in it; bare degrees may be
     those of a temperature.
@@ -73,8 +75,8 @@ def numeric(
     """
     gold = _gold_quantity(columns)
     answer = short_answer(completion, fold=False)
-    found = quantities(answer) if answer else []
-    return float(bool(found) and _close(found[-1], gold, relative_tolerance, absolute_tolerance))
+    found = stated_quantity(answer) if answer else None
+    return float(found is not None and _close(found, gold, relative_tolerance, absolute_tolerance))
 
 
 def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.counting import count, count_shaped
-from swift_grpo_ext.rewards.numbers import counts, quantities
+from swift_grpo_ext.rewards.counts import counts
+from swift_grpo_ext.rewards.numbers import quantities
 from swift_grpo_ext.rewards.numeric import numeric
 
 
@@ -231,3 +232,87 @@ def test_a_constant_count_earns_less_than_counting():
 @pytest.mark.parametrize("gold", ["many", "3 or 4", -1, 2.5, "", None])
 def test_gold_that_is_no_count(gold):
     assert count.outcome("5", {"solution": gold}).score is None
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("three hundred", [300]),
+        ("one hundred and twenty-five thousand", [125_000]),
+        ("minus three", [-3]),
+        ("two million three hundred thousand", [2_300_000]),
+        ("half a dozen", [6]),
+        ("three dozen", [36]),
+        ("三百", [300]),
+        ("一千零二十四", [1024]),
+        ("十二万三千", [123_000]),
+        ("二〇二三年", [2023]),
+        ("百分之二十五", [0.25]),
+        ("零下三度", [-3]),
+        ("10^3", [1000]),
+        ("10^{-2}", [0.01]),
+        ("3 × 10^2", [300]),
+        ("100 000", [100_000]),
+        ("1 234 567.5", [1_234_567.5]),
+        ("in 2015 100 people", [2015, 100]),
+        ("一共", []),
+        ("this one", []),
+        ("one two three", [2, 3]),
+    ],
+)
+def test_numbers_in_words(text, values):
+    assert [found.written for found in quantities(text)] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "score"),
+    [
+        ("1 hour 30 minutes", "90 minutes", 1),
+        ("1h30min", "90 minutes", 1),
+        ("1 h and 30 min", "1.5 hours", 1),
+        ("1小时30分钟", "90 minutes", 1),
+        ("2小时", "90 minutes", 0),
+        ("5 ft 6 inches", "66 inches", 1),
+        ("The value is 42, up from 40.", "42", 1),
+        ("The bar shows **42** (40 in 2014).", "42", 1),
+        ("Answer: 42 (40 before)", "42", 1),
+        ("It is 42 or 43.", "42", 0),
+        ("It is 42 or 43.", "43", 0),
+        ("between 42 and 43", "43", 0),
+        ("The answer is either 42 or 43", "42", 0),
+        ('{"value": 42}', "42", 1),
+        ("40, 41, 42", "42", 1),
+        ("42, 43, 44", "42", 0),
+    ],
+)
+def test_a_stated_number(answer, gold, score):
+    assert scored(answer, gold, relative_tolerance=0.0) == score
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("There are 5 cats in total: 2 black and 3 white.", 5),
+        ("2 black and 3 white cats, for a total of 5.", 5),
+        ("Total: 5 (2 black, 3 white)", 5),
+        ("一共有5只猫，其中3只是白的。", 5),
+        ("There are 5 cats. Two of them are black.", 5),
+        ("I can see **five** cats, 2 of them black", 5),
+        ("3 + 2 = 5", 5),
+        ("Two birds, one of them flying.", 2),
+        ("No one is there.", 0),
+        ("图中没有人。", 0),
+        ("a dozen eggs", 12),
+        ("一百二十", 120),
+        ("one hundred and five", 105),
+        ("图中只有一只鸟。", 1),
+        ("a single bird", 1),
+        ("4 or 5", None),
+        ("between 4 to 5", None),
+        ("4-5", None),
+        ("5.5", None),
+    ],
+)
+def test_a_stated_count(answer, gold):
+    for other in (0, 1, 2, 3, 4, 5, 12, 105, 120):
+        assert count(answer, {"solution": other}) == float(other == gold)

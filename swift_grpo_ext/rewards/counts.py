@@ -1,0 +1,81 @@
+"""Whole numbers that a text counts, and the one that it states as its count."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from swift_grpo_ext.rewards.number_words import with_digits
+from swift_grpo_ext.rewards.statement import after_label
+
+_N = r"(?<![A-Za-z0-9_.,-])(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,15})(?:\.0{1,9})?(?!\d|[.,]\d)"
+_COUNT = re.compile(_N)
+_NOTHING = re.compile(
+    r"\b(?:none|no|nobody|nothing|not any|n't any)\b|没有|沒有|不存在|无(?!法)"
+    r"|ありません|いません|없습니다"
+)
+_SINGLE = re.compile(r"\b(?:an? |the |only )?(?:single|solitary|lone)\b")
+_COUPLE = re.compile(r"\b(?:a )?(?:couple|pair)(?= of)")
+_HEDGED = re.compile(rf"({_N})\s*(?:or|to|-|–|~|至|到|或者?)\s*(\d{{1,15}})(?![\d.])")
+_TOTALS = (
+    re.compile(rf"({_N})(?:(?!{_N})[^\n.]){{0,60}}?\b(?:in total|altogether|in all|overall)\b"),
+    re.compile(rf"(?<!in )\b(?:total|overall|altogether|in all|sum)\b[^\d\n.]{{0,40}}?({_N})"),
+    re.compile(rf"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{{0,10}}({_N})"),
+    re.compile(rf"[=≈]\s*\**\s?({_N})\W{{0,6}}\Z"),
+)
+_BOLD = re.compile(rf"\*\*[^*\d\n]{{0,40}}({_N})[^*\d\n]{{0,40}}\*\*")
+_EXISTS = re.compile(
+    r"\bthere(?:'s| is| are| were| was| appear| seem)|\bi (?:can )?(?:see|count|find|counted|found"
+    r"|identified|detect)"
+    r"|\b(?:image|picture|photo|scene) (?:shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います"
+)
+_SENTENCE = re.compile(r"[.!?。！？;；\n]+(?=\s|\Z|[^\d\s])")
+
+
+def _plain(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).casefold()
+    text = _COUPLE.sub("2", _SINGLE.sub("1", re.sub(r"\bno[ -]one\b", "nobody", text)))
+    return with_digits(text, alone=True)
+
+
+def counts(text: str) -> list[int]:
+    """All whole numbers from 0 of a text, in order: digits, and words in English and Chinese.
+
+    A text without any, that says "no", "none" or 没有, holds a 0.
+    """
+    return _counts(_plain(text))
+
+
+def _counts(plain: str) -> list[int]:
+    found = [_value(match[0]) for match in _COUNT.finditer(plain)]
+    return found or [0] * len(_NOTHING.findall(plain)[:1])
+
+
+def _value(digits: str) -> int:
+    return int(digits.partition(".")[0].replace(",", ""))
+
+
+def stated_count(text: str) -> int | None:
+    """The count that a text states; None if it states none, or more than one ("4 or 5").
+
+    A total counts before the parts that it is made of, then what follows "the answer is", what is in bold,
+    what "there are", and else the last number.
+    """
+    plain = _plain(text)
+    if any(_value(match[1]) != _value(match[2]) for match in _HEDGED.finditer(plain)):
+        return None
+    for total in (*_TOTALS, _BOLD):
+        found = [_value(match[1]) for match in total.finditer(plain)]
+        if found and (total is not _BOLD or len(set(found)) == 1):
+            return found[-1]
+    stated = _counts(_SENTENCE.split(after_label(plain), maxsplit=1)[0]) or _existing(plain) or _counts(plain)
+    return stated[-1] if stated else None
+
+
+def _existing(plain: str) -> list[int]:
+    """The number of the last sentence that says how many there are, and holds no other number."""
+    sentences = [part for part in _SENTENCE.split(plain) if _EXISTS.search(part)]
+    single = [
+        found for part in sentences if len(found := [_value(one[0]) for one in _COUNT.finditer(part)]) == 1
+    ]
+    return single[-1] if single else []
