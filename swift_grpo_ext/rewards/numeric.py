@@ -40,13 +40,10 @@ def numeric(
 
     The number counts that the answer states: what follows "the answer is", what is in bold, what follows
     "is", else the last one; "4 or 5" is no answer. Thousands separators, decimal commas, fractions, powers of
-    ten, number words (English, Chinese), scale words (million, 万), currency signs and percent signs are
-    read, and so are units: of length, area, volume, mass, time (1 hour 30 minutes), speed, angle,
-    temperature, pressure, power, energy, voltage, current, resistance, force, frequency and data, and one per
-    the other (km/h, kg/m³). The answer is converted to the gold's
-    unit. If only one of gold and answer has a percent sign, both readings of the bare number are allowed (12
-    or 0.12 for 12 %); if only one has a unit, the bare number is taken to be in it; bare degrees may be
-    those of a temperature.
+    ten, number words (English, Chinese), scale words (million, 万), currency and percent signs and units are
+    read (km/h, kg/m³, 1 hour 30 minutes); the answer is converted to the gold's unit. If only one of gold and
+    answer has a percent sign, both readings of the bare number are allowed (12 or 0.12 for 12 %); if only one
+    has a unit, the bare number is taken to be in it; bare degrees may be those of a temperature.
 
     Args:
         relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
