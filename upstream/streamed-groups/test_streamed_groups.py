@@ -18,10 +18,10 @@ def test_a_group_is_one_prompt(grpo, tmp_path):
 
 
 def test_the_order_is_that_of_the_sampler():
-    from swift.rlhf_trainers import utils
+    from swift.dataloader.repeat import RepeatIterableDataset
     from trl.trainer.grpo_trainer import RepeatSampler
 
     rows = list(range(9))
     repeat = {"mini_repeat_count": 2, "batch_size": 4, "repeat_count": 3}
     order = list(RepeatSampler(rows, shuffle=False, **repeat))
-    assert list(islice(utils.RepeatIterableDataset(rows, **repeat), 99)) == order
+    assert list(islice(RepeatIterableDataset(rows, **repeat), 99)) == order
