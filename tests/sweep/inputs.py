@@ -11,6 +11,7 @@ MODELS = {
     "qwen2_5_vl_stock": lambda folder, **options: testing.tiny_qwen2_5_vl(
         folder, stock_vocabulary=True, **options
     ),
+    "qwen2_5_vl two heads": partial(testing.tiny_qwen2_5_vl, num_kv_heads=2),  # one for each rank
     "ovis2": testing.tiny_ovis2,
     **{family: partial(testing.tiny_checkpoint, family) for family in FAMILIES},
 }

@@ -1,4 +1,4 @@
-"""Two ranks through the command, ours against stock: FSDP 1 and 2, sequence parallelism, a teacher."""
+"""Two ranks through the command, ours against stock: FSDP2, sequence parallelism, a teacher."""
 
 import os
 from pathlib import Path
@@ -43,5 +43,7 @@ def test_two_ranks_equal_stock(name, tmp_path):
     assert len(stock) == len(ours) == 3
     assert all(row["grad_norm"] > 0 for row in stock)
     for one, other in zip(stock, ours, strict=True):
+        assert {*one} >= {"loss", "grad_norm", "reward"}
         for figure in FIGURES:
-            assert other.get(figure) == pytest.approx(one.get(figure), rel=1e-4, abs=1e-5), figure
+            if figure in one or figure in other:
+                assert other[figure] == pytest.approx(one[figure], rel=1e-4, abs=1e-5), figure
