@@ -184,7 +184,8 @@ def counted(trainer: Any, done: Update) -> Iterator[None]:
     for model in filter(None, models):
         base = trainer.template.get_base_model(trainer.accelerator.unwrap_model(model)).model
         tower = getattr(base, "visual", None) or base.vision_tower
-        inner = getattr(tower, "patch_embed", None) or tower.transformer
+        parts = (getattr(tower, name, None) for name in ("patch_embed", "transformer", "embeddings"))
+        inner = next(part for part in parts if part is not None)
 
         def tower_called(*_: Any) -> None:
             done.tower_calls += 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from swift_grpo_ext.group.family import GRID_OF, MEDIA_INPUTS, Family
@@ -71,6 +70,7 @@ class MicroBatch:
         media: Images and videos, by the name of the input that holds the pixels; None if they cannot be told
             apart, or whose family is unknown.
         pack: Its pack; None if no prompt is shared or it cannot be packed.
+        order: Images of the pack in the order of their tokens, by the name of the input; empty without one.
         reason: Why it cannot be packed; empty if it can, or has nothing to share.
     """
 
@@ -78,19 +78,14 @@ class MicroBatch:
     completion_mask: Tensor
     media: dict[str, Images] | None
     pack: Pack | None = None
+    order: dict[str, list[int]] = field(default_factory=dict)
     reason: str = ""
-
-    @property
-    def rows(self) -> Sequence[int]:
-        """Rows whose images the forward needs: one of each group, or all."""
-        return self.pack.representatives if self.pack else range(len(self.completion_mask))
 
     def wanted(self) -> list[tuple[Images, list[int]]] | None:
         """Images that the forward needs, in order, for each medium; None if they cannot be told apart."""
         if self.media is None:
             return None
-        chosen = [(images, images.of_rows(self.rows)) for images in self.media.values()]
-        return [(images, which) for images, which in chosen if which]
+        return [(self.media[name], which) for name, which in self._all_images().items() if which]
 
     def forward_inputs(self, encoded: bool) -> dict[str, Any]:
         """Inputs of the forward: packed if there is a pack, else those of the host.
@@ -100,7 +95,7 @@ class MicroBatch:
         """
         if self.media is None:
             return {**self.inputs, "use_cache": False}
-        media = self._media(self.rows, encoded)
+        media = self._media(self._all_images(), encoded)
         if self.pack:
             return pack_inputs(self.text_inputs(), self.pack, media)
         return {**self.text_inputs(), **media, "use_cache": False}
@@ -110,8 +105,9 @@ class MicroBatch:
         assert self.media is not None
         text = self.text_inputs().items()
         kept = {name: value for name, value in text if isinstance(value, Tensor) and value.ndim > 1}
+        of_row = {name: images.of_rows([row]) for name, images in self.media.items()}
         return {name: value[..., row : row + 1, :] for name, value in kept.items()} | self._media(
-            [row], False
+            of_row, False
         )
 
     def store_pixels(self) -> StoredInputs:
@@ -129,12 +125,20 @@ class MicroBatch:
     def _grids(self) -> dict[str, Any]:
         return {name: self.inputs[name] for name in GRID_OF.values() if name in self.inputs}
 
-    def _media(self, rows: Sequence[int], encoded: bool) -> dict[str, Any]:
+    def _all_images(self) -> dict[str, list[int]]:
+        """Images that the forward needs, in order: those of the pack, or of all rows."""
+        if self.pack:
+            return self.order
+        every = range(len(self.completion_mask))
+        return {name: images.of_rows(every) for name, images in (self.media or {}).items()}
+
+    def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
-        for pixels_name, images in (self.media or {}).items():
-            which = images.of_rows(rows)
+        for pixels_name, which in chosen.items():
             if not which:
                 continue
+            assert self.media is not None
+            images = self.media[pixels_name]
             pixels = self._no_pixels(images) if encoded else images.pick(which)[0]
             inputs[pixels_name] = pixels.to(self.inputs["input_ids"].device)
             if images.grid is not None:
@@ -176,6 +180,9 @@ def analyse(
 def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Images] | None:
     if family is None:  # a language model, or a family whose images nobody here can tell apart
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
+    if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS}:
+        # Sizes or positions of each image: its pixels are not told apart by rows and grids alone.
+        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     media = {}
     for medium in family.media:
         if inputs.get(medium.pixels) is not None:
@@ -187,21 +194,49 @@ def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Ima
 def _pack_of(batch: MicroBatch, family: Family | None, form: PackForm) -> Pack | None:
     ids, attention_mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
     rows = read_rows(attention_mask, batch.completion_mask)
-    if family is not None:
-        _check_completions(ids, rows, family)
-    media = (batch.media or {}).values()
-    keys = [tuple(images.of_row(row.index) for images in media) for row in rows]
+    token_of = {medium.pixels: medium.token_id for medium in family.media} if family else {}
+    parts = {
+        name: [_of_prompt_and_completion(images, row, ids[row.index] == token_of[name]) for row in rows]
+        for name, images in (batch.media or {}).items()
+    }
+    keys = [
+        tuple(tuple(images.keys[one] for one in parts[name][row.index][0]) for name, images in _media(batch))
+        for row in rows
+    ]
     groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
     if all(len(group) == 1 for group in groups):
         return None
     types = next((batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs), None)
     pack = build_pack(groups, attention_mask, batch.completion_mask, form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
+    batch.order = {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
     return pack
 
 
-def _check_completions(ids: Tensor, rows: list[Row], family: Family) -> None:
-    special = torch.isin(ids, torch.tensor(family.placeholder_token_ids, device=ids.device)).cpu()
-    for row in rows:
-        if special[row.index, row.split : row.stop].any():
-            raise CannotPackError("a completion has images in it")
+def _media(batch: MicroBatch) -> Iterable[tuple[str, Images]]:
+    return (batch.media or {}).items()
+
+
+def _of_prompt_and_completion(images: Images, row: Row, placeholders: Tensor) -> tuple[range, range]:
+    """Images of a row before its first token with a loss, and from there to its last one (tool results)."""
+    wanted = [int(placeholders[: row.split].sum()), int(placeholders[: row.stop].sum())]
+    of_row = images.rows[row.index]
+    ends = {0: of_row.start}
+    tokens = 0
+    for image in of_row:
+        tokens += images.tokens[image]
+        ends[tokens] = image + 1
+    if any(count not in ends for count in wanted):
+        raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")
+    split, stop = (ends[count] for count in wanted)
+    return range(of_row.start, split), range(split, stop)
+
+
+def _in_order(groups: Sequence[Sequence[Row]], of_rows: Sequence[tuple[range, range]]) -> list[int]:
+    """Images of a pack: of each prompt, and then of its completions one after another."""
+    order: list[int] = []
+    for group in groups:
+        order += of_rows[group[0].index][0]
+        for row in group:
+            order += of_rows[row.index][1]
+    return order

@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def register() -> list[str]:
     """Register templates and models, replacing the host's of the same name."""
-    from swift_grpo_ext.models import ovis2, qwen2_5_vl, qwen_line
+    from swift_grpo_ext.models import config_ids, ovis2, qwen2_5_vl
 
-    return [*qwen2_5_vl.register(), *ovis2.register(), *qwen_line.register()]
+    return [*qwen2_5_vl.register(), *ovis2.register(), *config_ids.register()]

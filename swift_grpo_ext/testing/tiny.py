@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ _QWEN3_TOWER = {
     "num_position_embeddings": 256,
 }
 _DEEPSTACK = {**_QWEN3_TOWER, "deepstack_visual_indexes": [0, 1]}
-Processor = Callable[[Any], Any]
+MAX_PIXELS = 256 * 32 * 32
+Processor = Callable[[Any, Any, int], Any]  # of tokenizer, config, and the most pixels of an image
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Tiny:
     processor: Processor | None = None
 
 
-def _qwen2_processor(tokenizer: Any) -> Any:
+def _qwen2_processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
     from transformers import Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
 
-    pixels = {"min_pixels": 56 * 56, "max_pixels": 1280 * 28 * 28}
+    pixels = {"min_pixels": 56 * 56, "max_pixels": max_pixels}
     return Qwen2VLProcessor(
         image_processor=Qwen2VLImageProcessor(**pixels),
         tokenizer=tokenizer,
@@ -89,21 +90,21 @@ def _qwen2_processor(tokenizer: Any) -> Any:
     )
 
 
-def _qwen3_processor(tokenizer: Any) -> Any:
+def _qwen3_processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
     return Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=256 * 32 * 32),
+        image_processor=Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=max_pixels),
         tokenizer=tokenizer,
         video_processor=Qwen3VLVideoProcessor(),
         chat_template=QWEN_MEDIA,
     )
 
 
-def _internvl_processor(tokenizer: Any) -> Any:
+def _internvl_processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
     from transformers import AutoTokenizer, GotOcr2ImageProcessor, InternVLProcessor, InternVLVideoProcessor
 
-    side = {"height": 56, "width": 56}
+    side = dict(zip(("height", "width"), config.vision_config.image_size, strict=True))
     named = {
         "start_image_token": "<img>",
         "end_image_token": "</img>",
@@ -115,12 +116,108 @@ def _internvl_processor(tokenizer: Any) -> Any:
         image_processor=GotOcr2ImageProcessor(crop_to_patches=True, max_patches=4, size=side),
         tokenizer=tokenizer,
         video_processor=InternVLVideoProcessor(size=side),
-        image_seq_length=4,
+        image_seq_length=config.image_seq_length,
         chat_template=chat_template(image="<IMG_CONTEXT>\\n", video="<video>\\n"),
     )
 
 
+def _glm_processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
+    from transformers import Glm4vImageProcessor, Glm4vProcessor, Glm4vVideoProcessor
+
+    size = {"shortest_edge": 56 * 56, "longest_edge": max_pixels}
+    return Glm4vProcessor(
+        image_processor=Glm4vImageProcessor(size=size),
+        tokenizer=tokenizer,
+        video_processor=Glm4vVideoProcessor(size=size),
+        chat_template=chat_template(
+            image="<|begin_of_image|><|image|><|end_of_image|>",
+            video="<|begin_of_video|><|video|><|end_of_video|>",
+        ),
+    )
+
+
+def _gemma_processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+    from transformers import AutoTokenizer, Gemma3ImageProcessor, Gemma3Processor
+
+    side = config.vision_config.image_size
+    named = {
+        "boi_token": "<start_of_image>",
+        "eoi_token": "<end_of_image>",
+        "image_token": "<image_soft_token>",
+    }
+    return Gemma3Processor(
+        image_processor=Gemma3ImageProcessor(size={"height": side, "width": side}),
+        tokenizer=AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=named),
+        image_seq_length=config.mm_tokens_per_image,
+        chat_template=chat_template(image="<start_of_image>"),
+    )
+
+
+_GLM_IDS = {
+    "image_token_id": "<|image|>",
+    "video_token_id": "<|video|>",
+    "image_start_token_id": "<|begin_of_image|>",
+    "image_end_token_id": "<|end_of_image|>",
+    "video_start_token_id": "<|begin_of_video|>",
+    "video_end_token_id": "<|end_of_video|>",
+}
+_GLM_TURNS = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
+_GEMMA_IDS = {
+    "image_token_index": "<image_soft_token>",
+    "boi_token_index": "<start_of_image>",
+    "eoi_token_index": "<end_of_image>",
+}
+_LATENT = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+    "num_key_value_heads": 4,
+}
+_ROUTED = {
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+_SIGLIP = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "image_size": 56,
+    "patch_size": 14,
+}
+
 FAMILIES: dict[str, Tiny] = {
+    "glm4v_moe": Tiny(
+        "Glm4vMoe",
+        ("glm4v_moe", "glm4_5v"),
+        {**_TEXT, **_ROUTED, "rope_parameters": {**_ROPE, "partial_rotary_factor": 1.0}},
+        {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64},
+        _GLM_IDS,
+        (*_GLM_TURNS, *_GLM_IDS.values()),
+        processor=_glm_processor,
+    ),
+    "gemma3": Tiny(
+        "Gemma3",
+        ("gemma3_vision", "gemma3_vision"),
+        {**_TEXT, "num_hidden_layers": 3, "sliding_window": 12, "sliding_window_pattern": 2},
+        _SIGLIP,
+        _GEMMA_IDS,
+        ("<bos>", "<start_of_turn>", "<end_of_turn>", *_GEMMA_IDS.values()),
+        {"mm_tokens_per_image": 4},
+        _gemma_processor,
+    ),
+    "deepseek_v3": Tiny(
+        "DeepseekV3",
+        ("deepseek_v3", "qwen2_5"),
+        {key: value for key, value in {**_TEXT, **_ROUTED, **_LATENT}.items() if key != "head_dim"},
+    ),
     "qwen2_vl": Tiny(
         "Qwen2VL",
         ("qwen2_vl", "qwen2_vl"),
@@ -186,7 +283,15 @@ FAMILIES: dict[str, Tiny] = {
 
 
 def tiny_checkpoint(
-    family: str, path: str | Path, *, seed: int = 0, dtype: str = "float32", **text: Any
+    family: str,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    vision: Mapping[str, Any] | None = None,
+    top: Mapping[str, Any] | None = None,
+    max_pixels: int = MAX_PIXELS,
+    **text: Any,
 ) -> Path:
     """Write a complete checkpoint of a random model.
 
@@ -195,6 +300,9 @@ def tiny_checkpoint(
         path: Folder to write; made if missing.
         seed: Seed of the weights.
         dtype: Name of the torch dtype of the weights.
+        vision: Fields of the tower's config that are other than tiny.
+        top: Other fields of the config.
+        max_pixels: Most pixels of a resized image, where the processor resizes.
         **text: Fields of the language model's config, such as ``num_hidden_layers=4``.
 
     Returns:
@@ -214,10 +322,11 @@ def tiny_checkpoint(
     }
     of_text = {**common, **made.text, **text}
     kind = "ForConditionalGeneration" if made.vision else "ForCausalLM"
-    fields = {"text_config": of_text, "vision_config": made.vision, **ids} if made.vision else of_text
+    of_vision = {**made.vision, **(vision or {})}
+    fields = {"text_config": of_text, "vision_config": of_vision, **ids} if made.vision else of_text
     config = getattr(transformers, f"{made.stem}Config")(
-        **{**fields, **made.top, "architectures": [made.stem + kind]}
+        **{**fields, **made.top, **(top or {}), "architectures": [made.stem + kind]}
     )
     model_class = getattr(transformers, made.stem + kind)
-    processor = made.processor(tokenizer) if made.processor else tokenizer
+    processor = made.processor(tokenizer, config, max_pixels) if made.processor else tokenizer
     return write_checkpoint(folder, model_class, config, processor, seed=seed, dtype=dtype)

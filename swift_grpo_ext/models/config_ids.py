@@ -1,0 +1,51 @@
+"""ms-swift's templates with placeholder ids from the config, where it has written the published ones.
+
+Qwen2-VL, Qwen3-VL, Qwen3.5, Gemma 3, Mistral 3 and what follows them: a checkpoint with a trimmed, extended
+or tiny vocabulary finds no image tokens there. Nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from swift.template import TEMPLATE_MAPPING, Template, register_template
+
+from swift_grpo_ext.models.template import VisionTemplate
+
+# Attribute of a template, and the fields of a config that say what it is.
+_FIELDS = {
+    "image_token_id": ("image_token_id", "image_token_index"),
+    "video_token_id": ("video_token_id", "video_token_index"),
+    "boi_token_id": ("boi_token_id", "boi_token_index"),
+    "image_token": ("image_token_id", "image_token_index"),
+}
+
+
+class ConfigIds:
+    """Mixin of a template: the ids that its class has as numbers are those of the checkpoint."""
+
+    def init_processor(self: Any, processor: Any) -> None:
+        """Bind the template to a processor, whose model's config has the ids."""
+        super().init_processor(processor)  # type: ignore[misc]
+        for name in _hard_coded(type(self)) if processor is not None else ():
+            found = (getattr(self.config, field, None) for field in _FIELDS[name])
+            if (value := next((one for one in found if one is not None), None)) is not None:
+                setattr(self, name, value)
+
+
+def _hard_coded(template: type[Template]) -> list[str]:
+    return [name for name in _FIELDS if isinstance(getattr(template, name, None), int)]
+
+
+def register() -> list[str]:
+    """Give every template with ids of its own those of the checkpoint; their names."""
+    names = []
+    for name, meta in list(TEMPLATE_MAPPING.items()):
+        host = meta.template_cls
+        if not _hard_coded(host) or issubclass(host, (VisionTemplate, ConfigIds)):
+            continue
+        own = type(host.__name__, (ConfigIds, host), {"__module__": host.__module__})
+        register_template(dataclasses.replace(meta, template_cls=own), exist_ok=True)
+        names.append(name)
+    return names
