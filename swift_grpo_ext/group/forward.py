@@ -42,7 +42,11 @@ def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any])
     unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *media}
     if unknown:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
-    packed = {name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in inputs}
+    # ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
+    other = {name for name in TYPE_INPUTS if name in inputs and inputs[name].shape[-1] != pack.seq}
+    packed = {
+        name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in inputs and name not in other
+    }
     packed.setdefault("position_ids", _positions(inputs["attention_mask"], pack))
     return {
         **packed,

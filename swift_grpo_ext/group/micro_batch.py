@@ -206,7 +206,8 @@ def _pack_of(batch: MicroBatch, family: Family | None, form: PackForm) -> Pack |
     groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
     if all(len(group) == 1 for group in groups):
         return None
-    types = next((batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs), None)
+    found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
+    types = next((one for one in found if one.shape == ids.shape), None)
     pack = build_pack(groups, attention_mask, batch.completion_mask, form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     batch.order = {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}

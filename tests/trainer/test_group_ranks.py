@@ -49,3 +49,18 @@ def test_equals_the_stock_passes(family, deepspeed, overrides, tiny_qwen, tiny_o
     assert len(stock["grad_norm"]) == 2
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1100)
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_vl", "internvl"])
+def test_derived_families_under_zero3(family, digits, tmp_path):
+    model = testing.tiny_checkpoint(family, tmp_path / "model")
+    stock, _ = figures(model, digits.train, tmp_path / "stock", "zero3", UNEVEN, STOCK)
+    ours, tail = figures(model, digits.train, tmp_path / "ours", "zero3", UNEVEN, {})
+    assert "shared_prefix on, vision_once on" in tail
+    assert "self-check failed" not in tail
+    assert len(stock["grad_norm"]) == 2
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

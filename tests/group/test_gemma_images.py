@@ -1,0 +1,53 @@
+"""Gemma 3 and 4: the tokens of an image see each other, in a pack as in the rows."""
+
+import pytest
+import torch
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+from swift_grpo_ext.group import interface
+from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from tests.group.batches import collate
+from tests.group.test_decoders import SIZES, VOCAB
+from tests.group.test_forward import gradients, relative, stock_logps
+
+IMAGE = 40
+PROMPT = [5, *[IMAGE] * 6, 6, 7]
+ROWS = {
+    "in the prompt": [(PROMPT, [8, 9, 10, 11]), (PROMPT, [12]), (PROMPT, [13, 14, 15])],
+    "in a completion": [
+        (PROMPT, ([8, 9, *[IMAGE] * 4, 10, 11], [1, 1, 0, 0, 0, 0, 1, 1])),
+        (PROMPT, ([12, 13], [1, 1])),
+    ],
+    "no image": [([5, 6, 7], [8, 9, 10]), ([5, 6, 7], [11])],
+}
+
+
+@pytest.fixture(scope="module", params=[None, 3, 64], ids=["no window", "window 3", "long window"])
+def model(request):
+    kinds = ["full_attention", "sliding_attention", "full_attention"]
+    text = {**SIZES, "head_dim": 8, "query_pre_attn_scalar": 8, "layer_types": kinds}
+    text |= {"sliding_window": request.param or 64}
+    vision = {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    config = Gemma3Config(text_config=text, vision_config={**vision, "image_size": 28, "patch_size": 14})
+    torch.manual_seed(0)
+    interface.install("sdpa")
+    return Gemma3ForConditionalGeneration._from_config(config, attn_implementation="sdpa").float().train()
+
+
+@pytest.mark.parametrize("backend", ["dense", "two_part"])
+@pytest.mark.parametrize("case", sorted(ROWS))
+def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(model, case, backend):
+    inputs = collate(ROWS[case])
+    mask = inputs.pop("completion_mask")
+    inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
+    stock = stock_logps(model, inputs, mask)
+    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    form = interface.pack_form(model.config.get_text_config(), backend)
+    assert form.image_blocks == "all"
+    pack = build_pack(groups, inputs["attention_mask"], mask, form, inputs["token_type_ids"])
+    assert bool(pack.layout.blocks) == (case != "no image")
+    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)[..., 0]
+    torch.testing.assert_close(ours, stock, atol=2e-5, rtol=0)
+    assert relative(gradients(model, ours), gradients(model, stock)) < 1e-5
