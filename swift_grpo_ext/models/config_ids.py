@@ -22,12 +22,12 @@ _FIELDS = {
 }
 
 
-class ConfigIds:
+class ConfigIds(Template):
     """Mixin of a template: the ids that its class has as numbers are those of the checkpoint."""
 
-    def init_processor(self: Any, processor: Any) -> None:
+    def init_processor(self, processor: Any) -> None:
         """Bind the template to a processor, whose model's config has the ids."""
-        super().init_processor(processor)  # type: ignore[misc]
+        super().init_processor(processor)
         for name in _hard_coded(type(self)) if processor is not None else ():
             found = (getattr(self.config, field, None) for field in _FIELDS[name])
             if (value := next((one for one in found if one is not None), None)) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.tiny import FAMILIES
+from swift_grpo_ext.testing.tiny_table import FAMILIES
 
 # What every CPU run of the host needs, whatever it trains.
 CPU_ARGUMENTS: dict[str, Any] = {

@@ -3,7 +3,7 @@
 import pytest
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.tiny import FAMILIES
+from swift_grpo_ext.testing.tiny_table import FAMILIES
 from tests.trainer.runs import STOCK, figures, told
 
 
