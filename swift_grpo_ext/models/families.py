@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.family import GRID, PIXELS, VIDEO_GRID, VIDEO_PIXELS, Medium
+from swift_grpo_ext.rewards.frames import Frame
 
-Frame = Literal["pixel_resized", "pixel_original", "norm1", "norm1000"]
 CapabilityName = Literal[
     "padding_free",
     "packing",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from importlib import import_module
+from typing import Any
 
-from swift_grpo_ext.errors import RewardError, nearest
+from swift_grpo_ext.errors import RewardError, SettingsError, nearest
 from swift_grpo_ext.rewards.contract import Reward
 
 PREFIX = "ext_"
+_PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
 
 # Name without its prefix (also the function's name) to the module of its family.
 FAMILIES: dict[str, str] = {
@@ -59,3 +63,37 @@ def get_reward(name: str) -> Reward:
 def all_rewards() -> dict[str, Reward]:
     """Every reward of the catalogue, by name."""
     return {name: get_reward(name) for name in NAMES}
+
+
+def split_form(text: str) -> tuple[str, dict[str, Any]]:
+    """A name with its parameters: ``ext_iou:frame=norm1000,order=xywh``, as ``--reward_funcs`` takes them.
+
+    Args:
+        text: A name, or a name, a colon, and parameters with commas between; values are JSON or plain text.
+
+    Returns:
+        The name, and the parameters in their types; none for a name alone, or one of another package.
+
+    Raises:
+        RewardError: No such reward.
+        SettingsError: A parameter that the reward does not have, or out of its range.
+    """
+    name, colon, given = text.partition(":")
+    if not colon or not name.startswith(PREFIX):
+        return text, {}
+    reward = get_reward(name)
+    parameters = {}
+    for part in _PARAMETER.split(given):
+        key, equals, value = part.partition("=")
+        if not equals:
+            fix = f'"{name}:parameter=value,..."; parameters: {", ".join(reward.parameters) or "it has none"}'
+            raise SettingsError(f"{part.strip()!r} is no parameter", where=f"--reward_funcs {text}", fix=fix)
+        parameters[key.strip()] = _value(value.strip())
+    return name, reward.declared.checked(parameters)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from swift.rewards.orm import ORM, AsyncORM, orms
@@ -19,11 +20,12 @@ class RewardORM(ORM):
     """One reward of the catalogue as the host calls it: a batch of completions with their columns."""
 
     reward: ClassVar[Reward]
+    given: ClassVar[dict[str, Any]] = {}
     keeps_ledger = True
 
     def __init__(self, args: Any = None, **kwargs: Any) -> None:
         super().__init__(args, **kwargs)
-        self.runner = Runner(self.reward, args)
+        self.runner = Runner(self.reward, args, given=self.given)
 
     def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
         """Score a batch.
@@ -39,11 +41,12 @@ class AsyncRewardORM(AsyncORM):
     """The same for a reward that waits for others; the host awaits it together with the other async ones."""
 
     reward: ClassVar[Reward]
+    given: ClassVar[dict[str, Any]] = {}
     keeps_ledger = True
 
     def __init__(self, args: Any = None, **kwargs: Any) -> None:
         super().__init__(args, **kwargs)
-        self.runner = Runner(self.reward, args)
+        self.runner = Runner(self.reward, args, given=self.given)
 
     async def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
         """Score a batch; arguments as for `RewardORM`."""
@@ -59,7 +62,38 @@ def register_orms() -> list[str]:
         SettingsError: The reward table cannot be read.
     """
     load_table(current_settings().reward_table)
-    for name, reward in catalogue.all_rewards().items():
-        base = AsyncRewardORM if reward.cost == "async" else RewardORM
-        orms[name] = type(name, (base,), {"reward": reward, "__doc__": reward.__doc__})
+    for name in catalogue.NAMES:
+        orms[name] = _class_of(name, name, {})
     return list(catalogue.NAMES)
+
+
+def register_short_forms(names: Sequence[str]) -> None:
+    """Register what ``--reward_funcs`` asks for with parameters: ``ext_iou:frame=norm1000``.
+
+    Metrics have the reward's own name; where it is asked for twice, each has its parameters beside it.
+
+    Args:
+        names: As they stand on the command line; those of others are left alone.
+
+    Raises:
+        RewardError: No such reward.
+        SettingsError: A parameter that does not fit.
+    """
+    forms = {text: catalogue.split_form(text) for text in names}
+    used = Counter(name for name, _ in forms.values())
+    for text, (name, given) in forms.items():
+        if given:
+            orms[text] = _class_of(name, text if used[name] > 1 else name, given)
+
+
+def use_frame(functions: Iterable[Any], frame: str | None) -> None:
+    """Let the rewards among these functions read answers in this frame unless they are told another."""
+    for function in functions:
+        if isinstance(function, (RewardORM, AsyncRewardORM)):
+            function.runner.in_frame(frame)
+
+
+def _class_of(name: str, shown: str, given: dict[str, Any]) -> type:
+    reward = catalogue.get_reward(name)
+    base = AsyncRewardORM if reward.cost == "async" else RewardORM
+    return type(shown, (base,), {"reward": reward, "given": given, "__doc__": reward.__doc__})

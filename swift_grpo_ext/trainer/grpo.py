@@ -10,6 +10,8 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from torch import Tensor
 
 from swift_grpo_ext.compat.registry import write_report
+from swift_grpo_ext.models.derived import frame_of
+from swift_grpo_ext.rewards.registration import register_short_forms, use_frame
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.failure import ending_together
@@ -53,7 +55,9 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _prepare_rewards(self, reward_funcs: Any, *args: Any, **kwargs: Any) -> None:
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
+        register_short_forms(names)
         super()._prepare_rewards(reward_funcs, *args, **kwargs)
+        use_frame(self.reward_funcs, frame_of(getattr(self.model.config, "model_type", "")))
         self.scoring.guard(names)
 
     @cached_property

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.rewards.offline import command
 from swift_grpo_ext.watch.logs import read_completions
@@ -44,6 +44,14 @@ def mixed(digits, tmp_path):
     path = tmp_path / "mixed.jsonl"
     path.write_text("".join(json.dumps({**row, **kinds[n % 4]}) + "\n" for n, row in enumerate(rows[:8])))
     return path
+
+
+def test_parameters_on_the_command_line(train, mixed, capfd):
+    forms = ["ext_iou:frame=norm1000,order=xywh", "ext_iou", "ext_format"]
+    steps, _ = train(mixed, {}, reward_funcs=forms, max_steps=1)
+    assert {f"rewards/{name}/mean" for name in forms} <= set(steps[0])
+    with pytest.raises(SettingsError, match="did you mean 'norm1'"):
+        train(mixed, {}, reward_funcs=["ext_iou:frame=norm"], max_steps=1)
 
 
 def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):

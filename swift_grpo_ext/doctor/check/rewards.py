@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.check import probing, reward_probes
 from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.errors import SettingsError
+from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward, Unscorable
@@ -30,13 +30,18 @@ _MEND_FORM = "check the column that holds the gold answer, and the form of answe
 
 def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
     """What is wrong with the rewards, on the first rows of the data."""
-    names = [name for name in run.arguments.reward_funcs or [] if not set("$, ") & set(name)]
+    names = [
+        name
+        for name in run.arguments.reward_funcs or []
+        if not set("$, ") & set(name.partition(":")[0]) and _split(name)[0]
+    ]
     started, constant = time.monotonic(), list[Finding]()
     job = probing.ProbeJob(_plugins(run), "rewards" in run.parts)
     for name in dict.fromkeys(names):
-        if name in catalogue.NAMES:
+        base, given = _split(name)
+        if base in catalogue.NAMES:
             if "rewards" in run.parts:
-                yield from _by_its_rule(run, catalogue.get_reward(name), samples)
+                yield from _by_its_rule(run, catalogue.get_reward(base), samples, given)
         elif time.monotonic() - started > _BUDGET:
             yield Finding("reward-not-run", Severity.NOTE, "no time was left to run it", name)
         else:
@@ -45,6 +50,14 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
             yield from found
     if names and [one.where for one in constant] == list(dict.fromkeys(names)):
         yield from () if run.arguments.reward_model else _no_variance(names, constant)
+
+
+def _split(name: str) -> tuple[str, dict[str, Any]]:
+    """A name and the parameters of its short form; "" for one that does not fit, which a rule reports."""
+    try:
+        return catalogue.split_form(name)
+    except SwiftGrpoExtError:
+        return "", {}
 
 
 def _no_variance(names: list[str], constant: list[Finding]) -> Iterator[Finding]:
@@ -72,7 +85,7 @@ def _is_ours(path: Path) -> bool:
     return "from swift_grpo_ext import register" in path.read_text(encoding="utf-8", errors="replace")
 
 
-def _by_its_rule(run: Run, reward: Reward, samples: list[Sample]) -> Iterator[Finding]:
+def _by_its_rule(run: Run, reward: Reward, samples: list[Sample], given: dict[str, Any]) -> Iterator[Finding]:
     """A reward of ours on the rows that the reward table gives it, with its parameters there."""
     text = run.environ.get(SETTING, "").strip()
     path = run.find(text) if text and not text.startswith("{") else None
@@ -90,7 +103,7 @@ def _by_its_rule(run: Run, reward: Reward, samples: list[Sample]) -> Iterator[Fi
         return
     if rule.gold:
         own = [replace(one, columns=gold_from(one.columns, reward.gold, rule.gold)) for one in own]
-    yield from _of_catalogue(reward, own, rule.parameters)
+    yield from _of_catalogue(reward, own, {**rule.parameters, **given})
 
 
 def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, Any]) -> Iterator[Finding]:

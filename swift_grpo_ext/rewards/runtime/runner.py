@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,23 @@ class Runner:
         reward: The reward.
         arguments: The host's arguments: they give some defaults, and the folder for the replay file.
         table: The reward table; by default that of the settings.
+        given: Parameters of the short form of ``--reward_funcs``, before those of the table.
     """
 
-    def __init__(self, reward: Reward, arguments: Any = None, table: RewardTable | None = None) -> None:
+    def __init__(
+        self,
+        reward: Reward,
+        arguments: Any = None,
+        table: RewardTable | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
         self.reward = reward
+        self._frame: str | None = None
         table = load_table(current_settings().reward_table) if table is None else table
         rule = table.rule(reward.name)
-        self.parameters = reward.declared.checked({**_host_defaults(reward, arguments), **rule.parameters})
+        self.parameters = reward.declared.checked(
+            {**_host_defaults(reward, arguments), **rule.parameters, **(given or {})}
+        )
         for name in reward.required:
             if not self.parameters.get(name):
                 fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'
@@ -65,13 +75,24 @@ class Runner:
             rule,
             table.task_column,
             reward.low,
-            cache(lambda name: Runner(catalogue.get_reward(name), arguments, table)),
+            cache(lambda name: Runner(catalogue.get_reward(name), arguments, table).in_frame(self._frame)),
             dict(reward.inputs),
             reward.gold,
         )
         self.diagnosis = FrameDiagnosis(reward, self.parameters)
         self._replay: Path | None = replay.replay_file(getattr(arguments, "output_dir", None))
         self._book = ledger(reward.name)
+
+    def in_frame(self, frame: str | None) -> Runner:
+        """Itself, with the frame that the model's family writes in where nothing else declares one."""
+        self._frame = frame
+        if frame is not None and "frame" in self.reward.parameters and "frame" not in self.parameters:
+            self.parameters["frame"] = frame
+            if frame != self.reward.parameters["frame"]:
+                say(
+                    f"reward {self.reward.name!r}: answers are read in {frame}, as the model's family writes them"
+                )
+        return self
 
     def __call__(self, batch: Batch) -> list[Score]:
         """Score a batch."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem, Severity
 
 
@@ -178,8 +179,13 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
     from swift_grpo_ext.rewards import catalogue
 
     known = {*orms, *catalogue.NAMES}
-    for name in run.arguments.reward_funcs or []:
-        if "$" in name or "`" in name:
+    for text in run.arguments.reward_funcs or []:
+        if "$" in text or "`" in text:
+            continue
+        try:
+            name = catalogue.split_form(text)[0]
+        except SwiftGrpoExtError as error:
+            yield Problem(error.what, error.where or "--reward_funcs", error.fix)
             continue
         if "," in name or " " in name.strip():
             fix = f"{' '.join(name.replace(',', ' ').split())}, each a word of its own"

@@ -1,0 +1,59 @@
+"""Parameters beside the name of a reward, and in direct calls."""
+
+import pytest
+
+from swift_grpo_ext.errors import RewardError, SettingsError
+from swift_grpo_ext.rewards.catalogue import get_reward, split_form
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.rules import RewardTable
+from swift_grpo_ext.rewards.runtime.runner import Runner
+
+
+def test_names_with_parameters():
+    assert split_form("ext_iou:frame=norm1000,order=xywh") == (
+        "ext_iou",
+        {"frame": "norm1000", "order": "xywh"},
+    )
+    assert split_form("ext_click:radius=0.1") == ("ext_click", {"radius": 0.1})
+    assert split_form("ext_format") == ("ext_format", {})
+    assert split_form("of_mine:1") == ("of_mine:1", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ext_iou:frame=norm", "did you mean 'norm1'"),
+        ("ext_iou:fram=norm1", "did you mean 'frame'"),
+        ("ext_iou:norm1000", "is no parameter"),
+        ("ext_click:radius=2", "less than or equal to 1"),
+        ("ext_format:frame=norm1", "unknown parameter"),
+    ],
+)
+def test_a_parameter_that_does_not_fit_is_refused_with_the_nearest(text, told):
+    with pytest.raises(SettingsError, match=told):
+        split_form(text)
+
+
+def test_an_unknown_reward_is_refused():
+    with pytest.raises(RewardError, match="did you mean 'ext_iou'"):
+        split_form("ext_iu:frame=norm1")
+
+
+def test_direct_calls_are_checked():
+    with pytest.raises(SettingsError, match="did you mean 'norm1'"):
+        get_reward("ext_iou")("[1, 2, 3, 4]", {"solution": [1, 2, 3, 4]}, frame="norm")
+    with pytest.raises(SettingsError, match="did you mean 'frame'"):
+        get_reward("ext_iou")("[1, 2, 3, 4]", {"solution": [1, 2, 3, 4]}, frames="norm1")
+
+
+def test_the_frame_of_the_models_family_is_the_default_of_a_run():
+    row = {
+        "solution": [[64, 48, 320, 240]],
+        "image_sizes": [[{"original": [640, 480], "resized": [640, 480]}]],
+    }
+    batch = Batch(["[100, 100, 500, 500]"], row | {"gold_frame": ["pixel_original"]}, {})
+    iou = get_reward("ext_iou")
+    assert Runner(iou, table=RewardTable()).in_frame("norm1000")(batch) == [pytest.approx(1.0)]
+    assert Runner(iou, table=RewardTable()).in_frame(None)(batch) != [pytest.approx(1.0)]
+    told = Runner(iou, table=RewardTable(), given={"frame": "norm1"}).in_frame("norm1000")
+    assert told.parameters["frame"] == "norm1"
