@@ -89,9 +89,7 @@ class Runner:
         if frame is not None and "frame" in self.reward.parameters and "frame" not in self.parameters:
             self.parameters["frame"] = frame
             if frame != self.reward.parameters["frame"]:
-                say(
-                    f"reward {self.reward.name!r}: answers are read in {frame}, as the model's family writes them"
-                )
+                say(f"reward {self.reward.name!r}: answers are read in {frame}, as its model writes")
         return self
 
     def __call__(self, batch: Batch) -> list[Score]:
