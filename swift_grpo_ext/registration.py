@@ -23,8 +23,7 @@ _registered: dict[str, list[str]] = {}
 def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     """Hook parts of the package into ms-swift and print one line of what was done.
 
-    Calling it again registers only what is not registered yet, so ms-swift may replay the plugin file in
-    dataloader workers and rollout processes.
+    Calling it again adds only what is missing: ms-swift replays plugin files in workers and servers.
 
     Args:
         parts: Names from `swift_grpo_ext.parts.PARTS`; all of them when None. Those in

@@ -32,22 +32,24 @@ def fix(resample: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(resample)
     def resample_encode_failed_inputs(
-        self: Any, inputs: list[Any], max_resample_rounds: int = 10, strip_response: bool = True
+        trainer: Any, inputs: list[Any], max_resample_rounds: int = 10, strip_response: bool = True
     ) -> list[Any]:
         from accelerate.utils import broadcast_object_list, gather_object
 
         from swift_grpo_ext.models.prompts import key_of_row
 
         rows = {key_of_row(row): row for row in inputs}
-        failing = [key for key, row in rows.items() if not can_be_encoded(self.template, row, strip_response)]
+        failing = [
+            key for key, row in rows.items() if not can_be_encoded(trainer.template, row, strip_response)
+        ]
         bad = sorted(set(gather_object(failing)))
         if not bad:
             return inputs
         taken = set(gather_object(list(rows)))
         chosen: list[Any] = [None]
-        if self.accelerator.is_main_process:
-            tried = islice(_spare_rows(self), max_resample_rounds * len(inputs))
-            chosen = [replacements(self.template, tried, len(bad), taken, strip_response)]
+        if trainer.accelerator.is_main_process:
+            tried = islice(_spare_rows(trainer), max_resample_rounds * len(inputs))
+            chosen = [replacements(trainer.template, tried, len(bad), taken, strip_response)]
         found = broadcast_object_list(chosen)[0]
         if len(found) < len(bad):
             raise RefusedError(

@@ -28,11 +28,13 @@ def fix(encode: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(encode)
-    def _encode(self: Any, inputs: Any) -> Any:
+    def _encode(template: Any, inputs: Any) -> Any:
         messages = inputs.messages
-        completion = sampled_tokens(messages[-1]) if self.template_backend == "jinja" and messages else None
+        completion = (
+            sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
+        )
         if completion is None:
-            return encode(self, inputs)
+            return encode(template, inputs)
         if any(sampled_tokens(message) for message in messages[:-1]):
             raise RefusedError(
                 "the jinja backend cannot put sampled tokens into an earlier turn",
@@ -41,7 +43,7 @@ def fix(encode: Callable[..., Any]) -> Callable[..., Any]:
             )
         inputs.messages = [*messages[:-1], {**messages[-1], "content": None}]
         try:
-            encoded = encode(self, inputs)
+            encoded = encode(template, inputs)
         finally:
             inputs.messages = messages
         return with_completion(encoded, completion)

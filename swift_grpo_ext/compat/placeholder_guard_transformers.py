@@ -15,9 +15,11 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     """Add the family's forbidden tokens to what ``generate`` may not sample."""
 
     @functools.wraps(prepare)
-    def prepare_generate_kwargs(self: Any, generate_kwargs: dict[str, Any], *, model: Any = None) -> Any:
-        prepared = prepare(self, generate_kwargs, model=model)
-        forbidden = forbidden_token_ids(self.config, self.tokenizer) if self.processor is not None else ()
+    def prepare_generate_kwargs(template: Any, generate_kwargs: dict[str, Any], *, model: Any = None) -> Any:
+        prepared = prepare(template, generate_kwargs, model=model)
+        forbidden = (
+            forbidden_token_ids(template.config, template.tokenizer) if template.processor is not None else ()
+        )
         if forbidden:
             config = prepared["generation_config"]
             config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *forbidden})

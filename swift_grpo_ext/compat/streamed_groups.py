@@ -26,15 +26,15 @@ def fix(get_train_dataloader: Callable[..., Any]) -> Callable[..., Any]:
     """In GRPO, repeat the rows of a stream as the sampler repeats those of a dataset."""
 
     @functools.wraps(get_train_dataloader)
-    def with_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_groups(trainer: Any, *args: Any, **kwargs: Any) -> Any:
         from swift.rlhf_trainers.grpo_trainer import GRPOTrainer
         from torch.utils.data import IterableDataset
 
-        if not isinstance(self, GRPOTrainer) or not isinstance(self.train_dataset, IterableDataset):
-            return get_train_dataloader(self, *args, **kwargs)
+        if not isinstance(trainer, GRPOTrainer) or not isinstance(trainer.train_dataset, IterableDataset):
+            return get_train_dataloader(trainer, *args, **kwargs)
         from swift_grpo_ext.models.streams import grouped_dataloader
 
-        return grouped_dataloader(self)
+        return grouped_dataloader(trainer)
 
     return with_groups
 

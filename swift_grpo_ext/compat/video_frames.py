@@ -30,12 +30,12 @@ def fix(to_infer_request: Callable[..., Any]) -> Callable[..., Any]:
     """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
 
     @functools.wraps(to_infer_request)
-    def with_frames(self: Any, include_extra: bool = False) -> Any:
-        videos, self.videos = self.videos, []
+    def with_frames(sample: Any, include_extra: bool = False) -> Any:
+        videos, sample.videos = sample.videos, []
         try:
-            request = to_infer_request(self, include_extra)
+            request = to_infer_request(sample, include_extra)
         finally:
-            self.videos = videos
+            sample.videos = videos
         request.videos = list(videos) if isinstance(videos, (list, tuple)) else [videos] if videos else []
         return request
 

@@ -66,13 +66,13 @@ def recurrent_layers(decoder: nn.Module) -> Iterator[nn.Module]:
 
 def _opening_the_layout(forward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(forward)
-    def packed_or_rows(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def packed_or_rows(layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, PackMask):
-            return forward(self, hidden_states, *args, **kwargs)
+            return forward(layer, hidden_states, *args, **kwargs)
         token = _layout.set(mask.pack_layout)
         try:
-            return forward(self, hidden_states, *args, **{**kwargs, "attention_mask": None})
+            return forward(layer, hidden_states, *args, **{**kwargs, "attention_mask": None})
         finally:
             _layout.reset(token)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from swift_grpo_ext.models.families import Capability, CapabilityName, Supported, VisionFamily
+from swift_grpo_ext.models.family import Capability, CapabilityName, Supported, VisionFamily
 from swift_grpo_ext.rewards.frames import Frame
 
 # Frame in which a family writes boxes and points, by the beginning of ``model_type``, longest first.

@@ -180,7 +180,6 @@ SLOW = {
     "dense attention": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_ATTENTION": "dense"}),
     "nothing shared": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}),
     "an old pass": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}),
-    "small chunks of logits": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_LOGITS_CHUNK_MIB": "1"}),
     "recomputing everything": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.reduced_recompute"}),
 }
 

@@ -53,8 +53,8 @@ class SomeScores(SelftestReward):
         ]
 
 
-class Scripted:
-    """Mixin of a GRPO trainer: completions depend on prompt and place in the group, however a step is cut.
+class Scripted(HostGRPOTrainer):
+    """A GRPO trainer whose completions depend on prompt and place in the group, however a step is cut.
 
     Attributes:
         measured: Largest values met in the last run: ``log_ratio`` of the policy's log-probs and the old ones
@@ -64,15 +64,16 @@ class Scripted:
 
     measured: ClassVar[dict[str, float]] = {}
     _latest: Tensor  # log-probs of the latest pass
+    _base: Any = None
 
-    def _engine_infer(self: Any, infer_requests: list[Any], *args: Any, **kwargs: Any) -> list[RolloutOutput]:
+    def _engine_infer(self, infer_requests: list[Any], *args: Any, **kwargs: Any) -> list[RolloutOutput]:
         first = self.accelerator.process_index * len(infer_requests)
         return [
             self._answer(request, (first + row) % self.num_generations)
             for row, request in enumerate(infer_requests)
         ]
 
-    def _answer(self: Any, request: Any, place: int) -> RolloutOutput:
+    def _answer(self, request: Any, place: int) -> RolloutOutput:
         images = [Path(str(image)).name for image in request.images]
         texts = [[message["role"], str(message["content"])] for message in request.messages]
         generator = random.Random(json.dumps([texts, images, place]))
@@ -85,29 +86,29 @@ class Scripted:
         usage = UsageInfo(0, len(tokens), len(tokens))
         return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
 
-    def _prepare_batch_inputs(self: Any, samples: list[Any]) -> list[dict[str, Any]]:
-        batches = super()._prepare_batch_inputs(samples)  # type: ignore[misc]
+    def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, Any]]:
+        batches = super()._prepare_batch_inputs(samples)
         if os.environ.get("SELFTEST_REFERENCE"):
             for batch in batches:
                 self._measure_reference(batch["model_inputs"], batch["grpo_batch"])
         return batches
 
-    def _get_per_token_logps_and_entropies(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        logps, entropies = super()._get_per_token_logps_and_entropies(*args, **kwargs)  # type: ignore[misc]
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        logps, entropies = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         if logps is not None:  # our trainer leaves out an old pass that nobody needs
             self._latest = logps.detach()
         return logps, entropies
 
-    def _compute_loss_and_metrics(self: Any, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
-        result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)  # type: ignore[misc]
+    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
+        result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         old = grpo_batch.old_per_token_logps  # where there are none, the loss takes the policy's own
         self._measure("log_ratio", self._latest - (self._latest if old is None else old), grpo_batch)
         return result
 
     @torch.no_grad()
-    def _measure_reference(self: Any, model_inputs: Any, grpo_batch: Any) -> None:
+    def _measure_reference(self, model_inputs: Any, grpo_batch: Any) -> None:
         """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
-        if not hasattr(self, "_base"):
+        if self._base is None:
             unwrapped = self.accelerator.unwrap_model(self.model)
             base = unwrapped.get_base_model()
             self._base = type(base).from_pretrained(base.model_dir, dtype=base.dtype).to(base.device).eval()
@@ -126,8 +127,8 @@ class SelftestTrainer(Scripted, GRPOTrainer):
     """Our trainer."""
 
 
-class StockTrainer(Scripted, HostGRPOTrainer):
-    """The host's own."""
+class StockTrainer(Scripted):
+    """ms-swift's own."""
 
 
 def install() -> None:

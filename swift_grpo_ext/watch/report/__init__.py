@@ -72,15 +72,18 @@ def write_report(
         sections=sections,
         completions=completions,
     )
-    html = folder / "report.html"
+    return Report(_written(folder / "report.html", text), tuple(map(judge, runs)))
+
+
+def _written(html: Path, text: str) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        html.parent.mkdir(parents=True, exist_ok=True)
         html.write_bytes(as_utf8(text))
     except OSError as error:
         raise OutputFolderError(
-            f"the report cannot be written: {error.strerror}", where=str(folder), fix="give another --to"
+            f"the report cannot be written: {error.strerror}", where=str(html.parent), fix="give another --to"
         ) from None
-    return Report(html, tuple(map(judge, runs)))
+    return html
 
 
 def as_utf8(page: str) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from swift_grpo_ext.watch.report.run import Group, Region, Run, Sample
+from swift_grpo_ext.watch.report.completions import Group, Region, Sample
+from swift_grpo_ext.watch.report.run import Run
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from swift_grpo_ext.watch.report.charts import Chart, thinned
+from swift_grpo_ext.watch.report.completions import Group, Region
 from swift_grpo_ext.watch.report.gallery import Row, distinct, groups_within
 from swift_grpo_ext.watch.report.images import Album
-from swift_grpo_ext.watch.report.run import Group, Region, Run
+from swift_grpo_ext.watch.report.run import Run
 
 _LONGEST_TEXT = 4000
 

@@ -18,6 +18,7 @@ from swift_grpo_ext.watch.report.verdict import Figure, figures, judge
 COMPLETIONS = 5000
 """Completions of one run that a page shows unless more are asked for."""
 
+_FOLDER = Path(__file__).parent
 _SCRIPTS = ("page.js", "curves.js", "gallery.js", "start.js")
 
 # The host's arguments that shape a run, in the order in which they are shown.
@@ -89,20 +90,11 @@ def render(
         sections: Shown between the curves and the gallery.
         completions: How many of each run to show, about.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    folder = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     names = run_names(runs)
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         title=title,
         version=__version__,
         runs=[
@@ -118,6 +110,19 @@ def render(
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:

@@ -12,74 +12,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.logs import newest_version, read_completions, read_logging
-
-# Columns of completions.jsonl that are no reward.
-_OTHER_COLUMNS = {
-    "step",
-    "prompt",
-    "completion",
-    "advantages",
-    "solution",
-    "images",
-    "regions",
-    "num_turns",
-    "entropy",
-    "split",
-}
-_MOST_REGIONS = 300
-
-
-@dataclass(frozen=True)
-class Region:
-    """A box or a point on an image.
-
-    Attributes:
-        at: ``(left, top, right, bottom)`` or ``(x, y)`` in fractions of the image.
-        label: As the dataset or the model calls it.
-    """
-
-    at: tuple[float, ...]
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One completion with what it earned.
-
-    Attributes:
-        text: The completion.
-        rewards: Value by reward function; None is "not scored".
-        advantage: Its advantage, None if the host wrote none.
-        regions: Boxes and points that it names.
-    """
-
-    text: str
-    rewards: dict[str, float | None]
-    advantage: float | None
-    regions: tuple[Region, ...] = ()
-
-
-@dataclass(frozen=True)
-class Group:
-    """The completions of one prompt at one step.
-
-    Attributes:
-        step: Optimizer step at which they were logged.
-        prompt: The prompt as the model reads it, special tokens included.
-        solution: The gold answer, "" if the dataset has none.
-        images: Paths of the prompt's images, as far as the run logged them.
-        samples: The completions.
-        gold: Boxes and points of the gold answer.
-        image_index: Which of the images the regions lie on.
-    """
-
-    step: int
-    prompt: str
-    solution: str
-    images: tuple[str, ...]
-    samples: tuple[Sample, ...]
-    gold: tuple[Region, ...] = ()
-    image_index: int = 0
+from swift_grpo_ext.watch.report.completions import Group, read_groups, whole
 
 
 @dataclass(frozen=True)
@@ -146,10 +79,10 @@ def read_run(output_dir: str | Path) -> Run:
             "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
         )
     arguments = _read_arguments(folder)
-    size = _whole(arguments.get("num_generations")) or 8
+    size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
     sampled = [row for row in rows if row.get("split") != "eval"]
-    groups = _since_resumed(_groups(sampled, size))
+    groups = _since_resumed(read_groups(sampled, size))
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
     return Run(folder, records, tuple(groups), arguments, tuple(damaged), len(rows) - len(sampled))
@@ -164,7 +97,7 @@ def _training_steps(records: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any
         if "completions/mean_length" in record or "loss" in record:
             number += 1
             step = str(record.get("global_step/max_steps", number)).split("/")[0]
-            yield {**record, "step": _whole(step)}
+            yield {**record, "step": whole(step)}
 
 
 def _once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -190,9 +123,9 @@ def _since_resumed(groups: Iterable[Group]) -> list[Group]:
 def _trains_again(arguments: Mapping[str, Any]) -> bool:
     """A rollout is good for several steps, and the host logs it with each of them."""
     steps, accumulation = (
-        _whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
+        whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
     )
-    return _whole(arguments.get("num_iterations")) > 1 or steps > max(accumulation, 1)
+    return whole(arguments.get("num_iterations")) > 1 or steps > max(accumulation, 1)
 
 
 def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
@@ -217,78 +150,3 @@ def _read_arguments(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
-    """The host writes the completions of a prompt one after the other, ``size`` of them."""
-    start = 0
-    while start < len(rows):
-        first = rows[start]
-        end = start + 1
-        while end < min(start + size, len(rows)) and _same_prompt(rows[end], first):
-            end += 1
-        regions = _mapping(first.get("regions"))
-        yield Group(
-            step=_whole(first.get("step")),
-            prompt=_text(first.get("prompt")),
-            solution=_text(first.get("solution")),
-            images=tuple(image for image in _list(first.get("images")) if isinstance(image, str)),
-            samples=tuple(_sample(row) for row in rows[start:end]),
-            gold=_regions(regions.get("gold")),
-            image_index=_whole(regions.get("image")),
-        )
-        start = end
-
-
-def _same_prompt(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(row.get(key) == other.get(key) for key in ("step", "prompt", "solution", "images"))
-
-
-def _sample(row: dict[str, Any]) -> Sample:
-    rewards = {
-        name: value
-        for name, value in row.items()
-        if name not in _OTHER_COLUMNS and (value is None or isinstance(value, (int, float)))
-    }
-    advantage = row.get("advantages")
-    return Sample(
-        text=_text(row.get("completion")),
-        rewards=rewards,
-        advantage=float(advantage) if isinstance(advantage, (int, float)) else None,
-        regions=_regions(_mapping(row.get("regions")).get("predicted")),
-    )
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _whole(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return 0
-
-
-def _regions(value: Any) -> tuple[Region, ...]:
-    found = _list(value)[:_MOST_REGIONS]
-    places = [(one["at"], one.get("label")) for one in map(_mapping, found) if _is_place(one.get("at"))]
-    return tuple(Region(tuple(map(float, at)), _text(label)) for at, label in places)
-
-
-def _is_place(at: Any) -> bool:
-    return (
-        isinstance(at, list)
-        and len(at) in (2, 4)
-        and all(isinstance(number, (int, float)) and math.isfinite(number) for number in at)
-    )
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
