@@ -24,7 +24,7 @@ def questions(tmp_path):
 
 @pytest.fixture(scope="module")
 def tiny_llama(tmp_path_factory):
-    return testing.tiny_llama(tmp_path_factory.mktemp("models") / "llama")
+    return testing.tiny_checkpoint("llama", tmp_path_factory.mktemp("models") / "llama")
 
 
 def arguments(model, questions, output, **overrides):

@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.tiny import FAMILIES
+from swift_grpo_ext.testing.tiny_table import FAMILIES
 
 MODELS = {
     "qwen2_5_vl": testing.tiny_qwen2_5_vl,
