@@ -48,10 +48,10 @@ def reward(monkeypatch):
 def grpo(tiny_qwen, digits, tmp_path):
     """Run the host's GRPO in this process; returns the steps that it logged."""
 
-    def run(model=tiny_qwen, **overrides):
+    def run(model=tiny_qwen, dataset=digits.train, **overrides):
         output = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         arguments = {"external_plugins": None, "beta": 0, "seed": 1, "reward_funcs": "format", **overrides}
-        testing.run_in_process("rlhf", testing.grpo_arguments(model, digits.train, output, **arguments))
+        testing.run_in_process("rlhf", testing.grpo_arguments(model, dataset, output, **arguments))
         assert not registration._registered, "a part of ours is at work"
         run.output = output
         return [row for row in testing.read_logging(output) if "loss" in row]
