@@ -39,6 +39,10 @@ class SwiftGrpoExtError(Exception):
         return _rebuild, (type(self), self.what, self.where, self.fix)
 
 
+NEAR = 0.75
+"""Likeness below which a name is not suggested: worse than no suggestion."""
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.0) -> str:
     """The known name that is most like another, for "did you mean"; empty if none is.
 

@@ -55,7 +55,7 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
         news = True
     if news and _speaks_for_the_run():
         print(summary(), file=sys.stderr, flush=True)
-    if news and settings.preflight:
+    if news and settings.preflight != "off":
         import_module(PREFLIGHT.module).register()
     if refused:
         raise _refusal(refused)

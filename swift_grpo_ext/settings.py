@@ -93,8 +93,10 @@ class Settings(BaseSettings):
         ge=0,
         description="With group_batch, most completion tokens of a micro-batch. 0: no limit.",
     )
-    preflight: bool = Field(
-        default=False, description="Check the command line before a model is loaded; errors stop the run."
+    preflight: Literal["off", "on", "only"] = Field(
+        default="off",
+        description="Check the command line before a model is loaded; errors stop the run. only: print "
+        "what was found, and end there.",
     )
     reward_table: str = Field(
         default="",
@@ -118,6 +120,12 @@ class Settings(BaseSettings):
         description="Completions of one reward, of the last 1000 on all ranks, that may fail by the reward's "
         "fault before the run ends. 0: the first failure ends it.",
     )
+
+    @field_validator("preflight", mode="before")
+    @classmethod
+    def _as_word(cls, value: object) -> object:
+        words = {"1": "on", "true": "on", "yes": "on", "0": "off", "false": "off", "no": "off", "": "off"}
+        return words.get(value.strip().lower(), value.strip().lower()) if isinstance(value, str) else value
 
     @field_validator("disable", mode="before")
     @classmethod

@@ -7,7 +7,6 @@ import typer
 from typer.testing import CliRunner
 
 from swift_grpo_ext.cli import app
-from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.version import __version__
 
 
@@ -83,5 +82,8 @@ def test_check_does_not_pass_over_words_behind_a_script(tmp_path):
     (tmp_path / "train.sh").write_text("swift rlhf --model a --rlhf_type grpo")
     for behind in ("other.sh", "--learning_rate"):
         result = CliRunner().invoke(app, ["check", str(tmp_path / "train.sh"), behind])
-        assert isinstance(result.exception, SwiftGrpoExtError)
-        assert behind in str(result.exception)
+        assert result.exit_code == 3
+        assert behind in result.stdout
+    (tmp_path / "train.sh").write_text('swift rlhf --model a --rlhf_type grpo "$@"')
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "train.sh"), "--learning_rate", "0"])
+    assert (result.exit_code, "nothing is learned" in result.stdout) == (2, True)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.doctor.check import command, probing
+from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
-from swift_grpo_ext.doctor.check.rules import host, sharding, table, values
+from swift_grpo_ext.doctor.check.rules import host_checks, sharding, table, values
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.doctor.check.shell import unknown
 from swift_grpo_ext.findings import Severity, exit_code
 from swift_grpo_ext.plugin_files import plugin_file
 
@@ -33,7 +33,7 @@ def _little_patience():
 
 
 def diagnosed(path):
-    return command.findings_of(command.run_of_script(path, gpu_memory=80))
+    return command.findings_of(inputs.runs_of_script(path, gpu_memory=80)[0])
 
 
 def test_there_are_enough_of_both():
@@ -79,7 +79,7 @@ def test_json_and_exit_codes(capsys):
     assert found[0]["severity"] == "error"
     assert {"rule", "what", "where", "fix", "reports"} <= set(found[0])
     assert command.check([str(SCRIPTS / "good" / "7b_lora_colocate.sh")]) == 0
-    assert "nothing to fix" in capsys.readouterr().out
+    assert "no fault in what could be checked" in capsys.readouterr().out
 
 
 def test_a_script_is_read_and_not_run(tmp_path):
@@ -189,7 +189,7 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
 
 def test_pixels_are_found_wherever_the_host_takes_them():
     for words in (["--max_pixels", "602112"], ["--model_kwargs", '{"max_pixels": 602112}']):
-        run = command.run_of(words, environ={})
+        run = inputs.run_of(words, environ={})
         assert (run.limits_pixels, run.max_pixels) == (True, 602112)
 
 
@@ -201,17 +201,21 @@ def test_pixels_are_found_wherever_the_host_takes_them():
         (["no_such.yaml"], "cannot be read"),
     ],
 )
-def test_what_cannot_be_checked_is_said_in_one_line(words, message):
-    with pytest.raises(SwiftGrpoExtError, match=message) as raised:
-        command.check(words)
-    assert "\n" not in str(raised.value)
+def test_what_cannot_be_checked_is_said_in_one_line(words, message, capsys):
+    assert command.check(words) == command.COULD_NOT_CHECK
+    first, fix = capsys.readouterr().out.splitlines()
+    assert message in first
+    assert fix.startswith("        -> ")
+    assert command.check(words, as_json=True) == command.COULD_NOT_CHECK
+    assert message in json.loads(capsys.readouterr().out)[0]["what"]
 
 
-def test_a_script_without_the_command_is_told(tmp_path):
+def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
     path = tmp_path / "sft.sh"
-    path.write_text("swift sft --model x\n")
-    with pytest.raises(SwiftGrpoExtError, match="only swift sft"):
-        command.check([str(path)])
+    for text in ("swift sft --model x\n", "megatron rlhf --rlhf_type grpo --model x\n"):
+        path.write_text(text)
+        assert command.check([str(path)]) == command.COULD_NOT_CHECK
+        assert f"only {text[:-11].split(' --')[0]}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -223,13 +227,13 @@ def test_a_script_without_the_command_is_told(tmp_path):
         (["--model"], "args-refused", "give it a value"),
         (["–model", "x"], "args-refused", "--model"),
         (["--use_vllm", "true", "stray"], "args-refused", "quote"),
-        (["--num_generations", "$N"], "not-known-here", "set it"),
+        (["--num_generations", f"{unknown('$N')}"], "not-known-here", ""),
         (["--deepspeed", "zero33"], "deepspeed-unreadable", "ext_zero2"),
         (["--use_liger_kernel", "true", "--loss_type", "real", "--delta", "2"], "host-refuses", ""),
     ],
 )
 def test_spellings(words, rule, fix):
-    found = command.findings_of(command.run_of(["--rlhf_type", "grpo", *words], environ={}))
+    found = command.findings_of(inputs.run_of(["--rlhf_type", "grpo", *words], environ={}))
     assert any(one.rule == rule and fix in one.fix for one in found), [(one.rule, one.fix) for one in found]
 
 
@@ -250,7 +254,7 @@ def test_a_deepspeed_file_that_is_none_is_said_in_one_line(config, tmp_path):
     path.write_text(json.dumps(config))
     words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--deepspeed", str(path)]
     for more in ([], ["--zero_hpz_partition_size", "8"]):
-        found = command.findings_of(command.run_of([*words, *more], environ={}, gpu_memory=80))
+        found = command.findings_of(inputs.run_of([*words, *more], environ={}, gpu_memory=80))
         refused = [one.what for one in found if one.rule == "deepspeed-refuses"]
         assert refused or more
         assert not any("\n" in what for what in refused)
@@ -268,13 +272,13 @@ def test_a_constant_that_may_be_a_form_of_answer_is_no_error(tmp_path, monkeypat
         "orms['own'] = Own\n"
     )
     words = ["--rlhf_type", "grpo", "--dataset", "rows.jsonl", "--reward_funcs", "own"]
-    found = command.findings_of(command.run_of([*words, "--external_plugins", "mine.py"], environ={}))
+    found = command.findings_of(inputs.run_of([*words, "--external_plugins", "mine.py"], environ={}))
     assert [one.severity for one in found if one.rule == "no-variance"] == [Severity.WARNING]
 
 
 def test_other_kinds_of_training_are_not_judged_by_these_rules():
     found = command.findings_of(
-        command.run_of(["--rlhf_type", "dpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct"], environ={})
+        inputs.run_of(["--rlhf_type", "dpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct"], environ={})
     )
     assert [one.rule for one in found if one.severity is not Severity.NOTE] == ["no-dataset"]
     assert "other-training" in {one.rule for one in found}
@@ -288,7 +292,5 @@ def test_the_losses_are_those_of_the_host():
     assert "Unknown loss type" in source
 
 
-def test_the_host_checks_exist():
-    from swift.arguments import RLHFArguments
-
-    assert all(hasattr(RLHFArguments, name) for name in host.CHECKS)
+def test_the_checks_of_ms_swift_that_are_followed_exist():
+    assert all(name in host_checks._methods(owner) for owner, name in host_checks.CHECKS)

@@ -6,7 +6,7 @@ import time
 import pytest
 from PIL import Image
 
-from swift_grpo_ext.doctor.check import command, probing
+from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.findings import Severity
 from swift_grpo_ext.plugin_files import plugin_file
 
@@ -37,7 +37,7 @@ def found_in():
         ]
         words += ["--external_plugins", str(plugin_file()), *map(str, plugins)]
         words += ["--gradient_accumulation_steps", "8", *more]
-        found = command.findings_of(command.run_of(words, environ=environ or {}), row_limit=rows)
+        found = command.findings_of(inputs.run_of(words, environ=environ or {}), row_limit=rows)
         return {one.rule: one for one in found if one.severity is not Severity.NOTE}
 
     return find

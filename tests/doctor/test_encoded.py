@@ -5,7 +5,7 @@ import json
 import pytest
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.doctor.check import command
+from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.findings import Severity
 
 
@@ -22,7 +22,7 @@ def rules_of(tiny_qwen, digits, tmp_path):
             learning_rate=1e-5,
             **overrides,
         )
-        found = command.findings_of(command.run_of(words), row_limit=4)
+        found = command.findings_of(inputs.run_of(words), row_limit=4)
         return {finding.rule for finding in found if finding.severity is not Severity.NOTE}
 
     return find

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from swift_grpo_ext.doctor.check import command as check
+from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import (
     loadable,
@@ -62,7 +63,7 @@ def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_pat
     best = plans(shape, work, machine, (rollout,))[0]
     assert best.fits
     script.write(tmp_path, f"Qwen/{model}-Instruct", shape, work, best, machine)
-    run = check.run_of_script(tmp_path / "train.sh", gpu_memory=80)
+    run = inputs.runs_of_script(tmp_path / "train.sh", gpu_memory=80)[0]
     assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
 
 

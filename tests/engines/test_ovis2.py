@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.doctor.check import command
+from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.models.families import OVIS2
 from tests.engines.conftest import ENVIRONMENT, grpo_with_vllm
@@ -61,7 +61,7 @@ def test_env_says_so():
 
 def test_check_says_so(tiny_ovis, digits, tmp_path):
     words = testing.grpo_arguments(tiny_ovis, digits.train, tmp_path, use_vllm=True, vllm_mode="colocate")
-    (finding,) = [f for f in command.findings_of(command.run_of(words)) if f.rule == "vllm-family"]
+    (finding,) = [f for f in command.findings_of(inputs.run_of(words)) if f.rule == "vllm-family"]
     assert finding.what == REASON
 
 

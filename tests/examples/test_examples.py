@@ -13,7 +13,7 @@ from examples.from_vlm_r1 import convert
 from examples.from_vlm_r1.convert import RowError, converted
 from examples.tasks import make_data
 from swift_grpo_ext import testing
-from swift_grpo_ext.doctor.check import command
+from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.plan import command as planner
 from swift_grpo_ext.doctor.plan.setting import Machine, Work
 from swift_grpo_ext.rewards.catalogue import get_reward
@@ -29,7 +29,7 @@ OF_GPUS = re.compile(r"--(deepspeed|vllm_\w+|sleep_level|offload_\w+|move_model_
 
 @pytest.mark.parametrize("path", RLHF_SCRIPTS, ids=name_of)
 def test_check_finds_what_the_head_promises(path):
-    found = command.findings_of(command.run_of_script(path, gpu_memory=80))
+    found = command.findings_of(inputs.runs_of_script(path, gpu_memory=80)[0])
     assert {(finding.severity.value, finding.rule) for finding in found} == findings_in_head(path)
 
 

@@ -39,7 +39,9 @@ def _parts(file: str) -> frozenset[str]:
 
 def applies(patch_id: str, versions: Mapping[str, str | None], environ: Mapping[str, str]) -> bool:
     """Whether a patch will be put on: not turned off, made for these releases, its target as it knows it."""
-    patch = patches()[patch_id]
+    patch = patches().get(patch_id)
+    if patch is None:
+        return False
     names = {f"compat.{patch_id}", f"compat.{patch.defect.id}"}
     if names & set(_words(environ.get("SWIFT_GRPO_EXT_DISABLE", ""))):
         return False

@@ -1,18 +1,18 @@
-"""Parses the words after ``swift rlhf`` with the host's own parser, without its checks that load a model."""
+"""Parses the words after ``swift rlhf`` as ms-swift's own parser does, without importing it."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.shell import is_known, is_open, opened, shown
+from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
 RENAMED = {
@@ -27,8 +27,8 @@ RENAMED = {
     "dtype": "torch_dtype",
 }
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
-_UNRESOLVED = re.compile(r"\$[\w{(@*#?]|`")
 _INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
+_LEFT_OUT = ("...", "…")  # of a command in a document
 _DASHES, _QUOTES = "–—―−", "“”‘’"
 _MENDS = (
     ("ambiguous option", "write the whole name"),
@@ -48,47 +48,58 @@ class Refusal:
     fix: str
 
 
+class NotKnown(Exception):
+    """A rule asks for a value that the launch takes from somewhere else.
+
+    Attributes:
+        name: What is not known, as a user knows it.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 @dataclass(frozen=True)
 class Arguments:
-    """Values by name as the host's parser sees them, defaults included.
+    """Values by name as ms-swift's parser sees them, defaults included.
+
+    An attribute is an argument's value, None for one that this release does not have; asking for one that
+    is not known raises `NotKnown`.
 
     Attributes:
         values: Every argument.
         given: Names on the command line.
         refusals: What the parser does not take.
-        unknown: Names whose value the script takes from somewhere else.
+        unknown: Names whose value the script takes from somewhere else, with what stands there.
+        open: Words that may hold any options.
         repeated: (name, values in order) of what is given more than once.
     """
 
     values: dict[str, Any]
-    given: frozenset[str]
+    given: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
-    unknown: frozenset[str] = frozenset()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    open: tuple[str, ...] = ()
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __getattr__(self, name: str) -> Any:
-        """An argument's value; None for one that this release does not have."""
-        return self.__dict__["values"].get(name)
+        """An argument's value."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self.unknown:
+            raise NotKnown(f"--{name} ({self.unknown[name]})")
+        if self.open and name not in self.given:
+            raise NotKnown(f"options in {' '.join(self.open)}")
+        return self.values.get(name)
 
+    def get(self, name: str) -> Any:
+        """As the attribute of that name."""
+        return getattr(self, name)
 
-class _Refused(Exception):
-    pass
-
-
-@lru_cache(maxsize=2)
-def _host_parser(kind: str) -> argparse.ArgumentParser:
-    from swift import arguments
-    from swift.utils.utils import _patch_get_type_hints
-    from transformers import HfArgumentParser
-
-    with _patch_get_type_hints():
-        parser: argparse.ArgumentParser = HfArgumentParser([getattr(arguments, kind)])
-
-    def error(message: str) -> None:
-        raise _Refused(message)
-
-    parser.error = error  # type: ignore[method-assign,assignment]
-    return parser
+    def known(self, name: str) -> bool:
+        """Whether it may be asked for."""
+        return name not in self.unknown and (not self.open or name in self.given)
 
 
 def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
@@ -96,33 +107,55 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
 
     Args:
         words: The words.
-        kind: The host's argument class: ``RolloutArguments`` for ``swift rollout``.
+        kind: ms-swift's argument class: ``RolloutArguments`` for ``swift rollout``.
     """
-    parser, refusals = _host_parser(kind), [*_invisible(words), *_typographic(words)]
+    parser, refusals = host_table.parser(kind), [*_invisible(words), *_typographic(words)]
     words = [
         part for word in words for part in (_INVISIBLE.sub(" ", word).split() if _hides(word) else [word])
     ]
+    words = [opened(word) if word in _LEFT_OUT else word for word in words]
     words = [word for word in words if word[:1] not in _DASHES or len(word) < 2]
-    left, unknown = _without_unresolved(words, parser)
+    left, unknown, rest = _without_unknown(words, parser)
     for _ in range(len(left) + 1):
         try:
             namespace, strange = parser.parse_known_args(left)
             break
-        except _Refused as refused:
+        except host_table.Refused as refused:
             name, left = _without(str(refused), left)
             fix = next((fix for sign, fix in _MENDS if sign in str(refused)), "fix or drop it")
             refusals.append(Refusal(str(refused), name, fix))
     else:
         namespace, strange = parser.parse_known_args([])
-    refusals += _strange(strange, parser)
+    if not vars(namespace).get("ignore_args_error"):
+        refusals += _strange(strange, parser)
     groups = list(_groups(words))
-    given = frozenset(flag[2:].split("=")[0].replace("-", "_") for flag, _ in groups if flag)
-    values = _completed(vars(namespace)) if kind == "RLHFArguments" else vars(namespace)
-    return Arguments(values, given, tuple(refusals), unknown, tuple(_repeated(groups)))
+    given = frozenset(_name(flag) for flag, _ in groups if flag) | _abbreviated(groups, parser)
+    values = vars(namespace)
+    if kind == "RLHFArguments":
+        values = _completed(values)
+        if "tuner_type" in unknown and "learning_rate" not in given:
+            unknown["learning_rate"] = unknown["tuner_type"]
+    return Arguments(values, given, tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)))
 
 
-def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
+def _name(flag: str) -> str:
+    return flag[2:].split("=")[0].replace("-", "_")
+
+
+def _abbreviated(groups: list[tuple[str, list[str]]], parser: argparse.ArgumentParser) -> frozenset[str]:
+    """Whole names of options that are cut short."""
+    flags = [flag.split("=")[0] for flag, _ in groups if flag]
+    found = {flag: [one for one in parser._option_string_actions if one.startswith(flag)] for flag in flags}
+    dests = {flag: {parser._option_string_actions[one].dest for one in many} for flag, many in found.items()}
+    return frozenset(next(iter(many)) for many in dests.values() if len(many) == 1)
+
+
+def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[str, str]]:
     """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``.
+
+    Args:
+        path: The file.
+        text: What is in it, where a script writes it.
 
     Raises:
         SwiftGrpoExtError: It is not there, or no table of arguments.
@@ -130,7 +163,7 @@ def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if text is None else text
         table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0]
@@ -171,25 +204,26 @@ def _groups(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         yield flag, values
 
 
-def _without_unresolved(
+def _without_unknown(
     words: Sequence[str], parser: argparse.ArgumentParser
-) -> tuple[list[str], frozenset[str]]:
-    """The words that can be parsed, and the names whose value is a variable that nobody sets here."""
+) -> tuple[list[str], dict[str, str], list[str]]:
+    """The words that can be parsed, the names whose value is not known, and words that may be options."""
     kept: list[str] = []
-    unknown = set()
+    unknown: dict[str, str] = {}
+    opened: list[str] = []
     for flag, values in _groups(words):
-        name, _, value = flag.partition("=")
-        unresolved = [one for one in (*values, value) if _UNRESOLVED.search(one)]
-        if not unresolved:
-            kept += [flag, *values] if flag else values
+        action = parser._option_string_actions.get(flag.split("=")[0])
+        takes = 0 if not flag or "=" in flag else 1
+        several = action is not None and action.nargs in ("+", "*")
+        # An unquoted variable right behind an option is its value; one further on may be more options.
+        opened += [shown(one) for one in values[takes:] if is_open(one) or not (flag or is_known(one))]
+        open_inside = any(is_open(value) for value in values[takes:])
+        own = [one for one in (flag, *(values if several else values[:takes])) if not is_known(one)]
+        if flag and own and not (several and open_inside and is_known(values[0])):
+            unknown[action.dest if action else _name(shown(flag))] = shown(" ".join(own)).rpartition("=")[2]
             continue
-        unknown.add(name[2:].replace("-", "_"))
-        action = parser._option_string_actions.get(name)
-        if action is not None and action.type in (str, None) and not action.choices:
-            kept += [flag, *values[:1]] if action.nargs is None else [flag, *values]
-        elif flag and (rest := [one for one in values if one not in unresolved]):
-            kept += [flag, *rest]
-    return kept, frozenset(unknown - {""})
+        kept += [*([flag] if flag else []), *(one for one in values if is_known(one))]
+    return kept, unknown, opened
 
 
 def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
@@ -235,7 +269,7 @@ def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[
         if word.startswith("-") and len(word) > 1:
             behind_unknown = True
             yield _unknown(word, parser)
-        elif not behind_unknown and not _UNRESOLVED.search(word):
+        elif not behind_unknown:
             fix = "quote values that hold blanks, or put the option before it"
             yield Refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)
 
@@ -244,12 +278,12 @@ def _unknown(word: str, parser: argparse.ArgumentParser) -> Refusal:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     known = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
     if name in RENAMED:
-        fix = f"--{RENAMED[name]} took its place" if RENAMED[name] else "it is gone, leave it out"
+        fix = f"--{RENAMED[name]}" if RENAMED[name] else "it is gone, leave it out"
     elif name == "config":
         fix = "the file is the first word, without a flag: swift rlhf run.yaml"
     else:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        fix = f"did you mean --{nearest[0]}?" if nearest else "leave it out"
+        close = nearest(name, known, NEAR)
+        fix = f"--{close}" if close else "leave it out"
     return Refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
 
 
@@ -259,5 +293,5 @@ def _repeated(groups: list[tuple[str, list[str]]]) -> Iterator[tuple[str, tuple[
         name, _, value = flag[2:].partition("=")
         values.setdefault(name.replace("-", "_"), []).append(value or " ".join(behind))
     for name, seen in values.items():
-        if name and len(set(seen)) > 1:
+        if name and len(set(seen)) > 1 and all(map(is_known, seen)):
             yield name, tuple(seen)

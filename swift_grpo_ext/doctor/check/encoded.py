@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
@@ -60,7 +61,7 @@ def findings(run: Run, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Findi
         try:
             template = _template(run, folder)
         except _REFUSALS as error:
-            what = f"the host finds no template: {type(error).__name__}: {error}".splitlines()[0][:400]
+            what = f"ms-swift finds no template: {type(error).__name__}: {error}".splitlines()[0][:400]
             yield Finding(
                 "no-template", Severity.ERROR, what, f"--model {folder}", "--model_type and --template"
             )
@@ -121,12 +122,5 @@ def _template(run: Run, folder: Path) -> Any:
 @contextmanager
 def _variables(environ: Mapping[str, str]) -> Iterator[None]:
     """The run's pixel limits in this process."""
-    before = {name: os.environ.get(name) for name in _PIXEL_VARIABLES}
-    os.environ.update({name: environ[name] for name in _PIXEL_VARIABLES if name in environ})
-    try:
+    with environment({**os.environ, **{name: environ[name] for name in _PIXEL_VARIABLES if name in environ}}):
         yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from swift_grpo_ext.doctor.check.interpreter import State
-from swift_grpo_ext.doctor.check.launcher import PLUGIN, Command
-from swift_grpo_ext.doctor.check.lines import Cut, joined, simple_commands
-from swift_grpo_ext.doctor.check.shell import tokens
+from swift_grpo_ext.doctor.check.launcher import Command
+from swift_grpo_ext.doctor.check.script import Cut, Found, Shell
+from swift_grpo_ext.doctor.check.shell import PLUGIN, Variables
 
 __all__ = ["PLUGIN", "Command", "Cut", "Launch", "read_script"]
 
@@ -22,22 +21,16 @@ class Launch:
 
     Attributes:
         commands: The ``swift`` commands, in order.
-        cuts: Places where a command ends too early.
+        found: Everything else that was seen.
         windows: Lines end in carriage return and line feed.
-        names: Variables that the script sets.
         used: Variables that the script itself reads.
-        unread: Files that it sources and that are not here.
-        literal: Variables that it sets and puts into single quotes in a command.
         refusal: What bash says to its syntax; empty for nothing.
     """
 
     commands: tuple[Command, ...]
-    cuts: tuple[Cut, ...] = ()
+    found: Found
     windows: bool = False
-    names: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
-    unread: tuple[str, ...] = ()
-    literal: tuple[str, ...] = ()
     refusal: str = ""
 
     def all(self, subcommand: str) -> tuple[Command, ...]:
@@ -53,27 +46,51 @@ def read_script(
     text: str,
     environ: Mapping[str, str] | None = None,
     read: Callable[[str], str | None] = lambda name: None,
+    glob: Callable[[str, str], list[str]] = lambda folder, pattern: [],
+    *,
+    path: str = "",
+    arguments: Sequence[str] | None = None,
 ) -> Launch:
-    """Read a shell script of assignments and swift commands; nothing is executed.
+    """Read a shell script; nothing is executed.
 
     A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
 
     Args:
         text: The script.
         environ: Variables that it inherits.
-        read: Text of a file that it sources; None where it is not here.
+        read: Text of a file that it sources or runs; None where it is not here.
+        glob: Files of a pattern, in a folder.
+        path: The script's own path.
+        arguments: What it is called with; None if that is not known.
     """
-    windows = "\r\n" in text
-    cuts: list[Cut] = []
-    state = State(dict(environ or {}), read)
-    for words, end in simple_commands(joined(tokens(text.replace("\r\n", "\n")), cuts)):
-        state.run(words, end)
+    text = _as_shell(text) if re.search(r"(^|/)(\w*\.mk|[Mm]akefile)$", path) else text
+    given = None if arguments is None else list(arguments)
+    variables = Variables(dict(environ or {}), positional=given, script=path, glob=glob)
+    shell = Shell(variables, read)
+    shell.run(text)
+    found = shell.found
+    found.names |= {name for command in found.commands for name in command.environ} - set(environ or {})
     used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
-    names = state.names | {name for command in state.commands for name in command.environ} - set(
-        environ or {}
-    )
-    unread, literal = tuple(state.unread), tuple(dict.fromkeys(state.literal))
-    return Launch(tuple(state.commands), tuple(cuts), windows, frozenset(names), used, unread, literal)
+    return Launch(tuple(found.commands), found, "\r\n" in text, used)
+
+
+def _as_shell(text: str) -> str:
+    """A makefile's variables and recipes as a script."""
+    lines = []
+    for line in text.splitlines():
+        line = re.sub(r"\$\((\w+)\)", r"${\1}", line)
+        assigned = re.fullmatch(r"(?:export\s+)?(\w+)\s*([:?]?)=\s*(.*?)\s*", line)
+        if assigned and not line.startswith("\t"):
+            name, how, value = assigned.groups()
+            lines.append(f'{name}="{f"${{{name}:-{value}}}" if how == "?" else value}"')
+        elif line.startswith("\t"):
+            goes_on = bool(lines) and lines[-1].endswith("\\")
+            lines.append((line if goes_on else line.lstrip("\t@-+")).replace("$$", "$"))
+        elif lines and lines[-1].endswith("\\"):
+            lines.append(line)
+        else:
+            lines.append("")
+    return "\n".join(lines)
 
 
 def syntax_refusal(text: str) -> str:

@@ -6,10 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-PLUGIN = "<swift-grpo-ext>"
-"""Stands for the output of $(swift-grpo-ext path); other substitutions stay as they are."""
+from swift_grpo_ext.doctor.check.shell import is_known, unknown
 
-_MODULE = re.compile(r"(?:^swift\.cli\.|swift/cli/)(\w+?)(?:\.py)?$")
+_SUBCOMMANDS = "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|sample|export|eval|app"
+_MODULE = re.compile(
+    r"(?:^|\W)swift[./]cli[./](_megatron[./])?(\w+?)(?:\.py)?$|(?:^|/)cli/(_megatron/)?(\w+?)\.py$"
+)
+_INNER = re.compile(
+    rf"(?:^|[\s/;&(])(?:swift|megatron)\s+(?:{_SUBCOMMANDS})\b|swift[./]cli[./]|/cli/rlhf\.py"
+)
+_ELSEWHERE = frozenset(
+    ("ssh", "docker", "podman", "nerdctl", "kubectl", "singularity", "apptainer", "pdsh", "enroot")
+)
+_DETACHED = _ELSEWHERE | {"tmux", "screen", "srun", "sbatch", "daemonize", "qsub", "bsub"}
+_SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "sbatch", "qsub", "bsub")
 # Options of torchrun, deepspeed and accelerate; the last one counts the ranks of all nodes together.
 _OPTIONS = {
     "nproc_per_node": "NPROC_PER_NODE",
@@ -28,19 +38,27 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Command:
-    """One ``swift`` command with the variables it sees.
+    """One ``swift`` or ``megatron`` command with the variables it sees.
 
     Attributes:
         words: ``swift``, the subcommand, its arguments.
         environ: Variables that it sees, or was meant to see: those that are set and not exported too.
         unexported: Names of the latter.
         waits: The script goes on only when it has ended.
+        folder: Where it is started, relative to where the script is; None if that is not known.
+        complete: A variable that is not in ``environ`` is not set.
+        makes_files: A program ran before that may have written any file.
+        elsewhere: It runs on another machine or in a container, with files of its own.
     """
 
     words: tuple[str, ...]
     environ: Mapping[str, str]
     unexported: frozenset[str] = frozenset()
     waits: bool = False
+    folder: str | None = ""
+    complete: bool = True
+    makes_files: bool = False
+    elsewhere: bool = False
 
     @property
     def subcommand(self) -> str:
@@ -68,28 +86,77 @@ def split_at_swift(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """
     for index, word in enumerate(words):
         rest = list(words[index + 1 :])
-        if word.rsplit("/", 1)[-1] == "swift" and rest:
+        name = word.rsplit("/", 1)[-1]
+        if name in ("swift", "megatron") and rest and re.fullmatch(_SUBCOMMANDS, rest[0]):
+            return [*words[:index], *(["megatron"] if name == "megatron" else [])], rest
+        if not is_known(word) and rest[:1] == ["rlhf"] and any(one.startswith("--") for one in rest):
             return list(words[:index]), rest
         if module := _MODULE.search(word):
-            name = [] if module[1] == "main" else [module[1]]
-            return list(words[:index]), [*name, *rest]
+            name = module[2] or module[4]
+            mark = ["megatron"] if module[1] or module[3] else []
+            return [*words[:index], *mark], [*([] if name == "main" else [name]), *rest]
     return None
 
 
-def launcher_variables(words: Sequence[str]) -> dict[str, str]:
-    """Ranks and nodes that a launcher's own options ask for, as the host's variables."""
+def inner_scripts(words: Sequence[str]) -> list[str]:
+    """Arguments that are themselves scripts: of ``bash -c``, tmux, ssh, ``sbatch --wrap=``."""
+    found = [re.sub(r"^--?[\w-]+=", "", word) for word in words[1:] if " " in word and _INNER.search(word)]
+    if found:
+        return found
+    for index, word in enumerate(words[:-2]):
+        option = words[index + 1]
+        if word.rsplit("/", 1)[-1] in _SHELLS and re.fullmatch(r"-[a-z]*c", option):
+            return [words[index + 2]]
+    return []
+
+
+def script_of(words: Sequence[str]) -> list[str] | None:
+    """The script and its arguments in ``bash -x train.sh 8``, ``sbatch train.sh`` and ``./train.sh``."""
+    for index, word in enumerate(words):
+        if word.endswith((".sh", ".bash", ".slurm", ".sbatch")) and (index == 0 or not word.startswith("-")):
+            return list(words[index:])
+        name = word.rsplit("/", 1)[-1]
+        if name in _SHELLS:
+            rest = [one for one in words[index + 1 :] if not one.startswith("-")]
+            return rest or None
+    return None
+
+
+def is_launcher(name: str) -> bool:
+    """It may be fed a script on its standard input."""
+    return name in _DETACHED
+
+
+def is_elsewhere(words: Sequence[str]) -> bool:
+    """Another machine or a container, with files and variables of its own."""
+    return any(word.rsplit("/", 1)[-1] in _ELSEWHERE for word in words)
+
+
+def is_detached(words: Sequence[str]) -> bool:
+    """The script goes on while it runs, or something else decides when it runs."""
+    return any(word.rsplit("/", 1)[-1] in _DETACHED for word in words)
+
+
+def variables(words: Sequence[str]) -> dict[str, str]:
+    """Variables that a launcher's words set: ``env A=1``, ``docker -e A=1``, ranks and nodes of torchrun."""
     found: dict[str, str] = {}
     for index, word in enumerate(words):
-        name, _, value = word.lstrip("-").replace("-", "_").partition("=")
+        name = word.lstrip("-").replace("-", "_").partition("=")[0]
         if word.startswith("--") and name in _OPTIONS:
-            found[_OPTIONS[name]] = value or "".join(words[index + 1 : index + 2])
+            found[_OPTIONS[name]] = word.partition("=")[2] or "".join(words[index + 1 : index + 2])
+        elif match := re.match(r"(?:--env=|--export=ALL,|-e)?([A-Z_][A-Z0-9_]*)=(.*)", word, re.DOTALL):
+            found[match[1]] = match[2]
     world, nodes = found.pop("WORLD_SIZE", ""), found.get("NNODES", "1")
     if world.isdecimal() and nodes.isdecimal():
         found["NPROC_PER_NODE"] = str(max(1, int(world) // max(1, int(nodes))))
+    elif world:
+        found["NPROC_PER_NODE"] = unknown("--num_processes")
     names = {word.rsplit("/", 1)[-1] for word in words}
-    for launcher in ("accelerate", "deepspeed"):  # a file of its own, or all GPUs: not known here
+    for launcher in ("accelerate", "deepspeed", "mpirun", "mpiexec"):  # a file of its own, or all GPUs
         if launcher in names:
-            found.setdefault("NPROC_PER_NODE", f"$({launcher})")
+            found.setdefault("NPROC_PER_NODE", unknown(f"ranks of {launcher}"))
     if any(word.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for word in words):
         found.setdefault("NODE_RANK", "0")  # given by the rendezvous
+    if re.fullmatch(r"\d+:\d+", found.get("NNODES", "")):
+        found["NNODES"] = unknown(found["NNODES"])
     return found

@@ -81,7 +81,7 @@ def _placed(run: Run, entry: Any, folder: Path, *, opens: bool) -> tuple[Any, tu
     beside = folder / name
     if len(name) < 1024 and beside.is_file():
         fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
-        return entry, (f"{name} lies beside the dataset, where the host does not look", fix)
+        return entry, (f"{name} lies beside the dataset, where ms-swift does not look", fix)
     return entry, (f"{name:.200} is not there", "")
 
 

@@ -1,4 +1,4 @@
-"""Preflight inside a run (``SWIFT_GRPO_EXT_PREFLIGHT=1``): when the plugin is imported, before any model."""
+"""Preflight inside a run (``SWIFT_GRPO_EXT_PREFLIGHT=1`` or ``only``): before any model is loaded."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import os
 import sys
 from multiprocessing import parent_process
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.settings import current_settings
 
-_HOST_SCRIPT = "rlhf.py"
+_OF_SWIFT = ("cli", "_megatron")  # folders that ms-swift's own scripts lie in
 
 
 def register() -> list[str]:
-    """The last of the parts, where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it: `preflight`."""
-    preflight()
+    """The last of the parts, where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it."""
+    if current_settings().preflight == "only":
+        preflight_only()
+    else:
+        preflight()
     return []
 
 
@@ -28,11 +33,7 @@ def preflight() -> None:
     Raises:
         RefusedError: The run will fail.
     """
-    if not _is_first_rank_of_a_run():
-        return
-    from swift_grpo_ext.doctor.check import command
-
-    if command.check(sys.argv[1:], console=Console(stderr=True, soft_wrap=True)) == 2:
+    if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr) == 2:
         raise RefusedError(
             "preflight found errors, listed above",
             where="SWIFT_GRPO_EXT_PREFLIGHT",
@@ -40,7 +41,34 @@ def preflight() -> None:
         )
 
 
-def _is_first_rank_of_a_run() -> bool:
-    """True in the first process of ``swift rlhf`` on a node, not in its workers nor in a rollout server."""
-    first = os.environ.get("LOCAL_RANK", "0") in ("0", "-1")
-    return first and parent_process() is None and Path(sys.argv[0]).name == _HOST_SCRIPT
+def preflight_only() -> None:
+    """Check what the user's own shell has made of the script, print it once, and end every rank.
+
+    Ends with 2 if the run will fail, else with 0, so that a script that stops at errors goes on. Processes of
+    other commands (``swift rollout``, ``swift sft``) end, too: nothing loads a model.
+    """
+    if parent_process() is not None or not _is_of_swift():
+        return
+    if not _is_of_swift("rlhf.py") or "_megatron" in Path(sys.argv[0]).parts:
+        print(f"not checked: {Path(sys.argv[0]).stem}, which is not started", flush=True)
+        sys.exit(0)
+    sys.exit(2 if _is_first_rank() and _checked(sys.stdout) == 2 else 0)
+
+
+def _checked(stream: TextIO) -> int:
+    from swift_grpo_ext.doctor.check import command
+
+    code = command.check(sys.argv[1:], console=Console(file=stream, soft_wrap=True))
+    stream.flush()
+    return code
+
+
+def _is_of_swift(name: str = "") -> bool:
+    """This process is a command of ms-swift, or the one of that name."""
+    script = Path(sys.argv[0])
+    return script.parent.name in _OF_SWIFT and name in ("", script.name)
+
+
+def _is_first_rank() -> bool:
+    """The first process of a node, not one of its workers."""
+    return os.environ.get("LOCAL_RANK", "0") in ("0", "-1") and parent_process() is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check import probing, reward_probes
+from swift_grpo_ext.doctor.check import host_table, probing, reward_probes
 from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
@@ -42,6 +42,8 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
         if base in catalogue.NAMES:
             if "rewards" in run.parts:
                 yield from _by_its_rule(run, catalogue.get_reward(base), samples, given)
+        elif not samples and not job.plugins and name in host_table.names("reward_funcs"):
+            continue  # it is there, and there is nothing to try it on
         elif time.monotonic() - started > _BUDGET:
             yield Finding("reward-not-run", Severity.NOTE, "no time was left to run it", name)
         else:
@@ -77,7 +79,7 @@ def _no_variance(names: list[str], constant: list[Finding]) -> Iterator[Finding]
 def _plugins(run: Run) -> tuple[str, ...]:
     """The user's own plugin files that are here."""
     files = [*(run.arguments.external_plugins or []), *(run.arguments.custom_register_path or [])]
-    found = [run.find(file) for file in files if file != PLUGIN and "$" not in file]
+    found = [run.find(file) for file in files if file != PLUGIN]
     return tuple(str(path.resolve()) for path in found if path and path.is_file() and not _is_ours(path))
 
 
@@ -232,7 +234,10 @@ def _judged(name: str, probes: list[reward_probes.Probe], scores: list[Any]) -> 
 def _arguments(run: Run) -> dict[str, Any]:
     """What reward classes read from ``args``, with the defaults that the host fills in."""
     plain = (str, int, float, bool, list, type(None))
-    values = {name: value for name, value in run.arguments.values.items() if isinstance(value, plain)}
+    own = run.arguments
+    values = {
+        name: value for name, value in own.values.items() if own.known(name) and isinstance(value, plain)
+    }
     for name in ("soft_max_length", "cosine_max_len"):
         if values.get(name) is None:
             values[name] = values.get("max_completion_length")

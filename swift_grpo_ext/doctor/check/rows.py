@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from swift_grpo_ext.doctor.check import encoded, media
+from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Finding, Severity
 
@@ -57,7 +57,7 @@ def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
     args = run.arguments
     for flag, names in (("--dataset", args.dataset or []), ("--val_dataset", args.val_dataset or [])):
         for name in names:
-            if "$" in name or "`" in name or limit <= 0:
+            if limit <= 0:
                 continue
             own: list[Sample] = []
             found += _of_dataset(run, flag, name, limit, own)
@@ -160,7 +160,7 @@ def _as_the_host_reads(
         where = f"{path.name}:{lines[number]}" if whole else f"{path.name} row {number + 1}"
         samples.append(Sample(where, {k: v for k, v in columns.items() if v is not None}, path.parent))
     if refusal:
-        what = f"the host drops rows of it: {refusal[:300]}"
+        what = f"ms-swift drops rows of it: {refusal[:300]}"
         severity = Severity.WARNING if loaded else Severity.ERROR
         yield Finding(
             "row-dropped", severity, what, path.name, "fix the rows, --strict true names them in a run"
@@ -209,9 +209,8 @@ def _alone() -> Iterator[None]:
     try:
         for name in names:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with patch.dict(os.environ):
-            for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-                os.environ.pop(name, None)
+        ranks = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        with environment({name: value for name, value in os.environ.items() if name not in ranks}):
             yield
     finally:
         for name, level in before.items():

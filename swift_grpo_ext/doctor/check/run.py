@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.doctor.check import active_patches
-from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.doctor.check import active_patches, host_table
+from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
+from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
+from swift_grpo_ext.doctor.check.shell import is_known, shown
 from swift_grpo_ext.doctor.plan.catalogue import find_config
-from swift_grpo_ext.doctor.plan.shape import ModelShape, shape_of
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.doctor.plan.shape_store import shape_by_config
+from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 _HPZ = "zero_hpz_partition_size"
 _FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
+
+
+class Environ(Mapping[str, str]):
+    """The variables that a run sees; asking for one that is not known raises `NotKnown`.
+
+    Args:
+        values: What is set, or not known.
+        set_by: File that sets more, and is not here; empty where there is none.
+    """
+
+    def __init__(self, values: Mapping[str, str], *, set_by: str = "") -> None:
+        self.values_as_written, self.set_by = dict(values), set_by
+
+    def __getitem__(self, name: str) -> str:
+        value = self.values_as_written.get(name)
+        if value is None and self.set_by:
+            raise NotKnown(f"what {self.set_by} sets")
+        if value is not None and not is_known(value):
+            raise NotKnown(f"{name} ({shown(value)})")
+        return self.values_as_written[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_as_written)
+
+    def __len__(self) -> int:
+        return len(self.values_as_written)
 
 
 @dataclass(frozen=True)
@@ -40,7 +67,8 @@ class Run:
         device: Name of the GPU; empty if unknown.
         launch: The script that it stands in, if there is one.
         command: Its place in the script.
-        folders: What relative paths may be relative to: where it is started, and for a script its own folder.
+        folders: What relative paths may be relative to: where it is started, and for a script its own folder;
+            none where that is not known.
     """
 
     arguments: Arguments
@@ -53,32 +81,45 @@ class Run:
     folders: tuple[Path, ...] = (Path("."),)
 
     def find(self, name: str) -> Path | None:
-        """The file or folder of that name, if it is there."""
+        """The file or folder of that name, if it is there.
+
+        Raises:
+            NotKnown: The script goes to a folder that is not known, or to another machine.
+        """
         path = Path(name).expanduser()
-        return next((folder / path for folder in self.folders if (folder / path).exists()), None)
+        elsewhere = self.command is not None and self.command.elsewhere
+        if elsewhere or (not self.folders and not path.is_absolute()):
+            raise NotKnown(f"files, in a folder that is not known: {name}")
+        return next((folder / path for folder in self.folders or (Path(),) if (folder / path).exists()), None)
 
     def unsure(self, *names: str) -> bool:
-        """Whether one of these arguments is set elsewhere; ``ranks`` stands for those of the launch."""
-        ranks = any(_unreadable(self.environ.get(name)) for name in ("NPROC_PER_NODE", "NNODES"))
-        sourced = bool(self.launch and self.launch.unread) and "NPROC_PER_NODE" not in self.environ
-        return ("ranks" in names and (ranks or sourced)) or bool(self.arguments.unknown & set(names))
+        """Whether one of these arguments is not known; ``ranks`` stands for those of the launch."""
+        try:
+            for name in names:
+                _ = self.ranks if name == "ranks" else self.arguments.get(name)
+        except NotKnown:
+            return True
+        return False
 
     @property
     def grpo(self) -> bool:
         """It is GRPO, or was meant to be."""
-        return self.arguments.rlhf_type == "grpo" or "rlhf_type" not in self.arguments.given
+        args = self.arguments
+        return not args.known("rlhf_type") or args.rlhf_type == "grpo" or "rlhf_type" not in args.given
 
     @property
     def ranks_per_node(self) -> int:
         """Training processes of one node."""
-        return _number(self.environ.get("NPROC_PER_NODE") or self.environ.get("LOCAL_WORLD_SIZE"))
+        return _number(
+            self.environ, "NPROC_PER_NODE" if self.environ.get("NPROC_PER_NODE") else "LOCAL_WORLD_SIZE"
+        )
 
     @property
     def nodes(self) -> int:
         """Machines."""
         if "NNODES" not in self.environ and "LOCAL_WORLD_SIZE" in self.environ:
-            return max(1, _number(self.environ.get("WORLD_SIZE")) // self.ranks_per_node)
-        return _number(self.environ.get("NNODES"))
+            return max(1, _number(self.environ, "WORLD_SIZE") // self.ranks_per_node)
+        return _number(self.environ, "NNODES")
 
     @property
     def ranks(self) -> int:
@@ -128,11 +169,9 @@ class Run:
         Raises:
             SettingsError: The run will raise it.
         """
-        own = {name: value for name, value in self.environ.items() if name.upper().startswith(PREFIX)}
-        if not self.has_plugin or any("$" in value or "`" in value for value in own.values()):
-            own = {}
+        own = {name: self.environ[name] for name in self.environ if name.upper().startswith(PREFIX)}
         others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-        with patch.dict(os.environ, {**others, **own}, clear=True):
+        with environment({**others, **(own if self.has_plugin else {})}):
             return load_settings()
 
     @property
@@ -148,8 +187,7 @@ class Run:
         """There is data to evaluate on, and nothing turns it off."""
         args = self.arguments
         strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
-        data = args.val_dataset or args.eval_dataset or (args.split_dataset_ratio or 0) > 0
-        return bool(data) and strategy != "no"
+        return strategy != "no" and bool(args.val_dataset or (args.split_dataset_ratio or 0) > 0)
 
     @property
     def model(self) -> str:
@@ -175,7 +213,7 @@ class Run:
     def deepspeed(self) -> dict[str, Any] | str | None:
         """The DeepSpeed configuration; a string says why it cannot be read."""
         value = self.arguments.deepspeed
-        if not value or self.unsure("deepspeed"):
+        if not value:
             return None
         config = value if isinstance(value, dict) else _read_deepspeed(str(value), self)
         size = self.arguments.zero_hpz_partition_size
@@ -205,13 +243,8 @@ class Run:
 
     @property
     def max_pixels(self) -> int:
-        """Pixels of one image: the smaller of MAX_PIXELS and --max_pixels, else the families' 12.8 M.
-
-        Where MAX_PIXELS is set to something that is not known here, a usual 1 M is taken.
-        """
-        if _unreadable(self.environ.get("MAX_PIXELS")) or self.unsure("max_pixels"):
-            return 1_003_520
-        limits = [_number(self.environ.get("MAX_PIXELS"), 0), self.arguments.max_pixels or 0]
+        """Pixels of one image: the smaller of MAX_PIXELS and --max_pixels, else the families' 12.8 M."""
+        limits = [_number(self.environ, "MAX_PIXELS", 0), self.arguments.max_pixels or 0]
         return min((limit for limit in limits if limit), default=16384 * 28 * 28)
 
 
@@ -219,28 +252,30 @@ def model_shape(name: str) -> ModelShape | None:
     """Sizes of a model; None where no configuration is at hand."""
     try:
         config = find_config(name)
-        return shape_of(config) if config else None
+        return shape_by_config(config) if config else None
     except SwiftGrpoExtError:
         return None
 
 
 def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:
-    import swift
-
     path: Path | None
     if value in HOST_PRESETS:
-        path = Path(swift.__file__).parent / "config" / f"{value}.json"
+        path = host_table.folder() / "config" / f"{value}.json"
     elif value.startswith(presets.PREFIX):
         try:
             path = Path(presets.resolve(value))
         except SwiftGrpoExtError as error:
             return f"{error.what} {error.fix}"
     else:
+        written = run.launch.found.texts.get(value) if run.launch else None
+        if written is not None:
+            value = written
         path = run.find(value) if len(value) < 1024 and "{" not in value else None
         if path is None and "{" not in value:
-            nearest = difflib.get_close_matches(value, [*HOST_PRESETS, *presets.available()], n=1, cutoff=0.6)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            return f"{value} is neither a preset nor a file{hint}"
+            if run.command and run.command.makes_files and value.endswith(".json"):
+                raise NotKnown(f"{value}, which a program of the script may write")
+            close = nearest(value, [*HOST_PRESETS, *presets.available()], NEAR)
+            return f"{value} is neither a preset nor a file{f'; did you mean {close}?' if close else ''}"
     try:
         config = json.loads(path.read_text(encoding="utf-8") if path else value)
     except (ValueError, OSError) as error:
@@ -252,9 +287,8 @@ def _table(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(text: str | None, default: int = 1) -> int:
-    return max(1, int(text)) if text and text.strip().isdecimal() else default
-
-
-def _unreadable(text: str | None) -> bool:
-    return bool(text) and not str(text).strip().isdecimal()
+def _number(environ: Mapping[str, str], name: str, default: int = 1) -> int:
+    text = (environ.get(name) or "").strip()
+    if text and not text.isdecimal():
+        raise NotKnown(f"{name} ({text})")
+    return max(1, int(text)) if text else default

@@ -1,219 +1,317 @@
-"""Splits shell text into words and operators without running it; linear in its length."""
+"""What the shell makes of a word, as far as the script says it; nothing is run.
+
+Text that the script does not say stands between two marks, so that it is never taken for a value.
+"""
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import lru_cache
 
-from swift_grpo_ext.doctor.check.arithmetic import calculated
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
-_OPERATORS = ("&&", "||", ">>", "<<", ">&", "<&", "&>", ";;", "|", "&", ";", "(", ")", "<", ">", "\n")
-_HEREDOC = re.compile(r"(?<!<)<<-?\s*(['\"]?)(\w+)\1(?!<)")
-_EXPANSION = re.compile(
-    r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
-    r"|\$\{(?P<name>\w+)(?:(?P<how>:?[-=?+])(?P<other>[^}]*))?\}|\$(?P<bare>[A-Za-z_]\w*)|\$\((?P<run>[^()]*)\)|`(?P<tick>[^`]*)`"
-)
-# Blanks inside a substitution that is not known do not split it into words.
-_FIELD = re.compile(r"(?:\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`|\S)+")
-_ARRAY = re.compile(r"^\$\{(\w+)\[[@*]\]\}$")
-Variables = Mapping[str, str]
+PLUGIN = "<swift-grpo-ext>"
+"""Stands for the output of $(swift-grpo-ext path)."""
+
+_BEGIN, _END, _OPEN = "\ue000", "\ue001", "\ue002"
+_SUMS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.floordiv,
+    "%": operator.mod,
+}
+_EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
+_SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)""")
+_MOST_WORDS = 4096
 
 
-@dataclass(frozen=True)
-class Token:
-    """A word, an operator or a comment.
+def unknown(text: str) -> str:
+    """Text of a script whose value is not known."""
+    return f"{_BEGIN}{text}{_END}"
+
+
+# Blanks of web pages: the shell takes them for letters, the parser for blanks.
+_LETTERS = {
+    ord(blank): 0xE010 + number for number, blank in enumerate("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff")
+}
+_BLANKS = {mark: blank for blank, mark in _LETTERS.items()}
+
+
+def is_known(word: str) -> bool:
+    """Nothing in it comes from elsewhere."""
+    return _BEGIN not in word
+
+
+def is_open(word: str) -> bool:
+    """It may stand for any number of words, options among them."""
+    return word.startswith(_OPEN)
+
+
+def opened(text: str) -> str:
+    """Text of a script that may stand for any number of words."""
+    return _OPEN + unknown(text)
+
+
+def shown(word: str) -> str:
+    """As the script writes it."""
+    return word.translate({ord(mark): None for mark in (_BEGIN, _END, _OPEN)})
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+def parsed(text: str) -> Node:
+    """The syntax tree of a script."""
+    text = text.replace("\r\n", "\n").translate(_LETTERS)
+    return _parser().parse(text.encode("utf-8", "replace")).root_node
+
+
+def text_of(node: Node) -> str:
+    """Its source."""
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def as_written(words: Iterable[str]) -> list[str]:
+    """Words with the blanks that are letters to the shell."""
+    return [word.translate(_BLANKS) for word in words]
+
+
+@dataclass
+class Variables:
+    """What ``$NAME`` and ``$1`` stand for while a script is read.
 
     Attributes:
-        kind: ``word``, ``operator`` or ``comment``.
-        line: Line that it starts in, from 1.
-        text: The operator or comment.
-        pieces: Of a word: (text, quote), the quote being ``'``, ``"`` or empty.
+        inherited: What the script starts with.
+        own: Variables that it sets.
+        arrays: Its arrays.
+        positional: What it is called with; None if that is not known.
+        script: Its own path.
+        folder: Where it is, relative to where it was started; None after a ``cd`` to somewhere not known.
+        complete: A name that is not set here is set nowhere.
+        glob: Files of a pattern.
     """
 
-    kind: str
-    line: int
-    text: str = ""
-    pieces: tuple[tuple[str, str], ...] = field(default=())
+    inherited: dict[str, str]
+    own: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, list[str]] = field(default_factory=dict)
+    positional: list[str] | None = None
+    script: str = ""
+    folder: str | None = ""
+    complete: bool = True
+    glob: Callable[[str, str], list[str]] = lambda folder, pattern: []
 
-    @property
-    def raw(self) -> str:
-        """A word's text without its quotes, nothing expanded."""
-        return "".join(text for text, _ in self.pieces)
+    def get(self, name: str) -> str | None:
+        """A variable's value; None if nobody sets it."""
+        if name == "PWD" and self.folder:
+            return self.folder
+        if name.isdecimal() and name != "0":
+            given = self.positional or []
+            return given[int(name) - 1] if int(name) <= len(given) else None
+        if name in ("0", "BASH_SOURCE"):
+            return self.script or None
+        found = self.own.get(name, self.inherited.get(name))
+        return found if found is not None or name not in self.arrays else "".join(self.arrays[name][:1])
 
-    @property
-    def plain(self) -> str:
-        """A word's text up to its first quote."""
-        return self.pieces[0][0] if self.pieces and not self.pieces[0][1] else ""
+    def fields(self, node: Node) -> list[str]:
+        """The words that a word becomes."""
+        whole = self._array(node)
+        if whole is not None:
+            return whole
+        pieces = self._pieces(node)
+        words = [""]
+        for text, quoted in pieces:
+            parts = [text] if quoted or not is_known(text) else _split(text)
+            words[-1] += parts[0]
+            words += parts[1:]
+        if len(pieces) == 1 and not pieces[0][1] and words[0].startswith(_BEGIN):
+            return [_OPEN + words[0]]
+        if node.type in ("word", "concatenation", "brace_expression") and not any(q for _, q in pieces):
+            words = [file for word in words for one in _braced(word) for file in self._globbed(one)]
+        return [word for word in words if word or any(quoted for _, quoted in pieces)]
+
+    def text(self, node: Node) -> str:
+        """Its value where the shell does not split words: in an assignment."""
+        return "".join(text for text, _ in self._pieces(node))
+
+    def filled(self, node: Node, begin: int, end: int) -> str:
+        """Source between two bytes of a quoted text, its expansions filled in."""
+        source, start, found = node.text or b"", node.start_byte, []
+        for child in node.children:
+            if child.type in _EXPANSIONS and begin <= child.start_byte < end:
+                found.append(_unescaped_in_quotes(source[begin - start : child.start_byte - start]))
+                found.append(self._expanded(child))
+                begin = child.end_byte
+        return "".join([*found, _unescaped_in_quotes(source[begin - start : end - start])])
+
+    def _pieces(self, node: Node) -> list[tuple[str, bool]]:
+        """(text, quoted) of a word's parts."""
+        kind, text = node.type, text_of(node)
+        if kind == "concatenation":
+            return [piece for child in node.children for piece in self._pieces(child)]
+        if kind == "raw_string":
+            return [(text[1:-1], True)]
+        if kind == "ansi_c_string":
+            return [(text[2:-1].replace("\\n", "\n").replace("\\t", "\t").replace("\\'", "'"), True)]
+        if kind == "string":
+            return [(self.filled(node, node.start_byte + 1, node.end_byte - 1), True)]
+        if kind == "translated_string":
+            return self._pieces(node.children[-1])
+        if kind in _EXPANSIONS:
+            return [(self._expanded(node), False)]
+        if kind == "process_substitution":
+            return [(unknown(text), True)]
+        return [(re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")), False)]
+
+    def _expanded(self, node: Node) -> str:
+        if node.type == "arithmetic_expansion":
+            number = self._sum(node.named_children[0]) if node.named_children else None
+            return unknown(text_of(node)) if number is None else str(number)
+        if node.type == "command_substitution":
+            return self._output(text_of(node))
+        if node.type == "simple_expansion":
+            return self._value(text_of(node)[1:], node)
+        return self._parameter(node)
+
+    def _value(self, name: str, node: Node) -> str:
+        if name in ("@", "*") and self.positional is not None:
+            return " ".join(self.positional)
+        found = self.get(name)
+        return unknown(text_of(node)) if found is None else found
+
+    def _parameter(self, node: Node) -> str:
+        """``${NAME}`` with its operator."""
+        inside = node.children[1:-1]
+        if not inside or inside[0].type not in ("variable_name", "special_variable_name", "subscript"):
+            return unknown(text_of(node))
+        if inside[0].type == "subscript":
+            return self._element(inside[0], node)
+        name, how = text_of(inside[0]), text_of(inside[1]) if len(inside) > 1 else ""
+        found = self.get(name)
+        if not how:
+            return self._value(name, node)
+        if how in (":-", "-", ":=", "="):
+            if found or (found is not None and not how.startswith(":")):
+                return found
+            value = "".join(self.text(child) for child in inside[2:]) if self.complete else None
+            if value is not None and how.endswith("="):
+                self.own[name] = value
+            return unknown(text_of(node)) if value is None else value
+        if how in (":+", "+") and (found is not None or self.complete):
+            return "".join(self.text(child) for child in inside[2:]) if found else ""
+        if how in ("#", "##", "%", "%%") and found is not None and is_known(found):
+            return _stripped(found, how, "".join(self.text(child) for child in inside[2:]))
+        return found if found and how.endswith("?") else unknown(text_of(node))
+
+    def _element(self, node: Node, whole: Node) -> str:
+        name, index = text_of(node.children[0]), text_of(node.children[2])
+        values = self.arrays.get(name)
+        if values is None and name == "BASH_SOURCE" and self.script:
+            return self.script
+        if values is None or (index not in ("@", "*") and not index.isdecimal()):
+            return unknown(text_of(whole))
+        if index.isdecimal():
+            return values[int(index)] if int(index) < len(values) else ""
+        return " ".join(values)
+
+    def _array(self, node: Node) -> list[str] | None:
+        """The words of ``"${ARGS[@]}"`` and ``"$@"`` standing alone; None for any other word."""
+        match = re.fullmatch(r'"?\$(?:\{?([@*])\}?|\{(\w+)\[[@*]\]\})"?', text_of(node))
+        if match is None:
+            return None
+        values = self.positional if match[1] else self.arrays.get(match[2])
+        return [opened(text_of(node))] if values is None else list(values)
+
+    def _output(self, source: str) -> str:
+        """Output of a command in ``$(...)``, where it can be said without running it."""
+        command = source.strip("$()`").strip()
+        if re.search(r"swift-grpo-ext\W+path\b", command) and "\n" not in command:
+            return PLUGIN
+        if _SCRIPT_FOLDER.search(command) and not re.search(r"\.\.", command):
+            return (self.script.rpartition("/")[0] or ".") if self.script else unknown(source)
+        if match := re.fullmatch(r"expr\s+(.+)", command):
+            tree = parsed(f"$(({match[1]}))")
+            while tree.type != "arithmetic_expansion" and tree.named_children:
+                tree = tree.named_children[0]
+            return self._expanded(tree) if tree.type == "arithmetic_expansion" else unknown(source)
+        if command == "pwd" and self.folder is not None:
+            return self.folder or "."
+        found = re.fullmatch(r"(?:which|command -v|type -p)\s+([\w.-]+)", command)
+        return found[1] if found else unknown(source)
+
+    def _sum(self, node: Node) -> int | None:
+        if node.type == "parenthesized_expression":
+            return self._sum(node.named_children[0])
+        if node.type == "unary_expression" and text_of(node).startswith("-"):
+            inner = self._sum(node.named_children[0])
+            return None if inner is None else -inner
+        if node.type == "binary_expression" and len(node.children) == 3:
+            left, right = self._sum(node.children[0]), self._sum(node.children[2])
+            function = _SUMS.get(text_of(node.children[1]))
+            if left is None or right is None or function is None or (function not in _SAFE and right == 0):
+                return None
+            return function(left, right)
+        name = text_of(node)
+        value = name if node.type in ("number", "word") and name.isdecimal() else self.get(name.strip("${}"))
+        return int(value) if value is not None and re.fullmatch(r"-?\d{1,18}", value.strip()) else None
+
+    def _globbed(self, word: str) -> Iterable[str]:
+        if not is_known(word) or not re.search(r"[*?]|\[.+\]", word):
+            return [word]
+        if self.folder is None:
+            return [unknown(word)]
+        return sorted(self.glob(self.folder, word)) or [word]
 
 
-def tokens(text: str) -> list[Token]:
-    """Tokens of a script, in order; quotes that are never closed run to the end."""
-    return list(_Lexer(_without_heredocs(text)).read())
+_SAFE = (operator.add, operator.sub, operator.mul)
 
 
-class _Lexer:
-    def __init__(self, text: str) -> None:
-        self.text, self.at, self.line = text, 0, 1
-        self.pieces: list[tuple[str, str]] = []
-        self.started = 1
-        self.found: list[Token] = []
-
-    def read(self) -> list[Token]:
-        while self.at < len(self.text):
-            self._step(self.text[self.at])
-        self._end_word()
-        return self.found
-
-    def _step(self, char: str) -> None:
-        operator = next((one for one in _OPERATORS if self.text.startswith(one, self.at)), "")
-        if char == "\\":
-            self._escape()
-        elif char in "'\"":
-            self._quoted(char)
-        elif char == "#" and not self.pieces:
-            end = self._until("\n")
-            self.found.append(Token("comment", self.line, self.text[self.at : end]))
-            self.at = end
-        elif char == "$" and self.text[self.at + 1 : self.at + 2] in ("(", "{"):
-            self._add(self._substitution(), "")
-        elif char == "`":
-            end = min(self._until("`", self.at + 1) + 1, len(self.text))
-            self._add(self._taken(end), "")
-        elif operator:
-            self._operator(operator)
-        elif char in " \t":
-            self._end_word()
-            self.at += 1
-        else:
-            self._add(self._taken(self.at + 1), "")
-
-    def _operator(self, operator: str) -> None:
-        if operator[0] in "<>" and self.pieces and self.pieces[0][0].isdigit():
-            self.pieces = []  # a file descriptor: 2>&1
-        self._end_word()
-        self.found.append(Token("operator", self.line, operator))
-        self.at += len(operator)
-        self.line += operator == "\n"
-
-    def _escape(self) -> None:
-        following = self.text[self.at + 1 : self.at + 2]
-        self.at += 2
-        if following == "\n":
-            self.line += 1
-        else:
-            self._add(following, "'")
-        if following == " " and self.text[self.at : self.at + 1] == "#":
-            self._end_word()  # meant as a comment behind a continuation
-
-    def _quoted(self, quote: str) -> None:
-        self.at += 1
-        begin, text = self.at, ""
-        while self.at < len(self.text) and self.text[self.at] != quote:
-            char = self.text[self.at]
-            if (
-                quote == '"'
-                and char == "\\"
-                and self.text[self.at + 1 : self.at + 2] in ('"', "\\", "$", "\n")
-            ):
-                escaped = self.text[self.at + 1]
-                text += "" if escaped == "\n" else escaped
-                self.at += 2
-            elif quote == '"' and self.text.startswith("$(", self.at):
-                text += self._substitution()
-            else:
-                text += char
-                self.at += 1
-        self.line += self.text.count("\n", begin, self.at)
-        self.at += 1
-        self._add(text, quote)
-
-    def _substitution(self) -> str:
-        """Of ``$(...)`` or ``${...}``, to the bracket that closes it."""
-        opening = self.text[self.at + 1]
-        closing, depth, at = {"(": ")", "{": "}"}[opening], 0, self.at + 1
-        while at < len(self.text):
-            depth += (self.text[at] == opening) - (self.text[at] == closing)
-            at += 1
-            if depth == 0:
-                break
-        return self._taken(at)
-
-    def _taken(self, end: int) -> str:
-        taken, self.at = self.text[self.at : end], end
-        return taken
-
-    def _until(self, what: str, begin: int | None = None) -> int:
-        found = self.text.find(what, self.at if begin is None else begin)
-        return len(self.text) if found < 0 else found
-
-    def _add(self, text: str, quote: str) -> None:
-        if not self.pieces:
-            self.started = self.line
-        if self.pieces and self.pieces[-1][1] == quote == "":
-            text = self.pieces.pop()[0] + text
-        self.pieces.append((text, quote))
-
-    def _end_word(self) -> None:
-        if self.pieces:
-            self.found.append(Token("word", self.started, pieces=tuple(self.pieces)))
-            self.pieces = []
+def _split(text: str) -> list[str]:
+    """Fields of an unquoted value; blanks at its ends part it from what stands beside it."""
+    if not text.strip():
+        return ["", ""] if text else [""]
+    return [*[""] * text[0].isspace(), *text.split(), *[""] * text[-1].isspace()]
 
 
-def _without_heredocs(text: str) -> str:
-    """The text with the lines of here-documents emptied."""
-    lines, end = [], ""
-    for line in text.split("\n"):
-        if end:
-            lines.append("")
-            end = "" if line.strip() == end else end
+def _braced(word: str) -> list[str]:
+    """``{a,b}`` and ``{1..3}`` written out."""
+    done: list[str] = []
+    todo = [word]
+    while todo and len(done) + len(todo) < _MOST_WORDS:
+        one = todo.pop(0)
+        match = _BRACES.search(one)
+        if match is None:
+            done.append(one)
             continue
-        lines.append(line)
-        match = _HEREDOC.search(line) if not line.lstrip().startswith("#") else None
-        end = match[2] if match else ""
-    return "\n".join(lines)
+        first, dots, last = match[1].partition("..")
+        if dots and "," not in match[1]:
+            low, high = int(first), int(last)
+            many = [str(number) for number in range(low, min(high, low + _MOST_WORDS) + 1)]
+        else:
+            many = match[1].split(",")
+        todo = [one[: match.start()] + part + one[match.end() :] for part in many] + todo
+    return [*done, *todo]
 
 
-def expanded(
-    word: Token,
-    variables: Variables,
-    arrays: Mapping[str, Sequence[str]],
-    output_of: Callable[[str], str | None],
-) -> list[str]:
-    """What the shell makes of a word; a variable that nobody sets here stays as it is written.
-
-    Args:
-        word: The word.
-        variables: Values by name.
-        arrays: Values of arrays by name.
-        output_of: Output of a command in ``$(...)``; None if it is not known.
-    """
-    array = _ARRAY.match(word.raw)
-    if array and array[1] in arrays:
-        return list(arrays[array[1]])
-    words, quoted = [""], any(quote for _, quote in word.pieces)
-    for text, quote in word.pieces:
-        value = text if quote == "'" else _EXPANSION.sub(lambda m: _value(m, variables, output_of), text)
-        parts = [value] if quote or value == text else (_FIELD.findall(value) or [""])
-        words[-1] += parts[0]
-        words += parts[1:]
-    return [one for one in words if one or quoted]
+def _stripped(value: str, how: str, pattern: str) -> str:
+    """``${A##*/}`` and its like."""
+    matches = re.compile(translate(pattern)).match
+    cuts = range(len(value) + 1)
+    if how[0] == "#":
+        fitting = [at for at in cuts if matches(value[:at])]
+        return value[(fitting[-1] if how == "##" else fitting[0]) :] if fitting else value
+    fitting = [at for at in cuts if matches(value[at:])]
+    return value[: (fitting[0] if how == "%%" else fitting[-1])] if fitting else value
 
 
-def _value(match: re.Match[str], variables: Variables, output_of: Callable[[str], str | None]) -> str:
-    if match["sum"] is not None:
-        result = calculated(match["sum"], variables)
-        return match[0] if result is None else str(result)
-    if match["run"] is not None or match["tick"] is not None:
-        command = (match["run"] or match["tick"] or "").strip()
-        if command.startswith("expr "):
-            result = calculated(command[5:], variables)
-            return match[0] if result is None else str(result)
-        output = output_of(command)
-        return match[0] if output is None else output
-    name, how, other = match["name"] or match["bare"], match["how"] or "", match["other"] or ""
-    if how.endswith("+"):
-        return other if name in variables else ""
-    if name in variables and (variables[name] or not how.startswith(":")):
-        return variables[name]
-    return other if how.endswith(("-", "=")) else match[0]
+def _unescaped_in_quotes(source: bytes) -> str:
+    text = source.decode("utf-8", "replace").replace("\\\n", "")
+    return re.sub(r'\\([$`"\\])', r"\1", text)

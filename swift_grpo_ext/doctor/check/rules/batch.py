@@ -21,37 +21,34 @@ from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, grouped
         "error: argument --...: expected one argument",
         "error: argument --...: invalid int value",
     ),
-    cause="The host's parser does not know the argument or its value; names changed between releases.",
+    cause="ms-swift's parser does not know the argument or its value; names changed between releases.",
 )
 def _refused(run: Run) -> Iterator[Problem]:
     for refusal in run.arguments.refusals:
-        yield Problem(f"the host refuses it: {refusal.message}", refusal.where, refusal.fix)
+        yield Problem(f"ms-swift refuses it: {refusal.message}", refusal.where, refusal.fix)
 
 
 @table.rule(
     "num-generations-one",
     Severity.ERROR,
+    grpo_only=True,
     symptoms=("num_generations must be greater than 1 for GRPO", "loss is NaN from the first step (VLM-R1)"),
-    cause="The standard deviation of one reward is 0/0, so a group of one has no advantage.",
+    cause="The standard deviation of one reward is 0/0, so a group of one has no advantage; without rewards, "
+    "a teacher gives every token its own.",
     reports="A4",
 )
 def _one_generation(run: Run) -> Iterator[Problem]:
-    if run.arguments.num_generations == 1:
-        yield Problem("a group of one completion has no advantage", "--num_generations 1", "use 4 to 16")
-
-
-_BATCH = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
-    "generation_batch_size",
-    "num_generations",
-)
+    args = run.arguments
+    if args.num_generations == 1 and not (args.teacher_model or args.teacher_model_server):
+        yield Problem(
+            "a group of one completion has no advantage", "--num_generations 1", "--num_generations 8"
+        )
 
 
 @table.rule(
     "generation-batch",
     Severity.ERROR,
+    grpo_only=True,
     symptoms=(
         "generation_batch_size (...) must be evenly divisible by num_generations (...)",
         "generation_batch_size (...) must be divisible by the global batch size (...)",
@@ -61,8 +58,6 @@ _BATCH = (
 )
 def _generation_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if run.unsure("ranks", *_BATCH):
-        return
     step = run.micro_batch * run.ranks
     asked, steps = args.generation_batch_size, args.steps_per_generation
     if asked and asked % step:
@@ -105,7 +100,7 @@ def _parts_of_groups(run: Run) -> Iterator[Problem]:
     group = run.arguments.num_generations
     losses = run.arguments.loss_type
     named = losses if isinstance(losses, (list, tuple)) else [losses]
-    if "real" not in named or run.unsure(*_BATCH):
+    if "real" not in named:
         return
     with suppress(SwiftGrpoExtError):  # of which other rules tell
         size = _sizes(run).batch
@@ -128,8 +123,6 @@ def _parts_of_groups(run: Run) -> Iterator[Problem]:
     cause="SWIFT_GRPO_EXT_GROUP_BATCH cuts the same completions into micro-batches of whole groups.",
 )
 def _group_batch(run: Run) -> Iterator[Problem]:
-    if run.unsure("ranks", "max_completion_length", *_BATCH):
-        return
     try:
         _sizes(run)
     except RefusedError as refusal:
@@ -150,12 +143,13 @@ def _sizes(run: Run) -> BatchSizes:
 @table.rule(
     "eval-batch",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="The global eval batch size (...) must be evenly divisible by num_generations_eval (...)",
     cause="Evaluation samples groups as well, so its batch holds whole groups too.",
 )
 def _eval_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if not run.evaluates or run.unsure("ranks", "num_generations", "per_device_eval_batch_size"):
+    if not run.evaluates:
         return
     group = args.num_generations_eval or args.num_generations
     batch = max(1, args.per_device_eval_batch_size or 1) * run.ranks
@@ -170,19 +164,23 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
 @table.rule(
     "truncation-strategy",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="GRPO requires `truncation_strategy 'left' or 'delete'`",
     cause="A prompt cut on the right loses its question.",
 )
 def _truncation(run: Run) -> Iterator[Problem]:
     if run.arguments.truncation_strategy not in ("left", "delete"):
         yield Problem(
-            f"GRPO does not take {run.arguments.truncation_strategy!r}", "--truncation_strategy", "use delete"
+            f"GRPO does not take {run.arguments.truncation_strategy!r}",
+            "--truncation_strategy",
+            "--truncation_strategy delete",
         )
 
 
 @table.rule(
     "ref-model-lora",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
     cause="With LoRA the reference is the model with its adapter turned off.",
 )
@@ -194,15 +192,15 @@ def _ref_model(run: Run) -> Iterator[Problem]:
 @table.rule(
     "reward-weights",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="Number of reward weights (...) must match number of reward functions (...)",
-    cause="Found by the host after the model is loaded.",
+    cause="Found by ms-swift after the model is loaded.",
 )
 def _weights(run: Run) -> Iterator[Problem]:
     args = run.arguments
     sources = len(args.reward_funcs or []) + len(args.reward_model or [])
     sources += bool(args.use_gym_env or (args.use_gym_env is None and args.gym_env))
-    unsure = run.unsure("reward_funcs", "reward_weights")
-    if args.reward_weights is not None and len(args.reward_weights) != sources and not unsure:
+    if args.reward_weights is not None and len(args.reward_weights) != sources:
         yield Problem(
             f"{len(args.reward_weights)} weights for {sources} rewards", "--reward_weights", "one for each"
         )
@@ -211,17 +209,19 @@ def _weights(run: Run) -> Iterator[Problem]:
 @table.rule(
     "soft-overlong",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="The soft_cache_length must be set when using soft overlong rewards.",
     cause="The penalty is linear over the last soft_cache_length tokens.",
 )
 def _soft_overlong(run: Run) -> Iterator[Problem]:
     if "soft_overlong" in (run.arguments.reward_funcs or []) and run.arguments.soft_cache_length is None:
-        yield Problem("soft_overlong needs its interval", "--soft_cache_length", "e.g. 256, or ext_length")
+        yield Problem("soft_overlong needs its interval", "--soft_cache_length", "--soft_cache_length 256")
 
 
 @table.rule(
     "accumulation-and-generation",
     Severity.NOTE,
+    grpo_only=True,
     symptoms="steps take twice as long as expected: old log-probs are computed in each",
     cause="When gradient_accumulation_steps is no multiple of steps_per_generation, a generation batch "
     "spans an "

@@ -27,7 +27,7 @@ _MOST_BYTES = 16 * 2**20  # of a JSON list, which is read as a whole
 )
 def _training(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    if run.unsure("ranks", "num_generations", "dataset") or args.num_generations < 1 or args.streaming:
+    if args.streaming or args.num_generations < 1:
         return
     prompts = run.ranks * run.micro_batch * run.steps_per_generation // args.num_generations
     rows = count(run, args.dataset or [], enough=2 * prompts)
@@ -47,12 +47,12 @@ def _training(run: Run) -> Iterator[Problem]:
     "eval-below-a-batch",
     Severity.ERROR,
     symptoms="AssertionError: eval_dataset size ... is smaller than total_eval_batch_size ...",
-    cause="The host wants a full batch of different prompts to evaluate on, after the model is loaded.",
+    cause="ms-swift wants a full batch of different prompts to evaluate on, after the model is loaded.",
 )
 def _evaluation(run: Run) -> Iterator[Problem]:
     args = run.arguments
     group = args.num_generations_eval or args.num_generations
-    if not run.evaluates or run.unsure("ranks", "num_generations", "val_dataset") or group < 1:
+    if not run.evaluates or group < 1:
         return
     prompts = max(1, args.per_device_eval_batch_size or 1) * run.ranks // group
     names = args.val_dataset or args.dataset or []
@@ -63,6 +63,21 @@ def _evaluation(run: Run) -> Iterator[Problem]:
         where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
         fix = "more rows to evaluate on, or a smaller --per_device_eval_batch_size"
         yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
+
+
+@table.rule(
+    "eval-without-rows",
+    Severity.ERROR,
+    symptoms="AssertionError: eval_dataset size 0 is smaller than total_eval_batch_size ...",
+    cause="--eval_dataset names benchmarks of EvalScope; the trainer wants rows of its own as well.",
+    grpo_only=True,
+)
+def _no_rows(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
+    if args.eval_dataset and strategy != "no" and not run.evaluates and not args.eval_use_evalscope:
+        what = "there are no rows to evaluate on beside the benchmarks"
+        yield Problem(what, "--eval_dataset", "--eval_use_evalscope true, or --split_dataset_ratio 0.01")
 
 
 def _split(rows: int, ratio: float) -> int:

@@ -34,7 +34,7 @@ def _mode(run: Run) -> Iterator[Problem]:
         what = "with a server's address the start waits for that server, whatever the mode"
         yield Problem(what, "--vllm_server_host", "leave the address out, or --vllm_mode server")
     if args.vllm_reasoning_parser is not None:
-        yield Problem("the host refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
+        yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
 
 
 @table.rule(
@@ -60,8 +60,6 @@ def _tensor_parallel(run: Run) -> Iterator[Problem]:
     size = args.vllm_tensor_parallel_size
     if not (args.use_vllm and args.vllm_mode == "colocate") or size < 1:
         return
-    if run.unsure("ranks", "vllm_tensor_parallel_size"):
-        return
     valid = [number for number in range(1, run.ranks_per_node + 1) if run.ranks_per_node % number == 0]
     if run.ranks % size or size > run.ranks_per_node:
         yield Problem(
@@ -79,28 +77,51 @@ def _tensor_parallel(run: Run) -> Iterator[Problem]:
 
 @table.rule(
     "vllm-model-len",
-    Severity.ERROR,
+    Severity.WARNING,
     symptoms=(
         "The decoder prompt (length ...) is longer than the maximum model length",
         "completions are cut short, clipped_ratio is 1",
     ),
-    cause="vllm_max_model_len holds prompt, image tokens and completion together.",
+    cause="vllm_max_model_len holds prompt, image tokens and completion together; the completion is cut "
+    "where it ends.",
     reports=f"{SWIFT}/issues/3592",
 )
 def _model_len(run: Run) -> Iterator[Problem]:
     args = run.arguments
+    if not args.use_vllm:
+        return
     limit = _engine_limit(run)
-    if not args.use_vllm or limit is None:
+    if limit is None:
         return
     image = _image_tokens(run) if run.limits_pixels else 0
     prompt = min(image, args.max_length or image)
     if limit <= args.max_completion_length + prompt:
+        holds = f"an image of up to {prompt} tokens and " if prompt else "the prompt beside "
+        needed = -(-(args.max_completion_length + prompt + 256) // 256) * 256
         yield Problem(
-            f"{limit} tokens cannot hold an image of up to {prompt} and a completion of "
-            f"{args.max_completion_length}",
+            f"{limit} tokens do not hold {holds}a completion of {args.max_completion_length}, which is cut",
             "--vllm_max_model_len",
-            f"at least {-(-(args.max_completion_length + prompt + 256) // 256) * 256}, or lower MAX_PIXELS",
+            f"--vllm_max_model_len {needed}{', or lower MAX_PIXELS' if prompt else ''}",
         )
+
+
+@table.rule(
+    "vllm-no-room",
+    Severity.ERROR,
+    symptoms="ValueError: The decoder prompt (length ...) is longer than the maximum model length of ...",
+    cause="The image alone fills vllm_max_model_len, so the engine refuses the prompt.",
+    reports=f"{SWIFT}/issues/3592",
+)
+def _no_room(run: Run) -> Iterator[Problem]:
+    limit = _engine_limit(run) if run.arguments.use_vllm else None
+    tile = run.shape and run.shape.vision and run.shape.vision.tile
+    least = run.environ.get("MIN_PIXELS", "")
+    if limit is None or not run.shape or not run.shape.vision or tile or not least.isdecimal():
+        return
+    image = run.shape.vision.tokens(int(least))
+    if image >= limit:
+        what = f"an image of at least {least} pixels is {image} tokens, the engine takes {limit}"
+        yield Problem(what, "--vllm_max_model_len", f"--vllm_max_model_len {2 * image}")
 
 
 def _image_tokens(run: Run) -> int:
@@ -115,9 +136,10 @@ def _image_tokens(run: Run) -> int:
     reports=f"{SWIFT}/issues/3592",
 )
 def _unlimited(run: Run) -> Iterator[Problem]:
-    limit, image = _engine_limit(run), _image_tokens(run)
+    limit = _engine_limit(run) if run.arguments.use_vllm else None
+    image = _image_tokens(run)
     room = (limit or 0) - run.arguments.max_completion_length
-    if run.arguments.use_vllm and limit and not run.limits_pixels and 0 < room <= image:
+    if limit and not run.limits_pixels and 0 < room <= image:
         yield Problem(
             f"an image may take {image} tokens, the engine leaves {room} for the prompt",
             "MAX_PIXELS",

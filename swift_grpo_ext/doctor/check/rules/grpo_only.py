@@ -8,39 +8,16 @@ from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem, Severity
 
-# Rules whose subject exists in GRPO alone; the others hold for any training.
-RULES = frozenset(
-    {
-        "generation-batch",
-        "eval-batch",
-        "num-generations-one",
-        "no-reward",
-        "unknown-reward",
-        "reward-weights",
-        "unknown-loss",
-        "identical-completions",
-        "hardly-random",
-        "truncation-strategy",
-        "ref-model-lora",
-        "accumulation-and-generation",
-        "lora-dropout",
-        "soft-overlong",
-        "memory",
-        "memory-tight",
-        "memory-unknown",
-    }
-)
-
 
 @table.rule(
     "not-grpo",
     Severity.ERROR,
     symptoms="KeyError: 'rejected_response', or a DPO trainer starts",
-    cause="Without --rlhf_type the host trains DPO.",
+    cause="Without --rlhf_type ms-swift trains DPO.",
 )
 def _not_grpo(run: Run) -> Iterator[Problem]:
-    if "rlhf_type" not in run.arguments.given and run.arguments.rlhf_type != "grpo":
-        yield Problem("the host would train DPO", "--rlhf_type", "--rlhf_type grpo")
+    if run.arguments.rlhf_type != "grpo" and "rlhf_type" not in run.arguments.given:
+        yield Problem("ms-swift would train DPO", "--rlhf_type", "--rlhf_type grpo")
 
 
 @table.rule(
@@ -51,4 +28,6 @@ def _not_grpo(run: Run) -> Iterator[Problem]:
 )
 def _other(run: Run) -> Iterator[Problem]:
     if not run.grpo:
-        yield Problem(f"only GRPO is checked, this is {run.arguments.rlhf_type}", "--rlhf_type")
+        yield Problem(
+            f"the rest: this is {run.arguments.rlhf_type}, and the rules are those of GRPO", "--rlhf_type"
+        )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.rewards import catalogue
 
 
 @table.rule(
     "identical-completions",
     Severity.ERROR,
+    grpo_only=True,
     symptoms=("reward_std is 0 in every step", "loss, grad_norm and kl are all 0"),
     cause="Greedy decoding gives every member of a group the same completion, so every advantage is 0.",
     reports=("A8", "B3"),
@@ -20,7 +24,7 @@ from swift_grpo_ext.findings import Problem, Severity
 def _identical(run: Run) -> Iterator[Problem]:
     args = run.arguments
     for name in ("temperature", "top_p"):
-        if args.values.get(name) == 0:
+        if args.get(name) == 0:
             yield Problem("all completions of a group will be the same", f"--{name} 0", f"--{name} 1")
     if args.top_k == 1:
         yield Problem("all completions of a group will be the same", "--top_k 1", "--top_k -1")
@@ -29,6 +33,7 @@ def _identical(run: Run) -> Iterator[Problem]:
 @table.rule(
     "hardly-random",
     Severity.WARNING,
+    grpo_only=True,
     symptoms="frac_reward_zero_std is near 1",
     cause="At low temperature most groups are all right or all wrong, and give no gradient.",
     reports="B3",
@@ -37,12 +42,12 @@ def _hardly_random(run: Run) -> Iterator[Problem]:
     if 0 < run.arguments.temperature < 0.4 or 0 < (run.arguments.top_p or 0) < 0.5:
         low = run.arguments.temperature < 0.4
         what, where = ("temperature", "0.7 to 1.2") if low else ("top_p", "0.9 to 1")
-        yield Problem(f"{what} {run.arguments.values[what]} leaves little to compare", f"--{what}", where)
+        yield Problem(f"{what} {run.arguments.get(what)} leaves little to compare", f"--{what}", where)
 
 
 @table.rule(
     "bf16-without-masters",
-    Severity.ERROR,
+    Severity.WARNING,
     symptoms="reward does not move although loss and grad_norm look fine",
     cause="A bf16 weight moves only by 1/256 of itself; without DeepSpeed there is no fp32 copy that sums "
     "smaller steps. At lr 1e-6 1.9 % of the parameters moved per step, in fp32 99.9 %.",
@@ -73,8 +78,6 @@ def _bf16(run: Run) -> Iterator[Problem]:
 def _deadly_rate(run: Run) -> Iterator[Problem]:
     rate, limit = run.arguments.learning_rate, 1e-4 if run.full else 1e-2
     usual = "1e-6" if run.full else "1e-5"
-    if run.unsure("learning_rate"):
-        return
     if rate <= 0:
         yield Problem(f"at rate {rate:g} nothing is learned", "--learning_rate", f"e.g. {usual}")
     elif rate > limit:
@@ -119,6 +122,7 @@ def _warmup(run: Run) -> Iterator[Problem]:
 @table.rule(
     "lora-dropout",
     Severity.NOTE,
+    grpo_only=True,
     symptoms="clip_ratio is above 0 on-policy; the importance ratio is not 1",
     cause="LoRA's dropout (0.05 by default) gives old and new log-probs different masks.",
     reports="B13",
@@ -133,23 +137,24 @@ def _dropout(run: Run) -> Iterator[Problem]:
 @table.rule(
     "no-reward",
     Severity.ERROR,
-    symptoms=("reward is 0 in every step", "IndexError in _compute_rewards_per_func"),
+    grpo_only=True,
+    symptoms="ValueError: You must specify reward_funcs or reward_model",
     cause="Nothing scores the completions.",
     reports="B3",
 )
 def _no_reward(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    others = (
-        args.reward_model,
-        args.use_gym_env,
-        args.gym_env,
-        args.teacher_model,
-        args.teacher_model_server,
-    )
-    if not args.reward_funcs and not any(others):
-        yield Problem(
-            "no reward function is given", "--reward_funcs", "e.g. --reward_funcs ext_choice ext_format"
-        )
+    if args.reward_funcs or args.reward_model or args.use_gym_env or args.gym_env:
+        return
+    if args.teacher_model or args.teacher_model_server:
+        return
+    if args.use_vllm and args.vllm_mode == "server" and args.use_gym_env is None:
+        servers = run.launch.all("rollout") if run.launch else ()
+        if not servers:
+            raise NotKnown("rewards, which a gym on the rollout server may give")
+        if any(server.value("use_gym_env") or server.value("gym_env") for server in servers):
+            return
+    yield Problem("no reward function is given", "--reward_funcs", "--reward_funcs ext_choice ext_format")
 
 
 @table.rule(
@@ -168,20 +173,13 @@ def _weigh_nothing(run: Run) -> Iterator[Problem]:
 @table.rule(
     "unknown-reward",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="ValueError: reward_function ... is not implemented in swift.rewards",
-    cause="Found by the host only after the model is loaded. Names starting with ext_ need our plugin.",
+    cause="Found by ms-swift only after the model is loaded. Names starting with ext_ need our plugin.",
 )
 def _unknown_reward(run: Run) -> Iterator[Problem]:
-    import difflib
-
-    from swift.rewards import orms
-
-    from swift_grpo_ext.rewards import catalogue
-
-    known = {*orms, *catalogue.NAMES}
+    known = {*host_table.names("reward_funcs"), *catalogue.NAMES}
     for text in run.arguments.reward_funcs or []:
-        if "$" in text or "`" in text:
-            continue
         try:
             name = catalogue.split_form(text)[0]
         except SwiftGrpoExtError as error:
@@ -195,8 +193,8 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
                 f"{name} needs our plugin", "--reward_funcs", '--external_plugins "$(swift-grpo-ext path)"'
             )
         elif name not in known and (name.startswith("ext_") or not run.has_plugins_of_the_user):
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            fix = f"did you mean {nearest[0]}?" if nearest else "register it in --external_plugins"
+            close = nearest(name, known, NEAR)
+            fix = f"did you mean {close}?" if close else "register it in --external_plugins"
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
 
 

@@ -26,6 +26,7 @@ _LEAST_PIXELS = 200_704  # of a small image: 256 tokens of 28 x 28 pixels
 @table.rule(
     "memory",
     Severity.ERROR,
+    grpo_only=True,
     symptoms=_OUT_OF_MEMORY,
     cause="Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU, even "
     "with short completions and small images.",
@@ -38,6 +39,7 @@ def _exceeded(run: Run) -> Iterator[Problem]:
 @table.rule(
     "memory-tight",
     Severity.WARNING,
+    grpo_only=True,
     symptoms=_OUT_OF_MEMORY,
     cause="The longest completions, the largest images or the allocator's reserve would exceed a GPU.",
     reports=_REPORTS,
@@ -47,19 +49,20 @@ def _tight(run: Run) -> Iterator[Problem]:
 
 
 def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
-    if not run.gpu_memory or run.shape is None or run.unsure("ranks"):
+    if not run.gpu_memory or run.shape is None:
         return
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
     work = work_of(run)
     needed = memory_range(run.shape, work, setting_of(run), machine, least_work(work))
-    for objection in memory_objections(needed, machine):
-        if objection.certain is certain:
-            yield Problem(objection.what, "memory by arithmetic", objection.fix)
+    found = [one for one in memory_objections(needed, machine) if one.certain is certain]
+    if found:  # one fault, however many phases show it
+        yield Problem("; ".join(one.what for one in found), "memory by arithmetic", found[0].fix)
 
 
 @table.rule(
     "memory-unknown",
     Severity.NOTE,
+    grpo_only=True,
     symptoms="check says nothing about memory",
     cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
+from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.catalogue import find_config
@@ -30,7 +33,9 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
     try:
         config = find_config(run.model) or {}
     except SwiftGrpoExtError as error:
-        yield Problem(error.what, f"--model {run.arguments.model}", "download the model again")
+        yield Problem(
+            error.what, f"--model {run.arguments.model}", f"modelscope download --model {run.arguments.model}"
+        )
         return
     local = "Ovis2ForConditionalGeneration" in (config.get("architectures") or [])
     native = local and str(run.arguments.model).rstrip("/").lower().endswith(("-hf", "_hf"))
@@ -66,7 +71,7 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
     "no-model",
     Severity.ERROR,
     symptoms="ValueError: Please set --model <model_id_or_path>",
-    cause="The host has no default model.",
+    cause="ms-swift has no default model.",
 )
 def _no_model(run: Run) -> Iterator[Problem]:
     args = run.arguments
@@ -76,7 +81,7 @@ def _no_model(run: Run) -> Iterator[Problem]:
 
 @table.rule(
     "images-fill-the-prompt",
-    Severity.ERROR,
+    Severity.WARNING,
     symptoms=(
         "rows are dropped or prompts contain image tokens and no text",
         "Image features and image tokens do not match",
@@ -88,15 +93,54 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length
     if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
         return
-    tokens = run.shape.vision.tokens(run.max_pixels)
-    if tokens >= limit and run.limits_pixels:
+    pixels = run.max_pixels if run.limits_pixels else _USUAL_PIXELS
+    tokens = run.shape.vision.tokens(pixels)
+    if tokens >= limit:
         side = run.shape.vision.patch * run.shape.vision.merge
+        most = (limit - 256 if limit > 512 else limit // 2) * side**2
         yield Problem(
-            f"an image of {run.max_pixels} pixels is {tokens} tokens, max_length is {limit}",
+            f"an image of {pixels} pixels is {tokens} tokens, max_length is {limit}",
             "MAX_PIXELS",
-            f"at most {(limit - 256) * side**2 if limit > 512 else limit // 2 * side**2}, or raise "
-            "--max_length",
+            f"export MAX_PIXELS={most}, or --max_length {-(-(tokens + 256) // 256) * 256}",
         )
+
+
+_USUAL_PIXELS = 1_003_520  # of a photo; without MAX_PIXELS one may have twelve times as many
+
+
+@table.rule(
+    "template-not-found",
+    Severity.ERROR,
+    symptoms=(
+        "Failed to automatically match `model_type` for ...",
+        "is not supported because no suitable `model_type` was found.",
+    ),
+    cause="A local folder with a name of its own is known by its config.json only, and several types of "
+    "model, or none, have that architecture.",
+)
+def _no_template(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    folder = Path(run.model)
+    if (
+        not args.model
+        or args.model_type
+        or not (folder / "config.json").is_file()
+        or run.has_plugins_of_the_user
+    ):
+        return
+    if (folder / "args.json").is_file() or folder.resolve().name.lower() in host_table.names("model"):
+        return
+    with suppress(SwiftGrpoExtError):
+        architecture = next(iter((find_config(run.model) or {}).get("architectures") or []), "null")
+        types = host_table.table()["architectures"].get(architecture, [])
+        if len(types) > 1:
+            what = f"{architecture} may be {', '.join(types[:6])}{' ...' if len(types) > 6 else ''}"
+            yield Problem(what, f"--model {args.model}", f"--model_type {types[0]}")
+        elif (
+            not types and "templates" not in run.parts and (find_config(run.model) or {}).get("vision_config")
+        ):
+            what = f"ms-swift knows no model of the architecture {architecture}"
+            yield Problem(what, f"--model {args.model}", "--model_type and --template of a like model")
 
 
 @table.rule(
@@ -120,7 +164,7 @@ def _mixed_rows(run: Run) -> Iterator[Problem]:
     "hub-check",
     Severity.NOTE,
     symptoms="every start waits 22 s and logs retries of a model hub",
-    cause="The host asks whether a local folder is the hub's latest.",
+    cause="ms-swift asks whether a local folder is the hub's latest.",
     reports="D7",
 )
 def _hub_check(run: Run) -> Iterator[Problem]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 
+from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import Problem, Severity
 from swift_grpo_ext.settings import PREFIX, Settings
 
@@ -46,7 +47,7 @@ KNOWN = frozenset(_NAMES.split())
     cause="A # in a command continued by backslashes ends it; the lines below run as commands of their own.",
 )
 def _comment(run: Run) -> Iterator[Problem]:
-    for cut in run.launch.cuts if run.launch else ():
+    for cut in run.launch.found.cuts if run.launch else ():
         if cut.reason == "comment":
             yield Problem(
                 f"the shell ends the command here: {cut.text:.60}",
@@ -67,7 +68,7 @@ def _line(run: Run) -> Iterator[Problem]:
         "blank": ("an empty line ends the command", "remove the empty line"),
         "backslash": ("the backslash at the end of the line is missing", "add it"),
     }
-    for cut in run.launch.cuts if run.launch else ():
+    for cut in run.launch.found.cuts if run.launch else ():
         if cut.reason in reasons:
             what, fix = reasons[cut.reason]
             yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", fix)
@@ -97,8 +98,8 @@ def _syntax(run: Run) -> Iterator[Problem]:
     cause="Between single quotes the shell fills in no variable.",
 )
 def _literal(run: Run) -> Iterator[Problem]:
-    for name in run.launch.literal if run.launch else ():
-        yield Problem(f"${name} stands in single quotes, so it stays as it is written", name, "double quotes")
+    for name in dict.fromkeys(run.launch.found.literal if run.launch else ()):
+        yield Problem(f"${name} stands in single quotes, so it stays as it is written", name, f'"${name}"')
 
 
 @table.rule(
@@ -123,15 +124,27 @@ def _unexported(run: Run) -> Iterator[Problem]:
 )
 def _mistyped(run: Run) -> Iterator[Problem]:
     known = {*KNOWN, *(PREFIX + name.upper() for name in Settings.model_fields)}
-    names = run.launch.names - run.launch.used if run.launch else run.environ
+    names = run.launch.found.names - run.launch.used if run.launch else set(run.environ)
     for name in sorted(names):
         if name in known or name in _OTHERS or len(name) < 3:
             continue
-        nearest = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.86)
-        if nearest and (name.upper() != nearest[0] or name != name.upper()):
-            yield Problem(f"nobody reads {name}", name, f"did you mean {nearest[0]}?")
+        close = nearest(name.upper(), known, cutoff=0.86)
+        if close and (name.upper() != close or name != name.upper()):
+            yield Problem(f"nobody reads {name}", name, f"did you mean {close}?")
         elif name.upper().startswith(PREFIX):
             yield Problem(f"no setting is called {name}", name, "see swift-grpo-ext env")
+
+
+@table.rule(
+    "blank-beside-equals",
+    Severity.ERROR,
+    symptoms=("0,1: command not found", "CUDA_VISIBLE_DEVICES is empty, no GPU is seen"),
+    cause="The shell takes NAME= value for an empty variable and a command called value.",
+)
+def _blank(run: Run) -> Iterator[Problem]:
+    for cut in run.launch.found.cuts if run.launch else ():
+        if cut.reason == "assignment":
+            yield Problem(f"a blank stands beside the = of {cut.text}", f"line {cut.line}", cut.text)
 
 
 @table.rule(
@@ -142,31 +155,49 @@ def _mistyped(run: Run) -> Iterator[Problem]:
 )
 def _missing(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    files = [
-        (f"--{name}", file)
-        for name in ("external_plugins", "custom_register_path")
-        for file in args.values.get(name) or []
-        if file != PLUGIN
+    named = [
+        (name, file)
+        for name in (*_FILES, *_FOLDERS)
+        if args.known(name)
+        for file in (_folders(run, name) if name in _FOLDERS else _files(run, name))
     ]
-    if not _may_be_made_before(run):
-        files += [(f"--{name}", file) for name in _FOLDERS for file in _folders(run, name)]
-    files += [
-        ("--custom_dataset_info", name)
-        for name in args.custom_dataset_info or []
-        if not name.lstrip().startswith(("{", "["))
-    ]
-    files += [("--dataset", _path(name)) for name in args.dataset or [] if _looks_local(name)]
-    files += [("--val_dataset", _path(name)) for name in args.val_dataset or [] if _looks_local(name)]
-    for flag, name in files:
-        if "$" not in name and "`" not in name and run.find(name) is None:
-            yield Problem(f"{name} is not there", flag, _elsewhere(name))
+    for name, file in named:
+        if run.find(file) is None and not _is_made(run, file, folder=name in _FOLDERS):
+            yield Problem(f"{file} is not there", f"--{name}", _elsewhere(file))
+
+
+_FILES = ("external_plugins", "custom_register_path", "custom_dataset_info", "dataset", "val_dataset")
+
+
+def _files(run: Run, name: str) -> list[str]:
+    """What an argument names that must be a file."""
+    value = run.arguments.get(name)
+    names = value if isinstance(value, list) else [value] if value else []
+    if name in ("dataset", "val_dataset"):
+        return [_path(one) for one in names if _looks_local(one)]
+    return [one for one in names if one != PLUGIN and not one.lstrip().startswith(("{", "["))]
+
+
+def _is_made(run: Run, name: str, *, folder: bool) -> bool:
+    """Whether the script writes it.
+
+    Raises:
+        NotKnown: A program runs before that may write any file.
+    """
+    if folder and _may_be_made_before(run):
+        return True
+    if run.launch and any(made.endswith(name.removeprefix("./")) for made in run.launch.found.made):
+        return True
+    if run.command and run.command.makes_files:
+        raise NotKnown(f"{name}, which a program of the script may write")
+    return False
 
 
 @table.rule(
     "no-dataset",
     Severity.ERROR,
     symptoms="Please input the training dataset.",
-    cause="The host stops after it has resolved the model.",
+    cause="ms-swift stops after it has resolved the model.",
 )
 def _no_dataset(run: Run) -> Iterator[Problem]:
     if not run.arguments.dataset and not run.arguments.cached_dataset:
@@ -195,9 +226,9 @@ def _timeout(run: Run) -> Iterator[Problem]:
     cause="A model folder that does not exist is refused, or looked up on a hub.",
 )
 def _no_model_files(run: Run) -> Iterator[Problem]:
-    for name in () if _may_be_made_before(run) else _MODELS:
+    for name in filter(run.arguments.known, _MODELS):
         for folder in _folders(run, name):
-            if run.find(folder) is None and "$" not in folder and "`" not in folder:
+            if run.find(folder) is None and not _is_made(run, folder, folder=True):
                 alone = "/" not in folder
                 fix = "a hub's id has an owner: Qwen/..., or check the path" if alone else _DOWNLOAD
                 yield Problem(f"{folder} is not on this machine", f"--{name}", fix)
@@ -210,7 +241,7 @@ _FOLDERS = ("adapters", "ref_adapters", "resume_from_checkpoint")
 
 def _folders(run: Run, name: str) -> list[str]:
     """What an argument names that can be no id of a hub, which is ``owner/name``."""
-    value = run.arguments.values.get(name)
+    value = run.arguments.get(name)
     names = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     return [one for one in names if name == "resume_from_checkpoint" or not _may_be_an_id(one)]
 

@@ -57,7 +57,7 @@ def _no_block(config: dict[str, Any]) -> str:
 def deepspeed_findings(run: Run) -> list[Finding]:
     """The lint of the run's DeepSpeed configuration."""
     args = run.arguments
-    if not isinstance(run.deepspeed, dict) or run.unsure("ranks", "gradient_accumulation_steps"):
+    if not isinstance(run.deepspeed, dict):
         return []
     patches = {"B1-zero2-offload": "B1", "hpz-second-model": "hpz-second-model"}
     healed = {defect for patch, defect in patches.items() if run.heals(patch)}
@@ -97,18 +97,7 @@ def _expected(run: Run) -> dict[str, Any]:
     bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
     values["bf16.enabled"] = bf16 if args.bf16 is None else args.bf16
     values["fp16.enabled"] = fp16 if args.fp16 is None else args.fp16
-    unsure = {key for key, name in _ARGUMENTS.items() if run.unsure(name)}
-    return {key: value for key, value in values.items() if value is not None and key not in unsure}
-
-
-_ARGUMENTS = {
-    "gradient_clipping": "max_grad_norm",
-    "optimizer.params.lr": "learning_rate",
-    "optimizer.params.weight_decay": "weight_decay",
-    "scheduler.params.warmup_max_lr": "learning_rate",
-    "bf16.enabled": "torch_dtype",
-    "fp16.enabled": "torch_dtype",
-}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 @table.rule(

@@ -21,7 +21,7 @@ def _in(run: Run, name: str, releases: str) -> bool:
     "trl-too-old",
     Severity.ERROR,
     symptoms=("ImportError: trl>=0.26 is required", "Your current version of `trl` is outdated."),
-    cause="The host's GRPO configuration is made of trl's.",
+    cause="ms-swift's GRPO configuration is made of trl's.",
 )
 def _trl(run: Run) -> Iterator[Problem]:
     if _in(run, "trl", "<0.26"):
@@ -191,7 +191,7 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
     "attention-not-installed",
     Severity.ERROR,
     symptoms="ImportError: FlashAttention2 has been toggled on, but it cannot be used",
-    cause="flash-attn is compiled for one torch and is no dependency of the host.",
+    cause="flash-attn is compiled for one torch and is no dependency of ms-swift.",
 )
 def _attention(run: Run) -> Iterator[Problem]:
     asked = str(run.arguments.attn_impl or "") in ("flash_attn", "flash_attention_2")
@@ -206,7 +206,7 @@ def _attention(run: Run) -> Iterator[Problem]:
     "engine-not-installed",
     Severity.ERROR,
     symptoms="ImportError: vLLM is not available and `use_vllm` is set to True.",
-    cause="vLLM is no dependency of the host.",
+    cause="vLLM is no dependency of ms-swift.",
 )
 def _engine(run: Run) -> Iterator[Problem]:
     missing = "vllm" in run.versions and run.versions["vllm"] is None

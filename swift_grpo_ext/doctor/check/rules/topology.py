@@ -22,7 +22,7 @@ _HERE = ("127.0.0.1", "localhost", "0.0.0.0")
         "GRPO with vLLM is not compatible with `device_map`.",
         "DeepSpeed is not compatible with `device_map`.",
     ),
-    cause="Each rank takes one of the visible GPUs; with twice as many GPUs as ranks the host spreads the "
+    cause="Each rank takes one of the visible GPUs; with twice as many GPUs as ranks ms-swift spreads the "
     "model over several of them, which neither vLLM nor DeepSpeed take.",
 )
 def _devices(run: Run) -> Iterator[Problem]:
@@ -32,7 +32,7 @@ def _devices(run: Run) -> Iterator[Problem]:
         what = f"{text} is no list of different GPUs: CUDA stops reading at the fault"
         yield Problem(what, "CUDA_VISIBLE_DEVICES", "e.g. 0,1,2,3")
         return
-    if not visible or run.unsure("ranks"):
+    if not visible:
         return
     ranks = run.ranks_per_node
     if ranks > len(visible):
@@ -129,12 +129,12 @@ def _server_args(run: Run) -> Iterator[Problem]:
             continue  # its arguments are in a file
         for refusal in parse(server.arguments, "RolloutArguments").refusals:
             where = f"swift rollout {refusal.where}".strip()
-            yield Problem(f"the host refuses it: {refusal.message}", where, refusal.fix)
+            yield Problem(f"ms-swift refuses it: {refusal.message}", where, refusal.fix)
 
 
 @table.rule(
     "server-never-ends",
-    Severity.ERROR,
+    Severity.WARNING,
     symptoms="the script stops at `swift rollout`, training never starts",
     cause="The server runs until it is killed, and the shell starts the next command when it has ended.",
 )
@@ -142,7 +142,7 @@ def _never_ends(run: Run) -> Iterator[Problem]:
     commands = run.launch.commands if run.launch and run.command else ()
     for command in commands[: commands.index(run.command) if run.command in commands else 0]:
         if command.subcommand in ("rollout", "deploy") and command.waits:
-            what = f"swift {command.subcommand} never ends, so nothing below it is started"
+            what = f"swift {command.subcommand} never ends, so nothing below it in this script is started"
             yield Problem(what, f"swift {command.subcommand}", "an & at its end, or a script of its own")
 
 

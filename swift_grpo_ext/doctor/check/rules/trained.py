@@ -29,13 +29,13 @@ _OF_THE_HOST = ("all-linear", "all-embedding", "all-router")
 def _nothing(run: Run) -> Iterator[Problem]:
     args = run.arguments
     text_only = run.shape is not None and run.shape.vision is None
-    if text_only or run.unsure(*_FREEZES, "freeze_parameters_ratio", "target_modules"):
+    if text_only:
         return
     if (args.freeze_parameters_ratio or 0) >= 1 and run.full and not _activated(run):
         yield Problem("every parameter is frozen", "--freeze_parameters_ratio", "0, or a value below 1")
     own_choice = not run.full and (args.target_regex or "all-linear" not in (args.target_modules or []))
     continued = not run.full and (args.adapters or args.resume_from_checkpoint)
-    if all(args.values.get(name) for name in _FREEZES) and not (own_choice or continued or _activated(run)):
+    if all(args.get(name) for name in _FREEZES) and not (own_choice or continued or _activated(run)):
         fix = "--freeze_llm false, or --freeze_vit false, or --freeze_aligner false"
         yield Problem("language model, vision tower and aligner are frozen", "--freeze_llm true", fix)
 
@@ -56,7 +56,7 @@ def _activated(run: Run) -> bool:
 def _targets(run: Run) -> Iterator[Problem]:
     args, shape = run.arguments, run.shape
     names = args.target_modules or []
-    if run.full or shape is None or _has_other_names(run) or run.unsure("target_regex"):
+    if run.full or shape is None or _has_other_names(run):
         return
     if args.target_regex:
         yield from _regex(args.target_regex, shape.modules)
@@ -84,8 +84,7 @@ def _passed_over(run: Run) -> Iterator[Problem]:
 
 def _is_there(name: str, modules: tuple[str, ...]) -> bool:
     """Whether the host, or peft by the end of a module's name, finds it."""
-    known = name in _OF_THE_HOST or "$" in name or "`" in name
-    return known or any(module == name or module.endswith(f".{name}") for module in modules)
+    return name in _OF_THE_HOST or any(module == name or module.endswith(f".{name}") for module in modules)
 
 
 def _nearest(run: Run, name: str) -> str:

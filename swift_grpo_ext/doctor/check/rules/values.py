@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 
+from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import NEAR, nearest
 from swift_grpo_ext.findings import Problem, Severity
 
 # What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
@@ -59,21 +60,21 @@ _JSON = (
         "ValueError: steps_per_generation must be > 0, got 0.",
         "ValueError: gpu_memory_utilization must be in (0, 1]",
     ),
-    cause="The host checks few ranges; what it lets through fails later, far from its cause.",
+    cause="ms-swift checks few ranges; what it lets through fails later, far from its cause.",
 )
 def _range(run: Run) -> Iterator[Problem]:
-    values = run.arguments.values
-    for name in _AT_LEAST_ONE:
-        value = values.get(name)
+    args = run.arguments
+    for name in filter(args.known, _AT_LEAST_ONE):
+        value = args.get(name)
         if isinstance(value, int) and value < 1:
             yield Problem(f"{name} is {value}", f"--{name}", "at least 1")
-    for name, (low, high) in _BETWEEN.items():
-        value = values.get(name)
+    for name in filter(args.known, _BETWEEN):
+        value, (low, high) = args.get(name), _BETWEEN[name]
         if isinstance(value, (int, float)) and not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
             yield Problem(f"{name} is {value:g}", f"--{name}", wanted)
-    top_k = values.get("top_k")
-    if isinstance(top_k, int) and ((top_k == 0 and run.arguments.use_vllm) or top_k < -1):
+    top_k = args.top_k
+    if isinstance(top_k, int) and ((top_k == 0 and args.use_vllm) or top_k < -1):
         yield Problem(f"top_k is {top_k}", "--top_k", "-1 for no limit, or at least 2")
 
 
@@ -100,15 +101,29 @@ def _streaming(run: Run) -> Iterator[Problem]:
 
 
 @table.rule(
+    "streamed-groups",
+    Severity.ERROR,
+    grpo_only=True,
+    symptoms="reward does not move with --streaming true",
+    cause="ms-swift repeats a row for its group only in a dataset with a length: in a stream a group is "
+    "num_generations different prompts, so advantages compare answers to different questions.",
+)
+def _streamed(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.streaming and args.num_generations > 1 and not run.heals("F18-streamed-groups"):
+        yield Problem("a group would hold different prompts", "--streaming true", "--streaming false")
+
+
+@table.rule(
     "pixels-no-number",
     Severity.ERROR,
     symptoms="ValueError: invalid literal for int() with base 10: '1280*28*28'",
-    cause="The host reads these variables as whole numbers.",
+    cause="ms-swift reads these variables as whole numbers.",
 )
 def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         value = run.environ.get(name, "").strip()
-        if value and not value.isdecimal() and "$" not in value and "`" not in value:
+        if value and not value.isdecimal():
             yield Problem(f"{value} is no whole number", name, f"export {name}=1003520, or $((1280*28*28))")
 
 
@@ -139,23 +154,27 @@ def _upside_down(run: Run) -> Iterator[Problem]:
 def _ranks(run: Run) -> Iterator[Problem]:
     for name in ("NPROC_PER_NODE", "NNODES"):
         value = run.environ.get(name, "").strip()
-        known = "$" in value or "`" in value or ":" in value or value in ("", "gpu", "cpu", "auto", "xpu")
-        if not known and (not value.isdecimal() or int(value) < 1):
+        if (
+            value not in ("", "gpu", "cpu", "auto", "xpu")
+            and ":" not in value
+            and (not value.isdecimal() or int(value) < 1)
+        ):
             yield Problem(f"{value} is no number of processes", name, f"export {name}=8")
 
 
 @table.rule(
     "unknown-loss",
     Severity.ERROR,
+    grpo_only=True,
     symptoms="ValueError: Unknown loss type: ...",
-    cause="Found by the host at the first loss, after model load and rollout.",
+    cause="Found by ms-swift at the first loss, after model load and rollout.",
 )
 def _loss(run: Run) -> Iterator[Problem]:
     given = run.arguments.loss_type
     for name in given if isinstance(given, list) else [given] if given else []:
-        if name not in LOSSES and "$" not in name:
-            nearest = difflib.get_close_matches(name, LOSSES, n=1)
-            fix = f"did you mean {nearest[0]}?" if nearest else f"one of {', '.join(LOSSES)}"
+        if name not in LOSSES:
+            close = nearest(name, LOSSES, NEAR)
+            fix = f"--loss_type {close}" if close else f"one of {', '.join(LOSSES)}"
             yield Problem(f"GRPO has no loss called {name}", "--loss_type", fix)
 
 
@@ -163,19 +182,17 @@ def _loss(run: Run) -> Iterator[Problem]:
     "unknown-tuner",
     Severity.ERROR,
     symptoms="NotImplementedError, or KeyError, for a tuner_type",
-    cause="The host's parser takes any word.",
+    cause="ms-swift's parser takes any word.",
 )
 def _tuner(run: Run) -> Iterator[Problem]:
-    from swift.arguments.base_args.base_args import get_supported_tuners
-
-    known = sorted(get_supported_tuners())
+    known = host_table.names("tuner_type")
     name = str(run.arguments.tuner_type)
-    if name not in known and not run.unsure("tuner_type") and not run.arguments.external_plugins:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        fix = "lora with --quant_method bnb --quant_bits 4" if name == "qlora" else "lora or full"
-        yield Problem(
-            f"no tuner is called {name}", "--tuner_type", nearest[0] if nearest and name != "qlora" else fix
+    if name not in known and not run.arguments.external_plugins:
+        fix = (
+            "--tuner_type lora --quant_method bnb --quant_bits 4" if name == "qlora" else "--tuner_type lora"
         )
+        close = nearest(name, known, NEAR) if name != "qlora" else ""
+        yield Problem(f"no tuner is called {name}", "--tuner_type", f"--tuner_type {close}" if close else fix)
 
 
 @table.rule(
@@ -185,9 +202,9 @@ def _tuner(run: Run) -> Iterator[Problem]:
     cause="Inside a shell's single quotes JSON needs double quotes, and nothing after the last entry.",
 )
 def _json(run: Run) -> Iterator[Problem]:
-    for name in _JSON:
-        value = run.arguments.values.get(name)
-        if isinstance(value, str) and not value.endswith(".json") and not run.unsure(name):
+    for name in filter(run.arguments.known, _JSON):
+        value = run.arguments.get(name)
+        if isinstance(value, str) and not value.endswith(".json"):
             try:
                 json.loads(value)
             except ValueError as error:
@@ -205,22 +222,3 @@ def _twice(run: Run) -> Iterator[Problem]:
         yield Problem(
             f"given as {' and as '.join(map(repr, seen))}: the last counts", f"--{name}", "give it once"
         )
-
-
-@table.rule(
-    "not-known-here",
-    Severity.NOTE,
-    symptoms="a variable of the script is empty",
-    cause="The script takes a value from a variable or a command that is not known when it is checked.",
-)
-def _unknown(run: Run) -> Iterator[Problem]:
-    for name in sorted(run.arguments.unknown):
-        yield Problem("its value is set elsewhere and was not checked", f"--{name}", "set it when you check")
-    for name in run.launch.unread if run.launch else ():
-        yield Problem("it is not here, so what it sets is not known", name, "check beside it, or export it")
-    for name in ("NPROC_PER_NODE", "NNODES"):
-        value = run.environ.get(name, "")
-        if value and not value.strip().isdecimal():
-            yield Problem(
-                f"{value} ranks: batch arithmetic was not checked", name, "give a number to check it"
-            )

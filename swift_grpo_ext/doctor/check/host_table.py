@@ -1,0 +1,247 @@
+"""What ms-swift's parser takes and which names it knows, as a table: importing ms-swift takes ten seconds.
+
+The table of the tested releases is part of the package; that of others is made once, by importing them, and
+kept in the user's cache. ``python -m swift_grpo_ext.doctor.check.host_table`` writes the package's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.versions import installed_version
+
+OWN = Path(__file__).with_name("host_table.json")
+KINDS = ("RLHFArguments", "RolloutArguments")
+_FORM = 1  # of the table; a table of another form is made again
+_OF = ("ms-swift", "transformers", "trl", "peft")
+Option = list[Any]  # [option strings, type, nargs, choices, default, const]
+
+
+class Refused(Exception):
+    """The parser refuses an argument."""
+
+
+def versions() -> dict[str, str | None]:
+    """The releases that a table is made of."""
+    return {"form": str(_FORM), **{name: installed_version(name) for name in _OF}}
+
+
+@lru_cache(maxsize=1)
+def table() -> dict[str, Any]:
+    """The table of the installed releases: ``options`` by kind, ``names`` by argument, ``architectures``."""
+    wanted = versions()
+    cached = _cache() / f"ms-swift-{'-'.join(str(version) for version in wanted.values())}.json"
+    for path in (OWN, cached):
+        with suppress(OSError, ValueError, KeyError):
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if found["versions"] == wanted:
+                return found
+    made = make()
+    with suppress(OSError):  # a folder that cannot be written: it is made again the next time
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        part = cached.with_suffix(f".{os.getpid()}")
+        part.write_text(as_text(made), encoding="utf-8")
+        part.replace(cached)
+    return made
+
+
+def folder() -> Path:
+    """Where ms-swift is installed, without importing it.
+
+    Raises:
+        ImportError: It is not.
+    """
+    spec = find_spec("swift")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("ms-swift is not installed")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def names(argument: str) -> frozenset[str]:
+    """The names that ms-swift knows for an argument: ``template``, ``reward_funcs``, ..."""
+    return frozenset(table()["names"][argument])
+
+
+@lru_cache(maxsize=2)
+def parser(kind: str) -> argparse.ArgumentParser:
+    """A parser that takes what ms-swift's own takes, and raises `Refused`."""
+    made = argparse.ArgumentParser()
+
+    def error(message: str) -> None:
+        raise Refused(message)
+
+    made.error = error  # type: ignore[method-assign,assignment]
+    for flags, of_type, nargs, choices, default, const in table()["options"][kind]:
+        if of_type == "store_false":
+            made.add_argument(
+                *flags, action="store_false", default=default, dest=flags[0][2:].replace("no_", "", 1)
+            )
+            continue
+        made.add_argument(
+            *flags, type=_type(of_type, choices), nargs=nargs, choices=choices, default=default, const=const
+        )
+    return made
+
+
+def _type(name: str, choices: list[Any] | None) -> Callable[[str], Any]:
+    if name == "choice":
+        by_text = {str(choice): choice for choice in choices or ()}
+        return lambda text: by_text.get(text, text)
+    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": _boolean}
+    return kinds.get(name, str)
+
+
+def _boolean(text: str) -> bool:
+    """As transformers reads it."""
+    if text.lower() in ("yes", "true", "t", "y", "1"):
+        return True
+    if text.lower() in ("no", "false", "f", "n", "0"):
+        return False
+    raise argparse.ArgumentTypeError(
+        f"Truthy value expected: got {text} but expected one of yes/no, true/false, t/f, y/n, 1/0 "
+        "(case insensitive)."
+    )
+
+
+def make() -> dict[str, Any]:
+    """The table, by importing ms-swift."""
+    from swift import arguments
+    from swift.utils.utils import _patch_get_type_hints
+    from transformers import HfArgumentParser
+
+    options = {}
+    for kind in KINDS:
+        with _patch_get_type_hints():
+            real = HfArgumentParser([getattr(arguments, kind)])
+        options[kind] = [_option(action) for action in real._actions if action.dest != "help"]
+    known = {name: sorted(str(one) for one in read()) for name, read in _NAMES.items()}
+    return {"versions": versions(), "options": options, "names": known, "architectures": _architectures()}
+
+
+def as_text(made: dict[str, Any]) -> str:
+    """A table as JSON, an option, an argument or an architecture a line."""
+
+    def lines(found: Any) -> str:
+        pairs = found.items() if isinstance(found, dict) else ((None, one) for one in found)
+        rows = (("" if name is None else f"{json.dumps(name)}: ") + json.dumps(one) for name, one in pairs)
+        return ",\n".join(rows)
+
+    options = ",\n".join(f'"{kind}": [\n{lines(found)}\n]' for kind, found in made["options"].items())
+    rest = ",\n".join(
+        f'"{part}": {{\n{lines(made[part])}\n}}' for part in ("versions", "names", "architectures")
+    )
+    return f'{{"options": {{\n{options}\n}},\n{rest}}}\n'
+
+
+def _option(action: argparse.Action) -> Option:
+    kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else _name_of(action)
+    choices = list(action.choices) if action.choices is not None else None
+    return [list(action.option_strings), kind, action.nargs, choices, _plain(action.default), action.const]
+
+
+def _name_of(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return "choice"
+    name = getattr(action.type, "__name__", "str")
+    return {"string_to_bool": "bool", "int": "int", "float": "float"}.get(name, "str")
+
+
+def _plain(value: Any) -> Any:
+    return getattr(value, "value", value)
+
+
+def _architectures() -> dict[str, list[str]]:
+    """Types of model by the architecture that a checkpoint's config.json names."""
+    from swift.model import MODEL_MAPPING
+
+    found: dict[str, list[str]] = {}
+    for name, meta in MODEL_MAPPING.items():
+        for architecture in meta.architectures or ():
+            found.setdefault(architecture, []).append(name)
+    return found
+
+
+def _models() -> Iterable[str]:
+    """Names of folders that say the type of model where the architecture does not."""
+    from swift.model import MODEL_MAPPING
+
+    several = {name for types in _architectures().values() if len(types) > 1 for name in types}
+    groups = [group for name in several for group in MODEL_MAPPING[name].model_groups]
+    ids = [
+        one for group in groups for model in group.models for one in (model.ms_model_id, model.hf_model_id)
+    ]
+    return {str(one).rsplit("/", 1)[-1].lower() for one in ids if one}
+
+
+def _schedulers() -> Iterable[str]:
+    from transformers import SchedulerType
+
+    return [member.value for member in SchedulerType]
+
+
+def _strategies() -> Iterable[str]:
+    from transformers.trainer_utils import IntervalStrategy
+
+    return [member.value for member in IntervalStrategy]
+
+
+def _trackers() -> Iterable[str]:
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    return {*INTEGRATION_TO_CALLBACK, "all", "none"}
+
+
+def _attentions() -> Iterable[str]:
+    from transformers import AttentionInterface
+
+    return {*AttentionInterface._global_mapping, "eager", "flash_attn"}
+
+
+def _tuners() -> Iterable[str]:
+    from swift.arguments.base_args.base_args import get_supported_tuners
+
+    tuners: Iterable[str] = get_supported_tuners()
+    return tuners
+
+
+def _registry(module: str, name: str) -> Callable[[], Iterable[str]]:
+    def read() -> Iterable[str]:
+        from importlib import import_module
+
+        found: Iterable[str] = getattr(import_module(module), name)
+        return found
+
+    return read
+
+
+_NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "lr_scheduler_type": _schedulers,
+    "callbacks": _registry("swift.callbacks", "callbacks_map"),
+    "multi_turn_scheduler": _registry("swift.rollout", "multi_turns"),
+    "template": _registry("swift.template", "TEMPLATE_MAPPING"),
+    "model_type": _registry("swift.model", "MODEL_MAPPING"),
+    "optimizer": _registry("swift.optimizers", "optimizers_map"),
+    "reward_model_plugin": _registry("swift.rewards", "rm_plugins"),
+    "eval_strategy": _strategies,
+    "report_to": _trackers,
+    "attn_impl": _attentions,
+    "tuner_type": _tuners,
+    "model": _models,
+    "reward_funcs": _registry("swift.rewards", "orms"),
+}
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swift-grpo-ext"
+
+
+if __name__ == "__main__":
+    OWN.write_text(as_text(make()), encoding="utf-8")

@@ -1,0 +1,225 @@
+"""What is to be checked: the words of a command line, a launch script, or a configuration file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
+from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
+from swift_grpo_ext.doctor.check.run import Environ, Run
+from swift_grpo_ext.doctor.check.shell import is_known, opened
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.versions import installed_version
+
+_PACKAGES = (
+    "ms-swift",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "deepspeed",
+    "torch",
+    "torchvision",
+    "msgspec",
+    "nvidia-cublas-cu12",
+    "vllm",
+    "flash-attn",
+)
+_MOST_BYTES = 2**20
+_OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
+_NO_SHELL = (".py", ".ipynb", ".bat", ".cmd", ".ps1", ".toml", ".jsonl", ".md")
+
+
+def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
+    """The runs that these words start.
+
+    Args:
+        words: The words after ``swift rlhf``, with or without those two; or a script and its arguments.
+        gpu_memory: GiB of one GPU; 0 to ask the first GPU of this machine.
+
+    Raises:
+        SwiftGrpoExtError: There is nothing to check.
+    """
+    words = list(words)
+    for name in ("swift", "rlhf"):
+        words = words[1:] if words[:1] == [name] else words
+    if not words:
+        fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
+        raise SwiftGrpoExtError("nothing to check", fix=fix)
+    if words[0].startswith("-") or words[0].endswith(CONFIG_SUFFIXES):
+        run = run_of(words, gpu_memory=gpu_memory)
+        if any(refusal.where in _OF_MEGATRON for refusal in run.arguments.refusals):
+            raise SwiftGrpoExtError(
+                "these are arguments of megatron rlhf", where=words[0], fix="check swift rlhf"
+            )
+        return [run]
+    path = Path(words[0]).expanduser()
+    if not path.is_file() or path.suffix in _NO_SHELL:
+        what = "no shell script" if path.is_file() else "no such script"
+        fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
+        raise SwiftGrpoExtError(what, where=words[0], fix=fix)
+    return runs_of_script(path, words[1:] or None, gpu_memory=gpu_memory)
+
+
+def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
+    """The run that a command line starts in this process's environment and folder.
+
+    Args:
+        words: The words after ``swift rlhf``; a configuration file may be the first.
+        gpu_memory: GiB of one GPU; 0 to ask the first GPU of this machine.
+        environ: The variables that it sees; this process's by default.
+
+    Raises:
+        SwiftGrpoExtError: The configuration file cannot be read.
+    """
+    command = Command(("swift", "rlhf", *words), os.environ if environ is None else environ)
+    return replace(_run(command, None, gpu_memory, (Path.cwd(),)), command=None)
+
+
+def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0) -> list[Run]:
+    """The runs that a launch script starts, each with the variables that the script gives it.
+
+    Args:
+        path: The script.
+        arguments: What it is called with; None if that is not known.
+        gpu_memory: As in `runs`.
+
+    Raises:
+        SwiftGrpoExtError: There is no ``swift rlhf`` in it, or it cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
+    if arguments and not re.search(r"\$\{?[@*1-9]", text):
+        what = f"the script takes no arguments, and is given {' '.join(arguments)[:80]}"
+        fix = "check one script at a time, or give all arguments of swift rlhf instead of the script"
+        raise SwiftGrpoExtError(what, where=str(path), fix=fix)
+    launch = launch_of(text, path, arguments)
+    commands = [one for one in launch.all("rlhf") if one.words[0] == "swift"]
+    if not commands:
+        others = ", ".join(dict.fromkeys(" ".join(command.words[:2]) for command in launch.commands))
+        what = f"no swift rlhf command{f', only {others}' if others else ''}"
+        raise SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
+    here = path.resolve().parent
+    return [_run(one, launch, gpu_memory, _folders(one, here)) for one in commands]
+
+
+def launch_of(text: str, path: Path, arguments: Sequence[str] | None = None) -> Launch:
+    """A script, read with what lies beside it."""
+    here = path.resolve().parent
+    try:
+        launch = read_script(
+            text,
+            os.environ,
+            lambda name: _sourced(name, here),
+            lambda folder, pattern: _matching(here, folder, pattern),
+            path=str(path),
+            arguments=arguments,
+        )
+    except RecursionError:
+        raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
+    return replace(launch, refusal="" if path.name.lower().startswith("makefile") else syntax_refusal(text))
+
+
+def _folders(command: Command, here: Path) -> tuple[Path, ...]:
+    """Where a command's relative paths may lie; none where that is not known."""
+    if command.folder is None:
+        return ()
+    return tuple(base / Path(command.folder).expanduser() for base in (Path.cwd(), here, here.parent))
+
+
+def _sourced(name: str, folder: Path) -> str | None:
+    """Text of a file that a script reads, beside it or where check is started."""
+    for place in (Path.cwd(), folder):
+        path = place / Path(name).expanduser()
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_size < _MOST_BYTES:
+                return path.read_bytes().decode("utf-8", errors="replace")
+    return None
+
+
+def _matching(here: Path, folder: str, pattern: str) -> list[str]:
+    """Files that a pattern stands for, as the shell writes them."""
+    from glob import glob
+
+    wide = str(Path(pattern).expanduser())
+    for base in (Path.cwd(), here):
+        found = glob(wide, root_dir=base / Path(folder).expanduser()) if "**" not in wide else []
+        if found:
+            return found
+    return []
+
+
+def _run(command: Command, launch: Launch | None, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
+    memory, device = first_gpu()
+    words, more = _with_config(list(command.arguments), folders, launch)
+    arguments = parse(words)
+    given = arguments.values.get("model_kwargs")
+    unread = "" if command.complete or launch is None else " and ".join(launch.found.unread)
+    return Run(
+        arguments=arguments,
+        environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
+        versions={name: installed_version(name) for name in _PACKAGES},
+        gpu_memory=gpu_memory or memory,
+        device=device,
+        launch=launch,
+        command=command,
+        folders=folders,
+    )
+
+
+def _of_model_kwargs(value: Any) -> dict[str, str]:
+    """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
+    try:
+        table = value if isinstance(value, dict) else json.loads(value or "{}")
+    except ValueError:
+        return {}  # a rule of its own says so
+    return {name.upper(): str(one) for name, one in table.items()} if isinstance(table, dict) else {}
+
+
+def _with_config(
+    words: list[str], folders: tuple[Path, ...], launch: Launch | None
+) -> tuple[list[str], dict[str, str]]:
+    """The words with those of a configuration file in its place, and the variables that it sets."""
+    at = 0 if words and words[0].endswith(CONFIG_SUFFIXES) else None
+    if "--config" in words[:-1]:  # ms-swift does not take it so; its words are checked all the same
+        at = words.index("--config") + 1
+    if at is None or not is_known(words[at]):
+        return words, {}
+    name, text = words[at], None
+    if launch is not None:
+        text = launch.found.texts.get(name)
+        if text is None and (not folders or launch.found.makes_files):
+            there = [folder / name for folder in folders if (folder / name).is_file()]
+            if not there:
+                return [*words[:at], opened(name), *words[at + 1 :]], {}
+    path = next((folder / name for folder in folders if (folder / name).is_file()), Path(name).expanduser())
+    inside, environ = config_words(path, text)
+    return [*words[:at], *inside, *words[at + 1 :]], environ
+
+
+@lru_cache(maxsize=1)
+def first_gpu() -> tuple[float, str]:
+    """GiB and name of the first GPU; nothing on a machine without one."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0, ""
+    query = [program, "--query-gpu=memory.total,name", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
+        memory, _, name = done.stdout.strip().split("\n")[0].partition(", ")
+        return float(memory) / 1024, name
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return 0, ""

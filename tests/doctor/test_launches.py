@@ -1,0 +1,195 @@
+"""Launch commands as people write them: what runs raises no error, what fails is found before it starts."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from swift_grpo_ext.doctor.check import command, host_table, inputs
+from swift_grpo_ext.doctor.check.arguments import parse
+from swift_grpo_ext.doctor.check.rules import host, host_checks
+from swift_grpo_ext.doctor.plan import shape_store
+from swift_grpo_ext.doctor.plan.catalogue import bundled, require_config
+from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.findings import Severity
+
+TABLE = yaml.safe_load((Path(__file__).parent / "launches.yaml").read_text(encoding="utf-8"))
+BASE = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-7B-Instruct --dataset my/data --gradient_accumulation_steps 8 "
+
+
+def scripts(part):
+    """(name, path, text, expected rules) of the entries of one part."""
+    for name, entry in TABLE[part].items():
+        path, text, rules = "train.sh", entry, []
+        if isinstance(entry, list):
+            text, *rules = entry
+        elif isinstance(entry, dict):
+            path, text = entry["path"], entry["text"]
+        if part in ("settings", "warned", "broken"):
+            text = f"{BASE}{text}"
+        filled = text.replace("{GRPO}", TABLE["grpo"]).replace("{ARGS}", TABLE["grpo"].split(" rlhf ")[1])
+        yield name, path, filled, rules
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))
+
+
+def found(path, text, gpu_memory=0):
+    Path(path).write_text(text)
+    return command.verdict_of([path], row_limit=0, gpu_memory=gpu_memory)
+
+
+def test_there_are_enough_of_them():
+    assert sum(len(TABLE[part]) for part in TABLE if part != "grpo") >= 150
+
+
+@pytest.mark.parametrize("part", ["wrappers", "settings"])
+def test_what_runs_raises_no_alarm(part):
+    alarms = {}
+    for name, path, text, _ in scripts(part):
+        verdict = found(path, text)
+        faults = [(one.rule, one.what) for one in verdict.findings if one.severity is not Severity.NOTE]
+        if faults or verdict.code:
+            alarms[name] = (verdict.code, faults or [one.what for one in verdict.findings])
+    assert alarms == {}
+
+
+def test_what_may_be_meant_is_no_error():
+    for name, path, text, _ in scripts("warned"):
+        verdict = found(path, text)
+        assert verdict.code == 1, (name, verdict.findings)
+        assert "image" not in str(verdict.findings) or "text" not in name
+
+
+@pytest.mark.parametrize("part", ["failures", "broken"])
+def test_what_fails_is_found(part):
+    missed = {}
+    for name, path, text, rules in scripts(part):
+        loud = [one for one in found(path, text, gpu_memory=48).findings if one.severity is not Severity.NOTE]
+        if not {one.rule for one in loud} & set(rules):
+            missed[name] = [one.rule for one in loud]
+        assert all(one.what and one.fix for one in loud), loud
+    assert missed == {}
+
+
+def test_what_is_not_known_is_named_and_not_judged(capsys):
+    for name, what in {
+        "rest_of_the_line": 'options in "$@"',
+        "extra": "options in $EXTRA_ARGS",
+        "from_a_file": "options in $(cat args.txt)",
+        "branches": "NPROC_PER_NODE ($NPROC_PER_NODE)",
+        "data_of_a_program": "rows.jsonl, which a program of the script may write",
+    }.items():
+        path, text = next((path, text) for one, path, text, _ in scripts("wrappers") if one == name)
+        Path(path).write_text(text)
+        assert command.check([path], row_limit=0) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith("no fault in what could be checked; not checked: ")
+        assert what in last
+
+
+HOST_ROWS = Path(__file__).parent / "ms_swift_examples.jsonl"
+
+
+def test_the_examples_of_ms_swift_raise_no_error_that_ms_swift_does_not_confirm():
+    """The rows are parts of the examples, so some lack what makes their batches whole; ms-swift says so, too."""
+    rows = [json.loads(line) for line in HOST_ROWS.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) >= 35
+    for row in rows:
+        words = [
+            "--rlhf_type",
+            "grpo",
+            "--dataset",
+            "my/data",
+            "--reward_funcs",
+            "accuracy",
+            "--tuner_type",
+            "lora",
+        ]
+        words += [
+            word for name, value in row["args"].items() for word in (f"--{name}", *shlex.split(str(value)))
+        ]
+        server = ["--vllm_server_host", "10.0.0.9"] if row["args"].get("vllm_mode") == "server" else []
+        environ = "".join(
+            f"export {name}={shlex.quote(value)}\n" for name, value in row.get("env", {}).items()
+        )
+        program = "megatron" if row["engine"].startswith("megatron") else "swift"
+        verdict = found("train.sh", f"{environ}{program} rlhf {shlex.join([*words, *server])}\n")
+        errors = {one.rule for one in verdict.findings if one.severity is Severity.ERROR}
+        assert errors == confirmed(row["args"], int(row.get("env", {}).get("NPROC_PER_NODE", 1)), errors), row
+
+
+def confirmed(given, ranks, errors):
+    """Which of the errors ms-swift's own argument class raises."""
+    from swift.rlhf_trainers.args_mixin import GRPOArgumentsMixin
+    from swift.rollout import multi_turns
+
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
+    sizes = {name: int(given.get(name, default)) for name, default in zip(names, (1, 1, 8), strict=True)}
+    more = {
+        name: int(given[name]) if name in given else None
+        for name in ("generation_batch_size", "steps_per_generation")
+    }
+    raised = set()
+    try:
+        GRPOArgumentsMixin._init_generation_batch_params(SimpleNamespace(world_size=ranks, **sizes, **more))
+    except ValueError:
+        raised.add("generation-batch")
+    if given.get("multi_turn_scheduler", "gym_scheduler") not in multi_turns:
+        raised.add("unknown-name")
+    return errors & raised
+
+
+def test_no_error_text_names_an_internal_id_and_each_fault_is_told_once():
+    for name, path, text, _ in [*scripts("failures"), *scripts("broken")]:
+        loud = [one for one in found(path, text).findings if one.severity is not Severity.NOTE]
+        assert len({(one.what, one.where) for one in loud}) == len(loud), name
+        ranks = [one.severity.rank for one in loud]
+        assert ranks == sorted(ranks)
+
+
+def test_the_stored_table_is_that_of_ms_swift():
+    made = json.loads(host_table.as_text(host_table.make()))
+    stored = json.loads(host_table.OWN.read_text(encoding="utf-8"))
+    if stored["versions"] != made["versions"]:
+        pytest.skip("other releases than the tested ones")
+    assert stored == made
+
+
+def test_ms_swift_says_the_same_to_every_setting():
+    """Its own parser and its own checks, against ours, on the settings above."""
+    from swift import arguments
+    from swift.utils.utils import _patch_get_type_hints
+    from transformers import HfArgumentParser
+
+    with _patch_get_type_hints():
+        real = HfArgumentParser([arguments.RLHFArguments])
+    for part in ("settings", "warned"):
+        for name, _, text, _ in scripts(part):
+            words = shlex.split(text)[2:]
+            theirs, _ = real.parse_known_args(words)
+            ours = parse(words)
+            for key, value in vars(theirs).items():
+                expected = getattr(value, "value", value)
+                if expected is not None:
+                    assert getattr(ours, key) == expected, (name, key)
+            assert list(host_checks.messages(ours)) == [], name
+    assert host.row_of("ValueError: You must specify reward_funcs or reward_model").id == "no-reward"
+
+
+def test_the_shapes_of_the_bundled_models_are_stored():
+    """If not: python -m swift_grpo_ext.doctor.plan.shape_store."""
+    stored = shape_store._own()
+    keys = {name: shape_store.key_of(require_config(name)) for name in bundled()}
+    assert [name for name, key in keys.items() if key not in stored] == []
+    config = require_config("Ovis2-1B")
+    assert shape_store._shape(stored[keys["Ovis2-1B"]]) == shape_of(config)
