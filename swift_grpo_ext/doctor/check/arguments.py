@@ -12,6 +12,7 @@ from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.shell import is_known, is_open, opened, shown
+from swift_grpo_ext.doctor.check.typography import DASHES, INVISIBLE, Refusal, hides, invisible, typographic
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
@@ -27,9 +28,7 @@ RENAMED = {
     "dtype": "torch_dtype",
 }
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
-_INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
 _LEFT_OUT = ("...", "…")  # of a command in a document
-_DASHES, _QUOTES = "–—―−", "“”‘’"
 _MENDS = (
     ("ambiguous option", "write the whole name"),
     ("expected", "give it a value"),
@@ -37,15 +36,6 @@ _MENDS = (
     ("invalid float", "give a number"),
     ("invalid choice", "give one of its values"),
 )
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An argument that the host's parser refuses: its message, the argument, and the fix."""
-
-    message: str
-    where: str
-    fix: str
 
 
 class NotKnown(Exception):
@@ -109,12 +99,10 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
         words: The words.
         kind: ms-swift's argument class: ``RolloutArguments`` for ``swift rollout``.
     """
-    parser, refusals = host_table.parser(kind), [*_invisible(words), *_typographic(words)]
-    words = [
-        part for word in words for part in (_INVISIBLE.sub(" ", word).split() if _hides(word) else [word])
-    ]
+    parser, refusals = host_table.parser(kind), [*invisible(words), *typographic(words)]
+    words = [part for word in words for part in (INVISIBLE.sub(" ", word).split() if hides(word) else [word])]
     words = [opened(word) if word in _LEFT_OUT else word for word in words]
-    words = [word for word in words if word[:1] not in _DASHES or len(word) < 2]
+    words = [word for word in words if word[:1] not in DASHES or len(word) < 2]
     left, unknown, rest = _without_unknown(words, parser)
     for _ in range(len(left) + 1):
         try:
@@ -237,29 +225,6 @@ def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
                     end += 1
                 return named, words[:start] + words[end:]
     return "", []
-
-
-def _hides(word: str) -> bool:
-    """An option that a copied page has glued to its value, or to nothing, with a blank that is none."""
-    return bool(_INVISIBLE.search(word)) and _INVISIBLE.sub("", word).startswith("-")
-
-
-def _invisible(words: Sequence[str]) -> Iterator[Refusal]:
-    """Blanks of web pages and word processors, which the shell takes for letters."""
-    for word in words:
-        if _hides(word):
-            sign = f"U+{ord(_INVISIBLE.search(word)[0]):04X}"  # type: ignore[index]
-            fix = "type the blanks of this line again"
-            yield Refusal(f"the invisible character {sign} is part of the word", word, fix)
-
-
-def _typographic(words: Sequence[str]) -> Iterator[Refusal]:
-    """Dashes and quotes of a word processor."""
-    for word in words:
-        if word[:1] in _DASHES and len(word) > 1:
-            yield Refusal("a long dash begins no option", word, f"--{word.lstrip(_DASHES + '-')}")
-        elif word and (word[0] in _QUOTES or word[-1] in _QUOTES):
-            yield Refusal("typographic quotes are part of the value", word, "use straight quotes")
 
 
 def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Refusal]:

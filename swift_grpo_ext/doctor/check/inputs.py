@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
+from swift_grpo_ext.doctor.check.environment import Environ
 from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
-from swift_grpo_ext.doctor.check.run import Environ, Run
+from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.shell import is_known, opened
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version

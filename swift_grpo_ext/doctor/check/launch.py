@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swift_grpo_ext.doctor.check.launcher import Command
-from swift_grpo_ext.doctor.check.script import Cut, Found, Shell
+from swift_grpo_ext.doctor.check.script import Shell
+from swift_grpo_ext.doctor.check.script_facts import Cut, Found
 from swift_grpo_ext.doctor.check.shell import PLUGIN, Variables
 
 __all__ = ["PLUGIN", "Command", "Cut", "Launch", "read_script"]

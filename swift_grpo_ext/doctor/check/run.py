@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from swift_grpo_ext.doctor.check import active_patches, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
-from swift_grpo_ext.doctor.check.shell import is_known, shown
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape
 from swift_grpo_ext.doctor.plan.shape_store import shape_by_config
@@ -27,32 +26,6 @@ from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 _HPZ = "zero_hpz_partition_size"
 _FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
-
-
-class Environ(Mapping[str, str]):
-    """The variables that a run sees; asking for one that is not known raises `NotKnown`.
-
-    Args:
-        values: What is set, or not known.
-        set_by: File that sets more, and is not here; empty where there is none.
-    """
-
-    def __init__(self, values: Mapping[str, str], *, set_by: str = "") -> None:
-        self.values_as_written, self.set_by = dict(values), set_by
-
-    def __getitem__(self, name: str) -> str:
-        value = self.values_as_written.get(name)
-        if value is None and self.set_by:
-            raise NotKnown(f"what {self.set_by} sets")
-        if value is not None and not is_known(value):
-            raise NotKnown(f"{name} ({shown(value)})")
-        return self.values_as_written[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_as_written)
-
-    def __len__(self) -> int:
-        return len(self.values_as_written)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check import launcher
 from swift_grpo_ext.doctor.check.launcher import Command
+from swift_grpo_ext.doctor.check.script_facts import Cut, Found, cut_between
 from swift_grpo_ext.doctor.check.shell import (
     Variables,
     as_written,
@@ -114,47 +115,6 @@ _WRITE_NOTHING = frozenset(
     ]
 )
 _DEEPEST = 8
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A place where the shell reads something else than was meant.
-
-    Attributes:
-        line: Its line, from 1.
-        reason: ``comment``, ``space``, ``blank`` or ``backslash`` (a missing one) where a command ends too
-            early; ``assignment`` for a blank beside ``=``.
-        text: The comment, or the assignment as it was meant.
-    """
-
-    line: int
-    reason: str
-    text: str = ""
-
-
-@dataclass
-class Found:
-    """What a script does, as far as it is read.
-
-    Attributes:
-        commands: The ``swift`` commands so far.
-        cuts: Where the shell reads something else than was meant.
-        names: Variables that were ever set.
-        unread: Files that it sources or runs and that are not here.
-        literal: Variables that are set, and stand in single quotes in a command.
-        made: Files that it writes.
-        texts: Content of those that are written out in it.
-        makes_files: A program ran that may write any file.
-    """
-
-    commands: list[Command] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    unread: list[str] = field(default_factory=list)
-    literal: list[str] = field(default_factory=list)
-    made: set[str] = field(default_factory=set)
-    texts: dict[str, str] = field(default_factory=dict)
-    makes_files: bool = False
 
 
 @dataclass
@@ -457,7 +417,7 @@ class Shell:
             return
         last = self.found.commands[-1]
         self.found.commands[-1] = replace(last, words=(*last.words, *words))
-        self.found.cuts.append(_cut(self._previous, node))
+        self.found.cuts.append(cut_between(self._previous, node))
         self._previous = node
 
     def _program(self, node: Node, words: list[str], before: dict[str, str]) -> None:
@@ -604,19 +564,3 @@ _BUILTINS: dict[str, Callable[[Shell, list[str]], None]] = {
     "echo": lambda shell, words: None,
     "printf": lambda shell, words: None,
 }
-
-
-def _cut(previous: Node, node: Node) -> Cut:
-    """Why the shell ends a command between two nodes."""
-    whole = node
-    while whole.parent is not None:
-        whole = whole.parent
-    between = (whole.text or b"")[previous.end_byte : node.start_byte].decode("utf-8", "replace")
-    line = previous.end_point.row + 1
-    if "#" in between:
-        comment = between[between.index("#") :].splitlines()[0]
-        return Cut(line + between[: between.index("#")].count("\n"), "comment", comment)
-    if re.search(r"\\[ \t]+\n", between):
-        return Cut(line, "space")
-    blank = re.search(r"\n[ \t]*\n", between)
-    return Cut(line + 1, "blank") if blank else Cut(line, "backslash")

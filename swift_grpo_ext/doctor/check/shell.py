@@ -9,11 +9,12 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from fnmatch import translate
 from functools import lru_cache
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
+
+from swift_grpo_ext.doctor.check.words import braced, split, stripped, unescaped_in_quotes
 
 PLUGIN = "<swift-grpo-ext>"
 """Stands for the output of $(swift-grpo-ext path)."""
@@ -27,9 +28,7 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
     "%": operator.mod,
 }
 _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
 _SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)""")
-_MOST_WORDS = 4096
 
 
 def unknown(text: str) -> str:
@@ -129,13 +128,13 @@ class Variables:
         pieces = self._pieces(node)
         words = [""]
         for text, quoted in pieces:
-            parts = [text] if quoted or not is_known(text) else _split(text)
+            parts = [text] if quoted or not is_known(text) else split(text)
             words[-1] += parts[0]
             words += parts[1:]
         if len(pieces) == 1 and not pieces[0][1] and words[0].startswith(_BEGIN):
             return [_OPEN + words[0]]
         if node.type in ("word", "concatenation", "brace_expression") and not any(q for _, q in pieces):
-            words = [file for word in words for one in _braced(word) for file in self._globbed(one)]
+            words = [file for word in words for one in braced(word) for file in self._globbed(one)]
         return [word for word in words if word or any(quoted for _, quoted in pieces)]
 
     def text(self, node: Node) -> str:
@@ -147,10 +146,10 @@ class Variables:
         source, start, found = node.text or b"", node.start_byte, []
         for child in node.children:
             if child.type in _EXPANSIONS and begin <= child.start_byte < end:
-                found.append(_unescaped_in_quotes(source[begin - start : child.start_byte - start]))
+                found.append(unescaped_in_quotes(source[begin - start : child.start_byte - start]))
                 found.append(self._expanded(child))
                 begin = child.end_byte
-        return "".join([*found, _unescaped_in_quotes(source[begin - start : end - start])])
+        return "".join([*found, unescaped_in_quotes(source[begin - start : end - start])])
 
     def _pieces(self, node: Node) -> list[tuple[str, bool]]:
         """(text, quoted) of a word's parts."""
@@ -208,7 +207,7 @@ class Variables:
         if how in (":+", "+") and (found is not None or self.complete):
             return "".join(self.text(child) for child in inside[2:]) if found else ""
         if how in ("#", "##", "%", "%%") and found is not None and is_known(found):
-            return _stripped(found, how, "".join(self.text(child) for child in inside[2:]))
+            return stripped(found, how, "".join(self.text(child) for child in inside[2:]))
         return found if found and how.endswith("?") else unknown(text_of(node))
 
     def _element(self, node: Node, whole: Node) -> str:
@@ -272,46 +271,3 @@ class Variables:
 
 
 _SAFE = (operator.add, operator.sub, operator.mul)
-
-
-def _split(text: str) -> list[str]:
-    """Fields of an unquoted value; blanks at its ends part it from what stands beside it."""
-    if not text.strip():
-        return ["", ""] if text else [""]
-    return [*[""] * text[0].isspace(), *text.split(), *[""] * text[-1].isspace()]
-
-
-def _braced(word: str) -> list[str]:
-    """``{a,b}`` and ``{1..3}`` written out."""
-    done: list[str] = []
-    todo = [word]
-    while todo and len(done) + len(todo) < _MOST_WORDS:
-        one = todo.pop(0)
-        match = _BRACES.search(one)
-        if match is None:
-            done.append(one)
-            continue
-        first, dots, last = match[1].partition("..")
-        if dots and "," not in match[1]:
-            low, high = int(first), int(last)
-            many = [str(number) for number in range(low, min(high, low + _MOST_WORDS) + 1)]
-        else:
-            many = match[1].split(",")
-        todo = [one[: match.start()] + part + one[match.end() :] for part in many] + todo
-    return [*done, *todo]
-
-
-def _stripped(value: str, how: str, pattern: str) -> str:
-    """``${A##*/}`` and its like."""
-    matches = re.compile(translate(pattern)).match
-    cuts = range(len(value) + 1)
-    if how[0] == "#":
-        fitting = [at for at in cuts if matches(value[:at])]
-        return value[(fitting[-1] if how == "##" else fitting[0]) :] if fitting else value
-    fitting = [at for at in cuts if matches(value[at:])]
-    return value[: (fitting[0] if how == "%%" else fitting[-1])] if fitting else value
-
-
-def _unescaped_in_quotes(source: bytes) -> str:
-    text = source.decode("utf-8", "replace").replace("\\\n", "")
-    return re.sub(r'\\([$`"\\])', r"\1", text)
