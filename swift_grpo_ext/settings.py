@@ -93,6 +93,12 @@ class Settings(BaseSettings):
         ge=0,
         description="With group_batch, most completion tokens of a micro-batch. 0: no limit.",
     )
+    agree_every: int = Field(
+        default=50,
+        ge=0,
+        description="Steps between two comparisons of rollout engine and trainer, log-probs and prompts; the "
+        "first three steps are compared in any case. 0: never.",
+    )
     preflight: Literal["off", "on", "only"] = Field(
         default="off",
         description="Check the command line before a model is loaded; errors stop the run. only: print "

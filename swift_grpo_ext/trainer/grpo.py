@@ -14,6 +14,7 @@ from swift_grpo_ext.models.derived import frame_of
 from swift_grpo_ext.rewards.registration import register_short_forms, use_frame
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
+from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.failure import ending_together
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes
@@ -45,6 +46,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.logging = Logging(self)
             self.monitors = Monitors(self, self.scoring.infinite)
             super().__init__(model, *args, **kwargs)
+            self.engine_check = EngineCheck(self, current_settings().agree_every)
             self.rows.begin()
             self.monitors.begin()
             if self.accelerator.is_main_process:
@@ -106,8 +108,9 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
     def _generate_completions(self, samples: list[VisionSample]) -> list[VisionSample]:
-        with self.monitors.phase("rollout"), self.monitors.tracer.sampling():
+        with self.monitors.phase("rollout"), self.monitors.tracer.sampling(), self.engine_check.listening():
             completed: list[VisionSample] = super()._generate_completions(samples)
+        self.monitors.add_engine(self.engine_check.look(completed))
         return completed
 
     def _add_prompt_id_to_inputs(self, samples: list[VisionSample]) -> list[VisionSample]:
@@ -126,6 +129,7 @@ class GRPOTrainer(HostGRPOTrainer):
             return super()._engine_infer(infer_requests, request_config, **kwargs)
 
     def _postprocess_rollout_outputs(self, samples: Any, outputs: Any) -> list[VisionSample]:
+        self.engine_check.note(outputs)
         return self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
 
     def _compute_rewards_per_func(self, samples: list[VisionSample]) -> Tensor:

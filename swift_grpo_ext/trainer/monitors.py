@@ -13,15 +13,18 @@ import torch
 from swift.callbacks import callbacks_map
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
+from swift.utils import get_logger
 
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch.probe import Probe
-from swift_grpo_ext.watch.records import RolloutFacts
+from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts
 from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
+
+logger = get_logger()
 
 CALLBACK = "ext_watch"
 
@@ -115,6 +118,14 @@ class Monitors:
         tally = self.watch.tally
         tally.surprise = tally.surprise - (logps.detach() * mask).sum()
         tally.tokens = tally.tokens + mask.sum()
+
+    def add_engine(self, record: EngineRecord | None) -> None:
+        """The engine was compared with the trainer; None if not at this step."""
+        if self.watch and record:
+            self.watch.engine = record
+            if record.note and self._host.accelerator.is_main_process:
+                logger.info(f"swift-grpo-ext [engine-noise] {record.note}")
+                self.watch.journal.add("note", id="engine-noise", text=record.note)
 
     def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch has its advantages."""

@@ -52,7 +52,7 @@ class Journal:
         return True
 
     def add(self, kind: str, **facts: Any) -> None:
-        """Write one event: ``verdict``, ``numerics``, ``stall``, ``failed``, ``stopped``, ``resumed``."""
+        """Write an event: ``verdict``, ``note``, ``numerics``, ``stall``, ``failed``, ``stopped`` ...."""
         event = {"time": time.time(), "kind": kind, "rank": self.rank, **facts}
         line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
         self.write(lambda: _append(self.folder / EVENTS, line))

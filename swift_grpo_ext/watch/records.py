@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 
@@ -65,6 +65,26 @@ class RolloutFacts:
 
 
 @dataclass(frozen=True)
+class EngineRecord:
+    """The newest comparison of rollout engine and trainer.
+
+    Attributes:
+        ratio: Mean of exp|d| over sampled tokens, d the difference of their log-probs; None if not compared.
+        mean, largest: Of |d|, nats.
+        rule: Id of the fault; empty if there is none.
+        text: The fault with its cause.
+        note: What is worth knowing and may be meant so.
+    """
+
+    ratio: float | None = None
+    mean: float | None = None
+    largest: float | None = None
+    rule: str = ""
+    text: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class StepFacts:
     """One optimizer step.
 
@@ -81,6 +101,7 @@ class StepFacts:
         entropy: Nats per token at the sampling temperature.
         kl: Nats per token between the policy and where it started from.
         rollout: The generation batch that the step was taken on.
+        engine: The last check of the engine that made it.
     """
 
     step: int
@@ -95,6 +116,7 @@ class StepFacts:
     entropy: float | None = None
     kl: float | None = None
     rollout: RolloutFacts = RolloutFacts()
+    engine: EngineRecord = EngineRecord()
 
 
 @dataclass(frozen=True)
@@ -155,6 +177,14 @@ def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
     )
 
 
+def with_infinite(rollout: RolloutFacts, counts: Sequence[float]) -> RolloutFacts:
+    """The rollout with the number of infinite scores of each reward function."""
+    rewards = zip(rollout.rewards, counts, strict=False)
+    return replace(
+        rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in rewards)
+    )
+
+
 def identical_share(completions: Sequence[str], group_size: int) -> float | None:
     """Share of groups (neighbours of that number) in which every completion is the same text."""
     if group_size < 2 or len(completions) < group_size:
@@ -181,7 +211,8 @@ def step_from_json(data: Mapping[str, Any]) -> StepFacts:
     rollout = data.get("rollout") or {}
     rewards = tuple(RewardFacts(**_known(RewardFacts, row)) for row in rollout.get("rewards", ()))
     known = _known(RolloutFacts, rollout) | {"rewards": rewards}
-    return StepFacts(**_known(StepFacts, data) | {"rollout": RolloutFacts(**known)})
+    engine = EngineRecord(**_known(EngineRecord, data.get("engine") or {}))
+    return StepFacts(**_known(StepFacts, data) | {"rollout": RolloutFacts(**known), "engine": engine})
 
 
 def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from swift_grpo_ext.findings import Finding, Problem, Rule, Severity
-from swift_grpo_ext.watch import causes, messages
+from swift_grpo_ext.watch import agreement, causes, messages
 from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
@@ -69,11 +69,26 @@ def _coarse(step: StepFacts, run: RunFacts) -> bool:
     return run.coarse_weights and bool(step.learning_rate) and 0 < (step.moved or 0) < 0.1
 
 
+def _engine(id: str, severity: Severity) -> Rule[Window]:
+    """A rule about the last comparison of engine and trainer, which one check proves."""
+    return _lasting(
+        id,
+        severity,
+        0,
+        lambda step, run: step.engine.rule == id,
+        lambda steps, run: steps[-1].engine.text if steps else "",
+    )
+
+
 # Of the errors the first is the verdict; of the warnings all are reported.
 RULES: tuple[Rule[Window], ...] = (
     _lasting("parameters-still", Severity.ERROR, 1, messages.is_still, messages.still),
     _lasting("all-skipped", Severity.ERROR, 1, lambda step, run: step.skipped, messages.all_skipped),
     _lasting("no-advantage", Severity.ERROR, 1, messages.has_no_advantage, messages.no_advantage),
+    _engine(agreement.PROMPT, Severity.ERROR),
+    _engine(agreement.WEIGHTS, Severity.ERROR),
+    _engine(agreement.SAMPLING, Severity.ERROR),
+    _engine(agreement.NUMERICS, Severity.WARNING),
     _lasting(
         "lost-micro-batches",
         Severity.WARNING,

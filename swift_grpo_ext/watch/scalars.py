@@ -29,6 +29,7 @@ def add_scalars(
         "watch/empty": facts.rollout.empty,
         "watch/entropy": facts.entropy,
         "watch/kl_to_start": facts.kl,
+        "watch/engine_ratio": facts.engine.ratio,
     }
     for name, value in scalars.items():
         if value is not None and math.isfinite(value):

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.probe import Probe
-from swift_grpo_ext.watch.records import RolloutFacts, StepFacts
+from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts, with_infinite
 from swift_grpo_ext.watch.run_facts import run_facts
 from swift_grpo_ext.watch.scalars import add_scalars
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
@@ -57,6 +56,7 @@ class Watch:
         self.journal = Journal(args.output_dir, args.process_index)
         self.tally = Tally()
         self.rollout = RolloutFacts()
+        self.engine = EngineRecord()
         self.probe: Probe | None = None
         self.resumed_from = ""
         self._kl: float | None = None
@@ -246,7 +246,8 @@ class Watch:
             loss=total.loss / ranks,
             entropy=total.surprise / total.tokens if total.tokens else None,
             kl=self._kl,
-            rollout=self._rollout_with(total.infinite),
+            rollout=with_infinite(self.rollout, total.infinite),
+            engine=self.engine,
         )
 
     def _new_infinities(self) -> tuple[float, ...]:
@@ -255,9 +256,3 @@ class Watch:
         new = counts - self._infinite_before
         self._infinite_before = counts
         return tuple(float(new[name]) for name in getattr(self._trainer, "reward_func_names", ()))
-
-    def _rollout_with(self, infinite: Sequence[float]) -> RolloutFacts:
-        rewards = zip(self.rollout.rewards, infinite, strict=False)
-        return replace(
-            self.rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in rewards)
-        )

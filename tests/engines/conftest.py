@@ -21,7 +21,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
 
 HERE = Path(__file__).parent
-ENGINE_PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE / "tempt.py"]
+ENGINE_PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE / "tempt.py", HERE / "faulty.py"]
 TRAINER_PLUGINS = [*ENGINE_PLUGINS, HERE / "record.py", HERE.parent / "e2e/length_reward.py"]
 ENGINE = {"vllm_max_model_len": 512, "vllm_enforce_eager": True}
 ENVIRONMENT = {
@@ -76,7 +76,7 @@ def grpo_with_vllm(model, digits, folder, variables, **chosen):
 
 
 @contextmanager
-def rollout_server(model, folder, variables):
+def rollout_server(model, folder, variables, **chosen):
     """``swift rollout`` until the block ends.
 
     Yields:
@@ -84,7 +84,7 @@ def rollout_server(model, folder, variables):
     """
     port, log = free_port(), folder / "server.log"
     arguments = {"model": model, **testing.host_types(model), "torch_dtype": "float32", **ENGINE}
-    arguments |= {"host": "127.0.0.1", "port": port, "external_plugins": ENGINE_PLUGINS}
+    arguments |= {"host": "127.0.0.1", "port": port, "external_plugins": ENGINE_PLUGINS, **chosen}
     with open(log, "w") as out:
         process = subprocess.Popen(
             [swift_command(), "rollout", *testing.command_line(arguments)],

@@ -139,7 +139,7 @@ def figures(run: Run) -> list[Figure]:
 def _told_by_monitors(run: Run) -> Iterable[str]:
     """What the monitors said while the run went on, each finding once, the newest words."""
     told = {}
-    for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed")):
+    for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed", "note")):
         name = str(event.get("id", event["kind"]))
         step = f" at step {event['step']}" if "step" in event else ""
         told[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"

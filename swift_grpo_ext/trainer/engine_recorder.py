@@ -1,0 +1,64 @@
+"""What transformers' ``generate`` draws, with its log-probs: it does not report them cheaply by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
+
+
+class Recorder(LogitsProcessor):
+    """Last of the processors of one ``generate``: sees the scores that tokens are drawn from.
+
+    A token is known at the next call, so the log-prob of the last one is not written down.
+
+    Args:
+        rows: How many rows of the batch, evenly spread, are written down.
+
+    Attributes:
+        batch: Rows that were sampled together.
+        top_k: What ``generate`` used; 0: all tokens.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._last: Tensor | None = None
+        self._drawn: list[Tensor] = []
+        self._calls = 0
+        self.batch = self.top_k = 0
+
+    def after(self, make: Callable[..., LogitsProcessorList]) -> Callable[..., LogitsProcessorList]:
+        """``GenerationMixin._get_logits_processor`` with this one at the end, in the first ``generate``."""
+
+        def with_recorder(*args: Any, **kwargs: Any) -> LogitsProcessorList:
+            processors, self._calls = make(*args, **kwargs), self._calls + 1
+            filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
+            self.top_k = max(filters, default=0)
+            return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
+
+        return with_recorder
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Book the token of the step before, and keep the scores of this one; the scores stay as they are.
+
+        Args:
+            input_ids: ``(batch, seq)``.
+            scores: ``(batch, vocab)``.
+        """
+        self.batch = len(scores)
+        chosen = slice(0, None, max(1, self.batch // self._rows))
+        if self._last is not None:
+            self._drawn.append(self._last.gather(-1, input_ids[chosen][:, -1:])[:, 0])
+        self._last = scores[chosen].float().log_softmax(-1)
+        return scores
+
+    def of_row(self, row: int, batch: int) -> list[float]:
+        """Log-probs of the tokens that a row of the batch drew, but for the last one; empty if unknown."""
+        stride = max(1, self.batch // self._rows)
+        if self.batch != batch or self._calls != 1 or row % stride or not self._drawn:
+            return []
+        logps: list[float] = torch.stack(self._drawn)[:, row // stride].tolist()
+        return logps

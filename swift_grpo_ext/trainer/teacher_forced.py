@@ -1,0 +1,92 @@
+"""A few completions under the trainer's model: the logits of chosen tokens, by teacher forcing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+
+import torch
+from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
+from swift.trainers import disable_gradient_checkpointing
+from torch import Tensor, nn
+
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import VisionSample
+
+Places = Sequence[Sequence[int]]
+
+
+class TeacherForced:
+    """Completions as they are trained on.
+
+    Args:
+        host: The trainer.
+        samples: With completions.
+
+    Attributes:
+        rows: Token ids of each, prompt and completion.
+        tokens: Ids of those that have a loss.
+    """
+
+    def __init__(self, host: Host, samples: Sequence[VisionSample]) -> None:
+        self._host = host
+        template = copy(host.template)
+        template.padding_free = False  # rows are told apart by their place
+        samples = [copy(sample) for sample in samples]
+        with host._template_context(host.template):
+            for sample in samples:
+                sample.encoded = encode_sample(sample, template)
+                sample.encoded.pop("_extra_kwargs", None)
+            self._inputs, batch = collate_to_grpo_micro_batch(
+                samples, template, device=host.accelerator.device, use_logits_to_keep=True
+            )
+        for name in ("labels", "logits_to_keep"):
+            self._inputs.pop(name, None)
+        ids, present = self._inputs["input_ids"], self._inputs["attention_mask"].bool()
+        self._mask = batch.completion_mask.bool()
+        self._keep = self._mask.shape[1]
+        self.rows = [row[there].tolist() for row, there in zip(ids, present, strict=True)]
+        last = ids[:, -self._keep :]
+        self.tokens = [row[has].tolist() for row, has in zip(last, self._mask, strict=True)]
+
+    def targets(self, places: Places) -> Tensor:
+        """``(N,)`` ids of the tokens at the places."""
+        ids = [self.tokens[row][place] for row, chosen in enumerate(places) for place in chosen]
+        return torch.tensor(ids, device=self._mask.device)
+
+    def logits(self, model: nn.Module, places: Places) -> Tensor:
+        """``(N, vocab)`` fp32 logits that predict the tokens at the places, row by row.
+
+        Args:
+            model: Policy or reference, in its wrappers. All ranks call it together.
+            places: For each row the numbers of loss tokens.
+        """
+        host = self._host
+        base = host.template.get_base_model(host.accelerator.unwrap_model(model))
+        head = base.get_output_embeddings()
+        slot = torch.cat(
+            [
+                row * self._keep + self._mask[row].nonzero()[:, 0][torch.tensor(chosen, dtype=torch.long)]
+                for row, chosen in enumerate(places)
+            ]
+        )
+        training, answer = model.training, _of(head.forward, self._keep, slot)
+        model.eval()  # without dropout
+        try:
+            with (
+                torch.no_grad(),
+                disable_gradient_checkpointing(model, host.args.gradient_checkpointing_kwargs),
+                swapped(head, "forward", answer),
+            ):
+                found: Tensor = model(**self._inputs).logits
+        finally:
+            model.train(training)
+        return found.float().flatten(0, -2)
+
+
+def _of(logits_of: Callable[[Tensor], Tensor], keep: int, slot: Tensor) -> Callable[[Tensor], Tensor]:
+    def forward(hidden: Tensor) -> Tensor:
+        return logits_of(hidden[:, -keep - 1 : -1].flatten(0, 1)[slot])
+
+    return forward

@@ -1,0 +1,78 @@
+"""How the prompt that an engine reports differs from the one that the trainer trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
+
+Decode = Callable[[Sequence[int]], str]
+_CONTEXT = 12
+_SHOWN = 80
+_ENDING = 8
+"""Tokens of a generation prompt, at most."""
+_USER_TURNS = ("user", "human", "inst]")
+
+
+def prompt_difference(
+    engine: Sequence[int], trainer: Sequence[int], placeholders: Collection[int], decode: Decode
+) -> str:
+    """The difference in words, with its likely cause; empty if there is none.
+
+    An engine that reports each image as one token although the trainer has more does not say how many it
+    used; the images are not compared then.
+
+    Args:
+        engine: Token ids of the engine's prompt.
+        trainer: Token ids of the whole row that is trained on; it begins with the prompt.
+        placeholders: Ids that stand for parts of images, videos or audio.
+        decode: Text of ids.
+    """
+    if list(trainer[: len(engine)]) == list(engine):
+        return ""
+    seen, wanted = _without(engine, placeholders), _without(trainer, placeholders)
+    if wanted[: len(seen)] == seen:
+        return _media_difference(engine, trainer, placeholders)
+    place = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(seen, wanted, strict=False))))
+    return (
+        f"token {place} is {_shown(decode, seen[place : place + 1])} in the engine and "
+        f"{_shown(decode, wanted[place : place + 1])} in the trainer, after "
+        f"{_shown(decode, seen[max(0, place - _CONTEXT) : place])}: {_likely(seen, wanted, place, decode)}"
+    )
+
+
+def _without(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
+    return [token for token in ids if token not in placeholders]
+
+
+def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholders: Collection[int]) -> str:
+    counts = [sum(token in placeholders for token in ids) for ids in (engine, trainer)]
+    if counts[0] == counts[1] or counts[0] == len(_runs(trainer, placeholders)):
+        return ""
+    return (
+        f"the engine has {counts[0]} image tokens, the trainer {counts[1]}: images are resized differently; "
+        "give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
+    )
+
+
+def _runs(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
+    """Where runs of placeholders begin: about one for each image."""
+    return [
+        place
+        for place, token in enumerate(ids)
+        if token in placeholders and (place == 0 or ids[place - 1] not in placeholders)
+    ]
+
+
+def _likely(seen: Sequence[int], wanted: Sequence[int], place: int, decode: Decode) -> str:
+    before = decode(seen[:place]).lower()
+    if not any(name in before for name in _USER_TURNS):
+        return "the system prompt differs (--system, or a default of the template on one side)"
+    nexts = (decode(ids[place : place + _CONTEXT]) for ids in (seen, wanted))
+    if place >= len(seen) - _ENDING or any("think" in text for text in nexts):
+        return "the beginning of the answer differs (thinking prefix: --enable_thinking, --response_prefix)"
+    return "the chat template differs (--template, --model_type), or the row was changed on the way"
+
+
+def _shown(decode: Decode, ids: Sequence[int]) -> str:
+    text = decode(ids) if ids else ""
+    return repr(text if len(text) <= _SHOWN else "…" + text[-_SHOWN:]) if ids else "nothing"

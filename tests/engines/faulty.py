@@ -1,0 +1,31 @@
+"""A plugin for the tests: the run's vLLM has the fault that ``ENGINE_FAULT`` names."""
+
+import os
+from copy import deepcopy
+from dataclasses import replace
+
+from swift.infer_engine import GRPOVllmEngine
+from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
+
+FAULT = os.environ.get("ENGINE_FAULT", "")
+infer = GRPOVllmEngine.infer
+
+
+def colder(self, infer_requests, request_config=None, **kwargs):
+    return infer(self, infer_requests, replace(request_config, temperature=0.3), **kwargs)
+
+
+def in_verse(self, infer_requests, request_config=None, **kwargs):
+    infer_requests = deepcopy(infer_requests)
+    for request in infer_requests:
+        kept = [turn for turn in request.messages if turn["role"] != "system"]
+        request.messages = [{"role": "system", "content": "Answer in verse."}, *kept]
+    return infer(self, infer_requests, request_config, **kwargs)
+
+
+if FAULT == "temperature":
+    GRPOVllmEngine.infer = colder
+elif FAULT == "system":
+    GRPOVllmEngine.infer = in_verse
+elif FAULT == "never synced":
+    RolloutTrainerMixin._move_model_to_vllm = lambda self, skip_async_check=False: None

@@ -1,0 +1,66 @@
+"""Engine and trainer are compared in real runs: each injected fault is named within two steps, health is silent."""
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.watch.journal import read_events
+from tests.trainer.runs import figures
+
+FAULTY = __file__.replace("test_engine_check", "faulty_engine")
+MOVES = {"learning_rate": 0.05, "reward_funcs": "even_characters"}
+
+
+def verdicts(output):
+    (run,) = output.glob("v*")
+    return [event for event in read_events(run, ["verdict"]) if event["id"].startswith("engine-")]
+
+
+def run(model, digits, output, monkeypatch, fault="", **overrides):
+    from swift_grpo_ext.plugin_files import plugin_file
+    from tests.trainer.runs import REWARD
+
+    monkeypatch.setenv("ENGINE_FAULT", fault)
+    figures(
+        model,
+        digits.train,
+        output,
+        external_plugins=[REWARD, plugin_file(), FAULTY],
+        max_completion_length=16,
+        **{"max_steps": 2, **overrides},
+    )
+    return verdicts(output)
+
+
+@pytest.mark.parametrize(
+    ("fault", "overrides", "words"),
+    [
+        ("temperature", {}, "it samples at temperature 0.3, the trainer at 0.9"),
+        ("system", {}, "the system prompt differs"),
+        ("pixels", {}, "image tokens, the trainer"),
+        ("other checkpoint", {}, "another checkpoint"),
+        ("never synced", {"beta": 0, **MOVES}, "they agreed at step 0, so the engine's weights are stale"),
+        ("never synced", {"beta": 0.01, **MOVES}, "no weight sync has reached the engine"),
+        ("without adapters", {"tuner_type": "lora", **MOVES}, "the adapters were never applied"),
+    ],
+)
+def test_a_fault_is_named_within_two_steps(fault, overrides, words, tiny_qwen, digits, tmp_path, monkeypatch):
+    found = run(tiny_qwen, digits, tmp_path, monkeypatch, fault, **overrides)
+    assert found, "nothing was said"
+    assert words in found[0]["text"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"top_p": 0.8, "top_k": 20, "temperature": 1.2},
+        {"torch_dtype": "bfloat16", "bf16": True},
+        {"tuner_type": "lora", "learning_rate": 0.05},
+    ],
+)
+def test_a_healthy_run_is_silent(overrides, tiny_qwen, digits, tmp_path, monkeypatch):
+    output = tmp_path / "run"
+    found = run(tiny_qwen, digits, output, monkeypatch, max_steps=4, **overrides)
+    assert found == []
+    logged = [row for row in testing.read_logging(output) if "loss" in row]
+    assert any("watch/engine_ratio" in row for row in logged), "nothing was compared"

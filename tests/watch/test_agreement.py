@@ -1,0 +1,115 @@
+"""The verdict on an engine, from figures alone."""
+
+import math
+
+import pytest
+
+from swift_grpo_ext.watch import agreement
+from swift_grpo_ext.watch.agreement import Agreement, Distance, EngineFacts, distance, judge
+from swift_grpo_ext.watch.prompts import prompt_difference
+
+ENGINE = EngineFacts("vLLM server")
+
+
+def apart(gap, tokens=32):
+    return distance([0.0] * tokens, [gap] * tokens)
+
+
+def fault(now, before, engine):
+    record = judge(now, before, engine)
+    return record.text or record.note
+
+
+def check(begin, rest, step=0, **more):
+    return Agreement(step, 4, apart(begin), apart(rest), **more)
+
+
+def test_distance_adds_up_and_takes_what_is_not_finite_for_large():
+    both = distance([-1.0, -2.0], [-1.5, -2.0]) + distance([-math.inf], [-1.0])
+    assert (both.tokens, both.absolute, both.largest) == (3, 20.5, 20.0)
+    assert Distance().mean_ratio == 1.0
+
+
+@pytest.mark.parametrize(("half", "gap"), [(False, 1e-3), (True, 0.03)])
+def test_rounding_is_no_fault(half, gap):
+    assert fault(check(gap, gap), [], EngineFacts("vLLM colocate", half=half)) == ""
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "words"),
+    [
+        ("temperature 0.5", "samples at temperature 0.5"),
+        (agreement.RAW, "before temperature and filters"),
+        (agreement.UNFILTERED, "without the trainer's top_k"),
+        (agreement.NO_ADAPTERS, "without LoRA"),
+        (agreement.REFERENCE, "no weight sync has reached"),
+    ],
+)
+def test_what_explains_the_distance_is_the_cause(hypothesis, words):
+    found = check(0.5, 0.5, hypotheses={"temperature 1.7": apart(0.4), hypothesis: apart(1e-4)})
+    assert words in fault(found, [], ENGINE)
+
+
+def test_weights_that_agreed_before_are_stale():
+    before = [check(1e-5, 1e-5)]
+    assert "agreed at step 0, so the engine's weights are stale" in fault(check(0.3, 0.3, 1), before, ENGINE)
+
+
+def test_weights_that_never_agreed_are_others():
+    assert "another checkpoint" in fault(check(0.3, 0.3), [], ENGINE)
+
+
+def test_a_drift_is_numerics():
+    assert "drift apart later" in fault(check(1e-4, 0.2), [], ENGINE)
+
+
+def test_rollouts_one_step_behind_are_no_fault_but_another_prompt_is():
+    lagging = EngineFacts("vLLM server", lags=True)
+    assert fault(check(0.3, 0.3), [], lagging) == ""
+    assert "another prompt" in fault(check(0.3, 0.3, prompt="token 3"), [], lagging)
+
+
+@pytest.mark.parametrize(("gap", "words"), [(1e-5, "chat template"), (1.0, "the engine may not support")])
+def test_noise_is_the_models_or_the_engines(gap, words):
+    found = check(gap, gap, garbage=0.9, engine_logp=-9.0, trainer_logp=-9.1)
+    assert words in fault(found, [], ENGINE)
+    assert "loops" in fault(found, [], ENGINE)
+
+
+def decode(ids):
+    return "".join(WORDS[token] for token in ids)
+
+
+WORDS = [
+    "<pad>",
+    "<system>",
+    "be brief ",
+    "<user>",
+    "what is this? ",
+    "<assistant>",
+    "<think>",
+    "yes",
+    "<img>",
+]
+SYSTEM, BRIEF, USER, QUESTION, ASSISTANT, THINK, YES, IMAGE = range(1, 9)
+ROW = [SYSTEM, BRIEF, USER, IMAGE, IMAGE, IMAGE, QUESTION, ASSISTANT, YES, YES]
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (ROW[:8], ""),
+        ([SYSTEM, BRIEF, USER, IMAGE, QUESTION, ASSISTANT], ""),  # reported before it was expanded
+        (
+            [SYSTEM, BRIEF, USER, IMAGE, IMAGE, QUESTION, ASSISTANT],
+            "the engine has 2 image tokens, the trainer 3",
+        ),
+        ([SYSTEM, USER, IMAGE, IMAGE, IMAGE, QUESTION, ASSISTANT], "the system prompt differs"),
+        ([*ROW[:8], THINK], "thinking prefix"),
+        ([SYSTEM, BRIEF, USER, *[IMAGE] * 3, *[QUESTION] * 12, ASSISTANT], "the chat template differs"),
+    ],
+)
+def test_how_prompts_differ(engine, words):
+    found = prompt_difference(engine, ROW, {IMAGE}, decode)
+    assert words in found
+    assert bool(found) == bool(words)
