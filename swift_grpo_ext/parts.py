@@ -36,6 +36,7 @@ _TRAINER = (
     "chunked_logps",
     "shared_prefill",
     "reduced_recompute",
+    "skip_silent",
     "self_check",
     "no_lora_dropout",
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,7 @@ from swift_grpo_ext.group.shared_prefix import (
     find_groups,
     read_rows,
 )
+from swift_grpo_ext.group.silent import first_token
 from swift_grpo_ext.group.vision import Images, assign
 
 
@@ -155,6 +156,7 @@ def analyse(
     completion_mask: Tensor,
     family: Family | None,
     form: PackForm | None,
+    prompts: Sequence[str] = (),
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch.
 
@@ -163,6 +165,8 @@ def analyse(
         completion_mask: ``(batch, keep)``.
         family: The model's family; None for a language model.
         form: How the model takes packs; None to make none.
+        prompts: Key of each row's prompt, as far as it is known: only rows of equal keys are a group, and
+            their tokens and images must be equal, too.
     """
     try:
         media = _media_of(inputs, family)
@@ -171,7 +175,9 @@ def analyse(
         return MicroBatch(inputs, completion_mask, None, reason=str(problem))
     if form:
         try:
-            batch.pack = _pack_of(batch, family, form)
+            groups, order = _groups_of(batch, completion_mask, family, prompts)
+            if any(len(group) > 1 for group in groups):
+                batch.pack, batch.order = _packed(batch, groups, completion_mask, form), order
         except CannotPackError as problem:
             batch.reason = str(problem)
     return batch
@@ -191,31 +197,69 @@ def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Ima
     return media
 
 
-def _pack_of(batch: MicroBatch, family: Family | None, form: PackForm) -> Pack | None:
-    ids, attention_mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
-    rows = read_rows(attention_mask, batch.completion_mask)
+def narrowed(
+    batch: MicroBatch,
+    tokens: Tensor,
+    family: Family | None,
+    form: PackForm,
+    prompts: Sequence[str] = (),
+) -> MicroBatch:
+    """The same micro-batch with some of its completions only; with none, a pack of two tokens.
+
+    Args:
+        batch: What `analyse` found.
+        tokens: ``(batch, keep)`` bool, the loss tokens of the completions that stay.
+        family: As in `analyse`.
+        form: How the model takes packs.
+        prompts: As in `analyse`.
+
+    Raises:
+        CannotPackError: The micro-batch has a form that a pack cannot express.
+    """
+    if batch.media is None:
+        raise CannotPackError("images that cannot be told apart")
+    if bool(tokens.any()):
+        groups, order = _groups_of(batch, tokens, family, prompts)
+        return replace(batch, completion_mask=tokens, pack=_packed(batch, groups, tokens, form), order=order)
+    # Something has to run, or this rank would call the model less often than the others.
+    attention_mask, losses = batch.inputs["attention_mask"], batch.completion_mask
+    token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
+    rows = [row for row in read_rows(attention_mask, token) if row.stop > row.split]
+    start = [[replace(row, start=row.split - 1)] for row in rows]
+    return replace(batch, completion_mask=token, pack=_packed(batch, start, token, form), order={})
+
+
+def _groups_of(
+    batch: MicroBatch, completion_mask: Tensor, family: Family | None, prompts: Sequence[str]
+) -> tuple[list[list[Row]], dict[str, list[int]]]:
+    """Groups of a micro-batch's rows, and their images in the order of a pack."""
+    ids, media = batch.inputs["input_ids"], batch.media or {}
+    rows = read_rows(batch.inputs["attention_mask"], completion_mask)
     token_of = {medium.pixels: medium.token_id for medium in family.media} if family else {}
     parts = {
         name: [_of_prompt_and_completion(images, row, ids[row.index] == token_of[name]) for row in rows]
-        for name, images in (batch.media or {}).items()
+        for name, images in media.items()
     }
+    known = prompts if len(prompts) == len(rows) else [""] * len(rows)
     keys = [
-        tuple(tuple(images.keys[one] for one in parts[name][row.index][0]) for name, images in _media(batch))
-        for row in rows
+        (
+            known[at],
+            *(tuple(images.keys[one] for one in parts[name][at][0]) for name, images in media.items()),
+        )
+        for at in range(len(rows))
     ]
     groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
-    if all(len(group) == 1 for group in groups):
-        return None
+    return groups, {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
+
+
+def _packed(
+    batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Tensor, form: PackForm
+) -> Pack:
     found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
-    types = next((one for one in found if one.shape == ids.shape), None)
-    pack = build_pack(groups, attention_mask, batch.completion_mask, form, types)
+    types = next((one for one in found if one.shape == batch.inputs["input_ids"].shape), None)
+    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
-    batch.order = {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
     return pack
-
-
-def _media(batch: MicroBatch) -> Iterable[tuple[str, Images]]:
-    return (batch.media or {}).items()
 
 
 def _of_prompt_and_completion(images: Images, row: Row, placeholders: Tensor) -> tuple[range, range]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 # Largest mean and largest single difference. Below fp32 the stock path itself rounds log-probs to 3 digits.
 TOLERANCE = {torch.float32: (1e-4, 5e-3), torch.float64: (1e-4, 5e-3)}
 _HALF = (0.1, 2.0)
+_MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
 def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, dtype: torch.dtype) -> str:
@@ -20,12 +21,13 @@ def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, dtype: torch.dtype) -> s
         ours: ``(batch, keep)``.
         stock: ``(batch, keep)``.
         mask: ``(batch, keep)``, True where they count.
-        dtype: Of the model's weights.
+        dtype: In which the model computes.
 
     Returns:
         A clause for the log; empty if they agree.
     """
-    difference = (ours.float() - stock.float()).abs()[mask.bool()]
+    # What stock cannot compute is no measure: where only it is not finite, ours stays.
+    difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]
     if not len(difference):
         return ""
     mean, largest = float(difference.mean()), float(difference.max())
@@ -33,6 +35,17 @@ def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, dtype: torch.dtype) -> s
     if mean <= allowed_mean and largest <= allowed_largest:  # NaN is a mismatch
         return ""
     return f"log-probs differ from the stock path's by {mean:.2g} on average, at most {largest:.2g}"
+
+
+def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
+    """The coarser of the weights' dtype and that of mixed precision.
+
+    Args:
+        weights: Of the model.
+        mixed_precision: As accelerate names it: ``no``, ``bf16``, ``fp16`` or ``fp8``.
+    """
+    mixed = _MIXED.get(mixed_precision, weights)
+    return max(weights, mixed, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from accelerate.utils import gather, gather_object
 from swift.rlhf_trainers.utils import get_even_process_data
+from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.errors import RewardError
@@ -15,6 +16,13 @@ from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages
 from swift_grpo_ext.group.statistics import reward_statistics
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+
+logger = get_logger()
+_MIXED = (
+    "swift-grpo-ext: completions that should be a group are of different prompts; only those of one prompt "
+    "are compared, and one alone is not scored. Datasets without a length (--streaming true) do that, and "
+    "rows that are replaced one by one"
+)
 
 
 class Baselines:
@@ -105,7 +113,8 @@ class Baselines:
         """Group of each completion of all ranks, and the number of its request, both ``(total,)``.
 
         A multi-turn server may return several completions of one request (they share its reward) and groups
-        of any size; otherwise every ``num_generations`` completions in a row are a group.
+        of any size; otherwise every ``num_generations`` completions in a row are a group, if they are of one
+        prompt: answers to different questions are not compared.
         """
         host = self._host
         if host.dynamic_num_samples:
@@ -114,7 +123,12 @@ class Baselines:
             return _numbers(prompts), _numbers(requests)
         size = host.num_generations if host.model.training else host.num_generations_eval
         rows = torch.arange(total)
-        return rows // size, rows
+        places = (rows // size).tolist()
+        prompts = gather_object([sample.prompt_key for sample in samples])
+        groups = _numbers(list(zip(places, prompts, strict=True)))
+        if len(set(groups.tolist())) > len(set(places)):
+            logger.warning_once(_MIXED)
+        return groups, rows
 
     def _kl_penalty(self, batches: Sequence[Mapping[str, Any]]) -> Tensor | None:
         """Beta times the KL of each completion of all ranks, ``(n,)``, if it is to be taken off rewards."""
@@ -129,9 +143,9 @@ class Baselines:
         return penalty
 
 
-def _numbers(names: Sequence[str]) -> Tensor:
+def _numbers(names: Sequence[Hashable]) -> Tensor:
     """Names as numbers, counted in the order of first appearance."""
-    known: dict[str, int] = {}
+    known: dict[Hashable, int] = {}
     return torch.tensor([known.setdefault(name, len(known)) for name in names])
 
 

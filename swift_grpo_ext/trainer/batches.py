@@ -6,6 +6,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.trainer.samples import VisionSample
 
@@ -17,10 +19,17 @@ class Known:
     Attributes:
         samples: Of its rows, without their encodings; empty where they are unknown.
         batch: Its images and groups, once a pass has asked for them.
+        forwarded: ``(batch, keep)`` tokens whose log-probs the policy's pass has computed; None for all.
     """
 
     samples: tuple[VisionSample, ...] = ()
     batch: MicroBatch | None = None
+    forwarded: Tensor | None = None
+
+    @property
+    def prompts(self) -> list[str]:
+        """Keys of the rows' prompts."""
+        return [sample.prompt_key for sample in self.samples]
 
 
 class Batches:

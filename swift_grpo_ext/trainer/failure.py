@@ -20,6 +20,8 @@ CONNECT_SECONDS = 30
 # How long the failing rank waits for the others to hear of it, and they for its own traceback to be out.
 HEARD_SECONDS = 5.0
 LAST_WORDS_SECONDS = 3.0
+# How far apart ranks may be that fail alike.
+HERE_SECONDS = 20.0
 # A failed process that hangs in its own teardown (a collective, a thread) is ended after this.
 TEARDOWN_SECONDS = 30.0
 
@@ -112,6 +114,19 @@ class News:
             time.sleep(LAST_WORDS_SECONDS)
             sys.stdout.flush()
             os._exit(1)
+
+
+def all_ranks_are_here(where: str) -> bool:
+    """Whether every rank comes to a place within seconds: asked of the job's store, without a collective."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return True
+    store, ranks = _connect(), dist.get_world_size()
+    deadline = time.monotonic() + HERE_SECONDS
+    here = store.add(where, 1)
+    while here % ranks and time.monotonic() < deadline:  # a place is come to more than once
+        time.sleep(0.1)
+        here = store.add(where, 0)
+    return not here % ranks
 
 
 def obituary(failure: dict[str, Any], rank: int) -> str:

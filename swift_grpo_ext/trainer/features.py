@@ -21,6 +21,7 @@ from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 
 SWITCHED_OFF = "switched off"
 
@@ -36,6 +37,7 @@ class Enabled:
         chunked_logps: Log-probs are computed chunk by chunk.
         shared_prefill: A prompt is computed once for the completions that are sampled from it.
         spare_recompute: Gradient checkpointing computes less of a pack again.
+        skip_silent: Completions without a gradient are left out of the policy's pass.
         why_off: For each that is off the reason.
     """
 
@@ -45,6 +47,7 @@ class Enabled:
     chunked_logps: bool = True
     shared_prefill: bool = True
     spare_recompute: bool = True
+    skip_silent: bool = True
     why_off: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -60,7 +63,7 @@ class Enabled:
 
     def without_forward(self, reason: str) -> Enabled:
         """The same with the stock forward."""
-        names = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
+        names = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute", "skip_silent")
         return self.without(**dict.fromkeys(names, reason))
 
     @property
@@ -86,8 +89,12 @@ def decide(host: Host, settings: Settings) -> Enabled:
     def off(feature: str) -> str:
         return SWITCHED_OFF if settings.disables(f"trainer.{feature}") else ""
 
+    prefix = off("shared_prefix") or head or _prefix_reason(host, base, family)
     return Enabled.unless(
-        shared_prefix=off("shared_prefix") or head or _prefix_reason(host, base, family),
+        shared_prefix=prefix,
+        skip_silent=off("skip_silent")
+        or (prefix and "needs shared_prefix")
+        or _silent_reason(host, base, family),
         vision_once=off("vision_once") or layout or _vision_reason(host, base, family),
         skip_old=off("skip_old_logps") or _old_reason(host),
         chunked_logps=off("chunked_logps") or head,
@@ -133,7 +140,7 @@ def _prefix_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         return family.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
     if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
         return "prompt learning"
-    return why_no_packs(base) or _dropout_reason(host.model)
+    return why_no_packs(base) or noise_in(host.model) or noise_of_run(host, base)
 
 
 def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
@@ -144,17 +151,26 @@ def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
     return why_no_shared_prefill(base)
 
 
+def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+    """Who reads the log-probs of completions whose advantage is 0."""
+    readers = {
+        "beta is not 0": host.beta != 0,
+        "loss_type real compares them": host.loss_type == "real",
+        "loss_type fipo logs them": host.loss_type == "fipo",
+        "entropies are asked for": host.compute_entropy,
+        "rollout importance sampling": host.rollout_importance_sampling_mode is not None,
+        "log_rollout_offpolicy_metrics": host.log_rollout_offpolicy_metrics,
+        "off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
+        "the liger loss": host.use_liger_loss,
+        "a teacher": any(applies() for applies, _ in _teachers(host)),
+        "the vision tower or the aligner trains": bool(family and trains(frozen_modules(base, family))),
+    }
+    return next((why for why, reads in readers.items() if reads), "")
+
+
 def _recompute_reason(host: Host) -> str:
     if gathers_parameters(host):
         return "ZeRO-3 and FSDP release a layer's parameters at the end of its forward"
-    return ""
-
-
-def _dropout_reason(model: nn.Module) -> str:
-    """Completions that share a prompt would share its dropout mask as well."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p > 0:
-            return f"dropout {module.p:g} in {name}"
     return ""
 
 
@@ -168,6 +184,8 @@ def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         return f"{name} of the vision tower or the aligner trains"
     if any(isinstance(part, BaseTunerLayer) for module in modules for part in module.modules()):
         return "the vision tower or the aligner has adapters"
+    if reason := next(filter(None, map(noise_in, modules)), ""):
+        return reason
     if getattr(base.config.vision_config, "tokenize_function", "") == "gumbel_argmax":
         return "the visual tokenizer samples"
     if host.ref_model is not None:
@@ -189,15 +207,19 @@ def _old_consumers(host: Host) -> Iterator[tuple[Callable[[], bool], str]]:
     yield lambda: hasattr(host, "_needs_old_logps"), "ms-swift leaves it out itself"
     yield host.old_policy, "a generation batch serves more than one update"
     yield lambda: bool(host.kl_in_reward and host.beta), "kl_in_reward"
-    yield host._has_teacher_explicit, "a teacher"
-    yield lambda: host.advantage_reweight == "rlsd", "advantage_reweight rlsd"
-    yield lambda: host.sdar_loss_coef > 0, "sdar_loss_coef"
+    yield from _teachers(host)
     yield (
         lambda: bool(args.use_liger_kernel and args.rollout_importance_sampling_mode),
         "rollout importance sampling in the liger loss",
     )
     yield lambda: _columns(host) is None, "the columns of the dataset are unknown"
     yield lambda: bool({"teacher_prompt", "teacher_images"} & _columns(host)), "teacher columns"  # type: ignore[operator]
+
+
+def _teachers(host: Host) -> Iterator[tuple[Callable[[], bool], str]]:
+    yield host._has_teacher_explicit, "a teacher"
+    yield lambda: host.advantage_reweight == "rlsd", "advantage_reweight rlsd"
+    yield lambda: host.sdar_loss_coef > 0, "sdar_loss_coef"
 
 
 def _columns(host: Host) -> set[str] | None:

@@ -176,10 +176,10 @@ class GRPOTrainer(HostGRPOTrainer):
         stock = super()._get_per_token_logps_and_entropies
         logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
-        self.monitors.add_pass(logps, grpo_batch)
+        known = self.passes.known_of(grpo_batch)
+        self.monitors.add_pass(logps, grpo_batch, known.forwarded)
         again = lambda inner: stock(inner, model_inputs, grpo_batch)  # noqa: E731
-        samples = self.passes.samples_of(grpo_batch)
-        self.monitors.tracer.look_at_pass(logps, grpo_batch, again, model, model_inputs, samples)
+        self.monitors.tracer.look_at_pass(logps, grpo_batch, again, model, model_inputs, known.samples)
         return logps, entropies
 
     def _get_per_token_logps_and_entropies_single(

@@ -61,6 +61,10 @@ class Host(Protocol):
     temperature: float
     use_liger_loss: bool
     sdar_loss_coef: float
+    compute_entropy: bool
+    rollout_importance_sampling_mode: str | None
+    log_rollout_offpolicy_metrics: bool
+    off_policy_sequence_mask_delta: float | None
     current_gradient_accumulation_steps: int
     _has_teacher: bool
 

@@ -108,16 +108,24 @@ class Monitors:
         if self._host.accelerator.sync_gradients:
             self.watch.phases.rest_in("optimizer")
 
-    def add_pass(self, logps: torch.Tensor, grpo_batch: Any) -> None:
-        """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
+    def add_pass(self, logps: torch.Tensor, grpo_batch: Any, forwarded: torch.Tensor | None) -> None:
+        """Count the tokens of a pass with gradients, and how surprised the policy is by them.
+
+        Args:
+            logps: ``(batch, keep)``.
+            grpo_batch: The micro-batch.
+            forwarded: ``(batch, keep)`` tokens that the pass was over; None for all.
+        """
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
             return
         mask = grpo_batch.completion_mask
         if self._host.overlong_filter:  # as ms-swift does after this pass
             mask = mask & ~grpo_batch.truncated_mask.unsqueeze(-1)
         tally = self.watch.tally
-        tally.surprise = tally.surprise - (logps.detach() * mask).sum()
         tally.tokens = tally.tokens + mask.sum()
+        mask = mask if forwarded is None else mask & forwarded
+        tally.surprise = tally.surprise - (logps.detach() * mask).sum()
+        tally.forwarded = tally.forwarded + mask.sum()
 
     def add_engine(self, record: EngineRecord | None) -> None:
         """The engine was compared with the trainer; None if not at this step."""

@@ -1,9 +1,9 @@
-"""Holds our log-probs of a micro-batch against ms-swift's own way."""
+"""The first pass of a kind: held against ms-swift's own way, and given up where it raises, on all ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import torch
@@ -11,8 +11,46 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import mismatch, without_dropout
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.failure import all_ranks_are_here
+from swift_grpo_ext.trainer.host import Host
 
 _ROWS = 8
+
+
+class Attempt:
+    """Something that may raise on some ranks, after which all of them give it up.
+
+    Args:
+        host: The trainer.
+        gathers: Ranks wait for each other inside the model (ZeRO-3, FSDP): one that raises alone leaves the
+            others waiting, so its error ends the run; where all raise, they give up together.
+
+    Attributes:
+        problem: Why it cannot be used, in a clause; empty if it can.
+    """
+
+    def __init__(self, host: Host, gathers: bool) -> None:
+        self._host, self._gathers = host, gathers
+        self.problem = ""
+
+    def __enter__(self) -> Attempt:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        if self._gathers and not all_ranks_are_here("first pass"):
+            return False
+        lines = str(error).strip().splitlines() or [""]
+        self.problem = f"{type(error).__name__}: {lines[0]}"
+        return True
+
+    def failed(self) -> bool:
+        """Whether it failed on any rank. A collective, so every rank must come here."""
+        return bool(agreed_max(int(bool(self.problem)), self._host.accelerator.device))
 
 
 def compare(
@@ -25,11 +63,11 @@ def compare(
     """Why our log-probs of the first rows of a micro-batch cannot be used; empty if they can.
 
     Args:
-        model: The model as the trainer calls it.
+        model: The model as the trainer calls it for passes without gradients.
         batch: The micro-batch.
         ours: Gives ``(batch, keep, 2)`` log-probs and entropies.
         stock: ms-swift's ``_get_per_token_logps_and_entropies_single``.
-        dtype: Of the model's weights.
+        dtype: In which the model computes.
     """
     keep = batch.completion_mask.shape[1]
     rows = range(min(len(batch.completion_mask), _ROWS))

@@ -5,32 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
+from functools import partial
 from typing import Any
 
+import torch
 from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.logps import CHUNK_BYTES
-from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
+from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, narrowed
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.recompute import sparing
+from swift_grpo_ext.group.self_check import forward_dtype
+from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.silent import filled, heard, silent_rows
 from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.group.vision_once import VisionOnce, share_weights
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.batches import Batches
+from swift_grpo_ext.trainer.batches import Batches, Known
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, frozen_modules
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.pass_check import compare
+from swift_grpo_ext.trainer.pass_check import Attempt, compare
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.vision_lockstep import blank_encoder, in_step
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
+_ALONE = (
+    "a micro-batch is one completion and shares nothing: SWIFT_GRPO_EXT_GROUP_BATCH=1 cuts the same step "
+    "into whole groups, or raise --per_device_train_batch_size"
+)
+Scores = tuple[Tensor, Tensor | None]
 
 
 class Passes:
@@ -46,7 +56,9 @@ class Passes:
 
     def __init__(self, host: Host, settings: Settings) -> None:
         self._host, self._settings = host, settings
-        self._unchecked = not settings.disables("trainer.self_check")
+        self._trusted: set[tuple[bool, bool]] = set()  # kinds of passes: of the reference, with gradients
+        if settings.disables("trainer.self_check"):
+            self._trusted = {(one, other) for one in (True, False) for other in (True, False)}
         self._told: set[str] = set()
         self._batches = Batches()
         self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
@@ -73,7 +85,10 @@ class Passes:
     def turn_to(self, enabled: Enabled) -> None:
         """Take over what is on, and say so once."""
         self.enabled = enabled
-        self.tell(str(enabled))
+        said = str(enabled)
+        if self._host.args.per_device_train_batch_size == 1:
+            said = said.replace("shared_prefix on", f"shared_prefix idle ({_ALONE})")
+        self.tell(said)
 
     def tell(self, message: str) -> None:
         """Log a message, once."""
@@ -142,9 +157,9 @@ class Passes:
         self._batches.of(grpo_batch).samples = tuple(_without_inputs(sample) for sample in chunk)
         return True
 
-    def samples_of(self, grpo_batch: Any) -> Sequence[VisionSample]:
-        """Samples of a micro-batch's rows; empty where they are unknown."""
-        return self._batches.of(grpo_batch).samples
+    def known_of(self, grpo_batch: Any) -> Known:
+        """What is known of a micro-batch."""
+        return self._batches.of(grpo_batch)
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
@@ -163,7 +178,7 @@ class Passes:
         grpo_batch: Any,
         with_entropy: bool,
         stock: Callable[..., Any],
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Scores:
         """Log-probs of a micro-batch's completions ``(batch, keep)``, and entropies if they are asked for.
 
         Args:
@@ -173,30 +188,92 @@ class Passes:
             with_entropy: Also compute entropies.
             stock: ms-swift's ``_get_per_token_logps_and_entropies_single``.
         """
-        if self._handles(model) and not self.enabled.stock_forward:
-            batch = self._analysed(model_inputs, grpo_batch)
-            if self._unchecked:
-                self._check(model, batch, stock)
+        stock_pass: Callable[[], Scores] = partial(
+            stock, model, model_inputs, grpo_batch, compute_entropy=with_entropy
+        )
         if not self._handles(model) or self.enabled.stock_forward:
-            found: tuple[Tensor, Tensor | None] = stock(
-                model, model_inputs, grpo_batch, compute_entropy=with_entropy
-            )
+            return stock_pass()
+        batch = self._analysed(model_inputs, grpo_batch)
+        forward = partial(self._forward, model, batch, grpo_batch, with_entropy)
+        kind = (self._is_reference(model), torch.is_grad_enabled())
+        if kind in self._trusted:
+            return forward()
+        self._trusted.add(kind)
+        found, problem = self._tried(model, batch, stock, forward)
+        if found is not None:
             return found
-        scores = self._scores(model, batch, with_entropy)
-        return scores[..., 0], scores[..., 1] if with_entropy else None
+        logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
+        self.turn_to(self.enabled.without_forward("self-check failed"))
+        return stock_pass()
+
+    def _tried(
+        self, model: nn.Module, batch: MicroBatch, stock: Callable[..., Any], forward: Callable[[], Scores]
+    ) -> tuple[Scores | None, str]:
+        """The first pass of a kind, or why it cannot be used: on every rank alike."""
+        host = self._host
+        plain = host.model if host.ref_model is None or not self._is_reference(model) else host.ref_model
+        dtype = forward_dtype(base_model(host, model).dtype, host.accelerator.mixed_precision)
+        ours = partial(self._scores, plain, batch, False)
+        first = Attempt(host, self._keeps_step)
+        with first:
+            first.problem = compare(plain, batch, ours, stock, dtype)
+        if first.failed():
+            return None, first.problem
+        found, second = None, Attempt(host, self._keeps_step)
+        with second:
+            found = forward()
+        return (None, second.problem) if second.failed() else (found, "")
+
+    def _forward(self, model: nn.Module, batch: MicroBatch, grpo_batch: Any, with_entropy: bool) -> Scores:
+        """Log-probs, and entropies if they are asked for, of the completions that are not silent."""
+        known = self._batches.of(grpo_batch)
+        part = self._heard(batch, grpo_batch, known)
+        if part is None:
+            scores = self._scores(model, batch, with_entropy)
+            return scores[..., 0], scores[..., 1] if with_entropy else None
+        assert known.forwarded is not None
+        logps, entropies = filled(
+            self._scores(model, part, with_entropy), known.forwarded, grpo_batch.old_per_token_logps
+        )
+        return logps, entropies if with_entropy else None
+
+    def _heard(self, batch: MicroBatch, grpo_batch: Any, known: Known) -> MicroBatch | None:
+        """The micro-batch without its silent completions; None where all are needed."""
+        known.forwarded = None
+        training = self._host.model.training and torch.is_grad_enabled()
+        if not self.enabled.skip_silent or not training or grpo_batch.advantages is None:
+            return None
+        if grpo_batch.teacher_per_token_logps is not None or batch.reason:
+            return None
+        filtered = grpo_batch.truncated_mask if self._host.overlong_filter else None
+        silent = silent_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
+        if not bool(silent.any()):
+            return None
+        tokens = heard(grpo_batch.completion_mask, silent)
+        try:
+            part = narrowed(batch, tokens, self._family, self._form, known.prompts)
+        except CannotPackError as problem:
+            self.tell(f"completions without an advantage were forwarded: {problem}")
+            return None
+        known.forwarded = tokens
+        return part
 
     def _handles(self, model: nn.Module) -> bool:
         """True for the policy and the reference; a teacher is another model."""
         unwrap = self._host.accelerator.unwrap_model
-        ours = [one for one in (self._host.model, self._host.ref_model) if one is not None]
-        return any(unwrap(model) is unwrap(one) for one in ours)
+        return self._is_reference(model) or unwrap(model) is unwrap(self._host.model)
+
+    def _is_reference(self, model: nn.Module) -> bool:
+        unwrap, reference = self._host.accelerator.unwrap_model, self._host.ref_model
+        return reference is not None and unwrap(model) is unwrap(reference)
 
     def _analysed(self, model_inputs: Any, grpo_batch: Any) -> MicroBatch:
         """What is known of a micro-batch; found out at its first pass."""
         known = self._batches.of(grpo_batch)
         if known.batch is None or known.batch.inputs["input_ids"] is not model_inputs["input_ids"]:
             form = self._form if self.enabled.shared_prefix else None
-            known.batch = analyse(model_inputs, grpo_batch.completion_mask, self._family, form)
+            mask = grpo_batch.completion_mask
+            known.batch = analyse(model_inputs, mask, self._family, form, known.prompts)
             if known.batch.reason:
                 self.tell(f"a micro-batch went the stock way: {known.batch.reason}")
         return known.batch
@@ -219,15 +296,6 @@ class Passes:
                 query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
                 return packed_scores(model, head, inputs, batch.pack, query)
             return row_scores(model, head, inputs, batch.completion_mask, **options)
-
-    def _check(self, model: nn.Module, batch: MicroBatch, stock: Callable[..., Any]) -> None:
-        """Compare the first rows of a micro-batch with the stock path; on a mismatch, use that henceforth."""
-        self._unchecked = False
-        ours = lambda: self._scores(model, batch, with_entropy=False)  # noqa: E731
-        problem = compare(model, batch, ours, stock, base_model(self._host, model).dtype)
-        if agreed_max(int(bool(problem)), self._host.accelerator.device):
-            logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
-            self.turn_to(self.enabled.without_forward("self-check failed"))
 
     def _options(self, base: Any, with_entropy: bool) -> dict[str, Any]:
         return {

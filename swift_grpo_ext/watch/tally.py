@@ -20,8 +20,9 @@ class Tally:
         elements, moved, log2_ulps: See `Movement`.
         masters, masters_moved: The same of the float32 copies.
         loss: Sum over micro-batches, as the trainer scales it.
-        surprise: Sum over completion tokens in the loss of minus their log-prob.
-        tokens: Number of them.
+        surprise: Sum over completion tokens that were forwarded of minus their log-prob.
+        forwarded: Number of them: silent completions are left out.
+        tokens: Completion tokens in the loss.
         kl, kl_tokens: Sum over tokens of the estimate of `Probe`, and their number.
         infinite: For each reward function, how many infinities it gave.
     """
@@ -36,6 +37,7 @@ class Tally:
     masters_moved: float = 0.0
     loss: Any = 0.0
     surprise: Any = 0.0
+    forwarded: Any = 0.0
     tokens: Any = 0.0
     kl: Any = 0.0
     kl_tokens: Any = 0.0

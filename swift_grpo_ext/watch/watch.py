@@ -244,7 +244,7 @@ class Watch:
             master_moved=Movement(total.masters, total.masters_moved).share,
             tokens=round(total.tokens),
             loss=total.loss / ranks,
-            entropy=total.surprise / total.tokens if total.tokens else None,
+            entropy=total.surprise / total.forwarded if total.forwarded else None,
             kl=self._kl,
             rollout=with_infinite(self.rollout, total.infinite),
             engine=self.engine,

@@ -14,8 +14,9 @@ from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import FEATURES, decide
 from swift_grpo_ext.trainer.passes import Passes
 from tests.trainer.built import built
+from tests.trainer.runs import told
 
-FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute")
+FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute", "skip_silent")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def trainer(tiny_qwen, digits, tmp_path_factory):
 
 def reasons(trainer, **switches):
     found = decide(trainer, Settings(**switches))
-    return {name: found.why_off.get(name, "") for name in FEATURES}
+    return {name: found.why_off.get(name, "") for name in FEATURES if name != "skip_silent"}
 
 
 def test_all_is_on_in_an_ordinary_run(trainer):
@@ -34,7 +35,7 @@ def test_all_is_on_in_an_ordinary_run(trainer):
     assert str(decide(trainer, Settings())).startswith("shared_prefix on, vision_once on, skip_old on")
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", sorted(set(FEATURES) - {"skip_silent"}))
 def test_each_has_a_switch(trainer, name):
     switch = {"skip_old": "skip_old_logps", "spare_recompute": "reduced_recompute"}.get(name, name)
     found = reasons(trainer, disable=f"trainer.{switch}")
@@ -120,6 +121,57 @@ def test_parameters_that_are_gathered_for_a_layer(trainer, monkeypatch):
     found = reasons(trainer)
     assert found.pop("spare_recompute").startswith("ZeRO-3 and FSDP release")
     assert not any(found.values())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "why"),
+    [
+        ("", "beta", 0.04, "beta is not 0"),
+        ("", "loss_type", "real", "loss_type real compares them"),
+        ("", "compute_entropy", True, "entropies are asked for"),
+        ("", "rollout_importance_sampling_mode", "token_truncate", "rollout importance sampling"),
+        ("", "off_policy_sequence_mask_delta", 0.1, "off_policy_sequence_mask_delta"),
+        ("", "advantage_reweight", "rlsd", "a teacher"),
+    ],
+)
+def test_who_needs_silent_completions(trainer, monkeypatch, owner, name, value, why):
+    monkeypatch.setattr(trainer, "beta", 0.0)
+    assert decide(trainer, Settings()).skip_silent
+    assert decide(trainer, Settings(disable="trainer.skip_silent")).why_off["skip_silent"] == "switched off"
+    monkeypatch.setattr(trainer, name, value)
+    assert decide(trainer, Settings()).why_off == {"skip_silent": why} | (
+        {"skip_old": "advantage_reweight rlsd"} if value == "rlsd" else {}
+    )
+
+
+def neftune_post_forward_hook(module, args, output):
+    return output
+
+
+def test_noise_for_each_row(trainer, monkeypatch):
+    """NEFTune's noise is drawn in a hook, so that a group would share it; a router's jitter in its code."""
+    monkeypatch.setattr(trainer.args, "neftune_noise_alpha", 5.0)
+    assert reasons(trainer)["shared_prefix"].startswith("NEFTune adds noise to each row")
+    monkeypatch.setattr(trainer.args, "neftune_noise_alpha", None)
+    hook = trainer.model.get_input_embeddings().register_forward_hook(neftune_post_forward_hook)
+    assert "the hook neftune_post_forward_hook" in reasons(trainer)["shared_prefix"]
+    hook.remove()
+    monkeypatch.setattr(trainer.model.config.get_text_config(), "router_jitter_noise", 0.01, raising=False)
+    assert reasons(trainer)["shared_prefix"] == "router_jitter_noise 0.01"
+
+
+def test_dropout_of_the_tower_is_of_each_pass(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.model.model.visual, "drop", nn.Dropout2d(0.1), raising=False)
+    assert reasons(trainer)["vision_once"] == "Dropout2d 0.1 in drop"
+
+
+def test_a_micro_batch_of_one_completion_says_what_would_share(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.args, "per_device_train_batch_size", 1)
+    with told() as messages:
+        Passes(trainer, Settings())
+    (said,) = [text for text in messages if "shared_prefix" in text]
+    assert "shared_prefix idle (" in said
+    assert "SWIFT_GRPO_EXT_GROUP_BATCH=1" in said
 
 
 def test_dropout(trainer, monkeypatch):

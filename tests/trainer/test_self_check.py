@@ -48,5 +48,7 @@ def test_differences_beyond_what_the_dtype_explains(dtype):
     logps, mask = torch.zeros(2, 4), torch.ones(2, 4)
     assert mismatch(logps, logps + 0.9 * mean, mask, dtype) == ""
     assert "on average" in mismatch(logps, logps + 1.1 * mean, mask, dtype)
-    assert mismatch(logps, torch.full_like(logps, torch.nan), mask, dtype)
+    nan = torch.full_like(logps, torch.nan)
+    assert mismatch(nan, logps, mask, dtype)
+    assert mismatch(logps, nan, mask, dtype) == "", "what stock cannot compute is no measure"
     assert mismatch(logps, logps + 10, torch.zeros_like(mask), dtype) == ""

@@ -1,0 +1,56 @@
+"""Completions from which nothing can be learned: an advantage of exactly 0 and nobody else who reads them.
+
+Their log-probs have a gradient of exactly 0, so the policy's pass leaves them out; what the loss divides by
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def silent_rows(advantages: Tensor, completion_mask: Tensor, filtered: Tensor | None = None) -> Tensor:
+    """Rows of a micro-batch without a gradient, ``(batch,)`` bool.
+
+    Args:
+        advantages: ``(batch, keep)`` or ``(batch,)``.
+        completion_mask: ``(batch, keep)``, True where a token has a loss.
+        filtered: ``(batch,)`` bool, rows that leave the loss later.
+    """
+    zero = advantages.view(len(completion_mask), -1) == 0
+    silent: Tensor = (zero | ~completion_mask.bool()).all(1)
+    return silent if filtered is None else silent | filtered.bool()
+
+
+def heard(completion_mask: Tensor, silent: Tensor) -> Tensor:
+    """Tokens ``(batch, keep)`` whose log-probs are needed: those of rows that are not silent."""
+    return completion_mask.bool() & ~silent.unsqueeze(1)
+
+
+def first_token(completion_mask: Tensor) -> Tensor:
+    """``(batch, keep)``, True at the first token of the first row that has one, and nowhere else."""
+    chosen = torch.zeros_like(completion_mask, dtype=torch.bool)
+    place = completion_mask.bool().flatten().int().argmax()
+    chosen.view(-1)[place] = completion_mask.bool().any()
+    return chosen
+
+
+def filled(scores: Tensor, tokens: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of a whole micro-batch from those of some of its tokens.
+
+    Args:
+        scores: ``(batch, keep, 2)``.
+        tokens: ``(batch, keep)`` bool, the tokens that were asked for; without any, the scores only keep the
+            model's parameters in the graph.
+        others: ``(batch, keep)`` what stands for the log-probs of the others, so that their importance ratio
+            is 1: the old ones; 0 if there are none, for the loss then takes these for the old ones, too.
+
+    Returns:
+        Both ``(batch, keep)``.
+    """
+    logps = scores[..., 0]
+    rest = torch.zeros_like(logps) if others is None else others.to(logps.dtype)
+    if not bool(tokens.any()):
+        return rest + 0.0 * logps.sum(), torch.zeros_like(logps)
+    return torch.where(tokens, logps, rest), scores[..., 1]
