@@ -17,8 +17,6 @@ _NOISY_SETTINGS = (
     "activation_dropout",
     "residual_dropout",
     "layerdrop",
-    "router_jitter_noise",
-    "input_jitter_noise",
 )
 _RATES = ("p", "drop_prob", "drop_rate")
 

@@ -157,7 +157,7 @@ def test_noise_for_each_row(trainer, monkeypatch):
     assert "the hook neftune_post_forward_hook" in reasons(trainer)["shared_prefix"]
     hook.remove()
     monkeypatch.setattr(trainer.model.config.get_text_config(), "router_jitter_noise", 0.01, raising=False)
-    assert reasons(trainer)["shared_prefix"] == "router_jitter_noise 0.01"
+    assert reasons(trainer)["shared_prefix"].startswith("router_jitter_noise 0.01")
 
 
 def test_dropout_of_the_tower_is_of_each_pass(trainer, monkeypatch):

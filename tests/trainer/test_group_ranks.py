@@ -23,13 +23,13 @@ RUNS = [
 ]
 
 
-def figures(model, dataset, output, deepspeed, overrides, switches):
+def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
     arguments = testing.grpo_arguments(
         model,
         dataset,
         output,
         **{"reward_funcs": "even_characters", "deepspeed": deepspeed, **overrides},
-        external_plugins=[*([GLOO] if deepspeed else []), REWARD, plugin_file()],
+        external_plugins=[*([GLOO] if deepspeed else []), REWARD, *plugins, plugin_file()],
     )
     variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()}
     result = testing.run_swift("rlhf", arguments, env=variables, ranks=2, timeout=500)
@@ -62,5 +62,30 @@ def test_derived_families_under_zero3(family, digits, tmp_path):
     assert "shared_prefix on, vision_once on" in tail
     assert "self-check failed" not in tail
     assert len(stock["grad_norm"]) == 2
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+@pytest.mark.timeout(1100)
+@pytest.mark.two_ranks
+def test_a_rank_that_raises_alone_takes_the_other_back_with_it(tiny_qwen, digits, tmp_path):
+    stock, _ = figures(tiny_qwen, digits.train, tmp_path / "stock", None, {}, STOCK)
+    plugins = [Path(__file__).with_name("raising_rank.py")]
+    ours, tail = figures(tiny_qwen, digits.train, tmp_path / "ours", None, {}, {}, plugins)
+    assert "shared_prefix off (self-check failed)" in tail
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+@pytest.mark.timeout(1100)
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("deepspeed", [pytest.param(None, marks=SLOW), "zero3"])
+def test_groups_that_are_silent_on_one_rank(deepspeed, tiny_qwen, digits, tmp_path):
+    here = Path(__file__)
+    overrides = {"reward_funcs": "silent", "beta": 0, "per_device_train_batch_size": 4, "num_generations": 4}
+    plugins = [here.with_name("silent_reward.py")]
+    stock, _ = figures(tiny_qwen, digits.train, tmp_path / "s", deepspeed, overrides, STOCK, plugins)
+    ours, tail = figures(tiny_qwen, digits.train, tmp_path / "o", deepspeed, overrides, {}, plugins)
+    assert "skip_silent on" in tail
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

@@ -31,7 +31,7 @@ def test_samples_are_kept_for_their_names_alone():
     with made.preparing(samples):
         assert [made.is_old(batch) for batch in batches] == [True, True]
         assert [made.is_old(batch) for batch in batches] == [False, False], "the reference's"
-    chunks = [made.samples_of(batch) for batch in batches]
+    chunks = [made.known_of(batch).samples for batch in batches]
     assert [[sample.messages for sample in chunk] for chunk in chunks] == [[[0]], [[1], [2]]]
     assert all(sample.encoded is None for chunk in chunks for sample in chunk)
     assert all(sample.encoded for sample in samples)
@@ -40,7 +40,7 @@ def test_samples_are_kept_for_their_names_alone():
 def test_what_is_known_of_a_micro_batch_goes_with_it():
     made, batch = passes(), micro_batch()
     made._batches.of(batch).samples = ("one",)
-    assert made.samples_of(batch) == ("one",)
+    assert made.known_of(batch).samples == ("one",)
     del batch
     gc.collect()
     assert not len(made._batches)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from swift_grpo_ext.group.attention import BACKENDS, two_part
-from swift_grpo_ext.group.self_check import TOLERANCE, mismatch
+from swift_grpo_ext.group.self_check import TOLERANCE, forward_dtype, mismatch
+from swift_grpo_ext.trainer import passes
 from tests.trainer.runs import STOCK, figures, told
 
 
@@ -27,6 +28,67 @@ def test_a_wrong_attention_is_found_out_and_left(model, digits, tmp_path, monkey
     assert any("shared_prefix off (self-check failed)" in text for text in messages)
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+def raising(*args):
+    raise TypeError("'dict' object has no attribute 'ndim'\nand more")
+
+
+def raising_with_gradients(*args):
+    if torch.is_grad_enabled():
+        raise RuntimeError("a first pass of another kind")
+    return two_part(*args)
+
+
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [(raising, "TypeError: 'dict' object has no attribute 'ndim'"), (raising_with_gradients, "another kind")],
+)
+@pytest.mark.parametrize("beta", [0, 0.04])
+def test_a_first_pass_that_raises_is_a_mismatch(
+    tiny_qwen, digits, tmp_path, monkeypatch, attention, said, beta
+):
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, beta=beta)
+    monkeypatch.setitem(BACKENDS, "two_part", attention)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "ours", beta=beta)
+    (line,) = [text for text in messages if "self-check failed: " in text]
+    assert said in line
+    assert "\n" not in line
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+def test_each_model_is_checked_at_its_own_first_pass(tiny_qwen, digits, tmp_path, monkeypatch):
+    """In full training with a reference the old pass is left out, so the policy's is not the first."""
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK)
+    seen = []
+    compared = passes.compare
+    monkeypatch.setattr(passes, "compare", lambda model, *rest: seen.append(model) or compared(model, *rest))
+    figures(tiny_qwen, digits.train, tmp_path / "ours")
+    assert len(seen) == len({id(model) for model in seen}) == 2
+
+    def wrong_for_the_second(*args):
+        return two_part(*args) if len(seen) < 4 else without_the_prompt(*args)
+
+    monkeypatch.setitem(BACKENDS, "two_part", wrong_for_the_second)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "wrong")
+    assert any("self-check failed" in text for text in messages)
+    assert ours["grad_norm"] == pytest.approx(stock["grad_norm"], abs=2e-6, rel=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "mixed", "expected"),
+    [
+        (torch.float32, "no", torch.float32),
+        (torch.float32, "bf16", torch.bfloat16),
+        (torch.bfloat16, "fp16", torch.bfloat16),
+        (torch.float16, "no", torch.float16),
+    ],
+)
+def test_the_coarser_of_weights_and_mixed_precision_counts(weights, mixed, expected):
+    assert forward_dtype(weights, mixed) == expected
 
 
 def test_nobody_looks_where_it_is_switched_off(tiny_qwen, digits, tmp_path, monkeypatch):

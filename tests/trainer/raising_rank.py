@@ -1,0 +1,16 @@
+"""A plugin whose attention over packs raises on rank 1 alone."""
+
+import os
+
+from swift_grpo_ext.group.attention import BACKENDS
+
+two_part = BACKENDS["two_part"]
+
+
+def raising_on_rank_1(*args):
+    if os.environ.get("RANK") == "1":
+        raise RuntimeError("rank 1 alone")
+    return two_part(*args)
+
+
+BACKENDS["two_part"] = raising_on_rank_1
