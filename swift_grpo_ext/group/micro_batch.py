@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,45 +20,8 @@ from swift_grpo_ext.group.shared_prefix import (
     read_rows,
 )
 from swift_grpo_ext.group.silent import first_token
+from swift_grpo_ext.group.stored_inputs import StoredInputs
 from swift_grpo_ext.group.vision import Images, assign
-
-
-class StoredInputs(MutableMapping[str, Any]):
-    """A model's inputs whose pixels lie in the main memory, those of equal images once.
-
-    Whoever reads the pixels gets all of them, on the device of the tokens.
-
-    Args:
-        text: Inputs other than those of images.
-        grids: Grids of the images.
-        media: The images, by the name of the input that holds their pixels.
-    """
-
-    def __init__(
-        self, text: Mapping[str, Any], grids: Mapping[str, Any], media: Mapping[str, Images]
-    ) -> None:
-        self._plain = {**text, **grids}
-        self._media = dict(media)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._media:
-            return self._plain[name]
-        images = self._media[name]
-        return images.pick(range(len(images.parts)))[0].to(self._plain["input_ids"].device)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._media.pop(name, None)
-        self._plain[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del (self._media if name in self._media else self._plain)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._plain
-        yield from self._media
-
-    def __len__(self) -> int:
-        return len(self._plain) + len(self._media)
 
 
 @dataclass

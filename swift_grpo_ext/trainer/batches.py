@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,13 @@ class Known:
     samples: tuple[VisionSample, ...] = ()
     batch: MicroBatch | None = None
     forwarded: Tensor | None = None
+
+    def keep(self, samples: Sequence[VisionSample]) -> None:
+        """Keep copies of samples without their encodings, which hold pixels."""
+        kept = [copy(sample) for sample in samples]
+        for sample in kept:
+            sample.encoded = None
+        self.samples = tuple(kept)
 
     @property
     def prompts(self) -> list[str]:

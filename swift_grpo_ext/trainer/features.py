@@ -16,7 +16,7 @@ from torch import nn
 
 from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.group.vision import trains
-from swift_grpo_ext.group.vision_once import same_weights
+from swift_grpo_ext.group.vision_once import same_weights, share_weights
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
@@ -111,6 +111,16 @@ def base_model(host: Host, model: nn.Module) -> Any:
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
     """What an image passes on its way to the language model."""
     return [base.get_submodule(path) for path in (*family.vision_tower, *family.aligner)]
+
+
+def share_tower(host: Host, family: VisionFamily | None) -> None:
+    """Keep the vision tower, which is the same in policy and reference, in memory once."""
+    synced = host.args.sync_ref_model  # mixes the policy into the reference, in place
+    if synced or host.ref_model is None or family is None:
+        return
+    both = [frozen_modules(base_model(host, model), family) for model in (host.model, host.ref_model)]
+    for ours, theirs in zip(*both, strict=True):
+        share_weights(ours, theirs)
 
 
 def _layout_reason(host: Host) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from swift_grpo_ext.trainer.failure import all_ranks_are_here
 from swift_grpo_ext.trainer.host import Host
 
 _ROWS = 8
+Result = TypeVar("Result")
 
 
 class Attempt:
@@ -51,6 +52,27 @@ class Attempt:
     def failed(self) -> bool:
         """Whether it failed on any rank. A collective, so every rank must come here."""
         return bool(agreed_max(int(bool(self.problem)), self._host.accelerator.device))
+
+
+def tried(
+    host: Host, gathers: bool, check: Callable[[], str], forward: Callable[[], Result]
+) -> tuple[Result | None, str]:
+    """The first pass of a kind, or why it cannot be used: on every rank alike.
+
+    Args:
+        host: The trainer.
+        gathers: As in `Attempt`.
+        check: Says what is wrong with log-probs without gradients.
+        forward: The pass.
+    """
+    with (first := Attempt(host, gathers)):
+        first.problem = check()
+    if first.failed():
+        return None, first.problem
+    found = None
+    with (second := Attempt(host, gathers)):
+        found = forward()
+    return (None, second.problem) if second.failed() else (found, "")
 
 
 def compare(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import copy
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,31 +14,26 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.logps import CHUNK_BYTES
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, narrowed
-from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.self_check import forward_dtype
 from swift_grpo_ext.group.shared_prefix import CannotPackError
-from swift_grpo_ext.group.silent import filled, heard, silent_rows
+from swift_grpo_ext.group.silent import filled
 from swift_grpo_ext.group.support import take_packs
-from swift_grpo_ext.group.vision import Images
-from swift_grpo_ext.group.vision_once import VisionOnce, share_weights
+from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.batches import Batches, Known
-from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling, gathers_parameters
-from swift_grpo_ext.trainer.features import Enabled, base_model, decide, frozen_modules
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
+from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.pass_check import Attempt, compare
+from swift_grpo_ext.trainer.pass_check import compare, tried
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.trainer.vision_lockstep import blank_encoder, in_step
+from swift_grpo_ext.trainer.sampling import each_prompt_once, ranks_in_step
+from swift_grpo_ext.trainer.silence import tokens_heard
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
-_ALONE = (
-    "a micro-batch is one completion and shares nothing: SWIFT_GRPO_EXT_GROUP_BATCH=1 cuts the same step "
-    "into whole groups, or raise --per_device_train_batch_size"
-)
+_ALONE = "micro-batches of one completion share nothing: SWIFT_GRPO_EXT_GROUP_BATCH=1 makes them whole groups"
 Scores = tuple[Tensor, Tensor | None]
 
 
@@ -68,19 +62,9 @@ class Passes:
         if self.enabled.shared_prefix:
             self._form = take_packs(base, settings.attention)
         self._keeps_step = gathers_parameters(host)
-        self._share_tower(base)
+        if self.enabled.vision_once and not self._keeps_step:
+            share_tower(host, self._family)
         self._vision = {mode: self._new_vision() for mode in (True, False)}
-
-    def _share_tower(self, base: nn.Module) -> None:
-        """Keep the vision tower, which is the same in policy and reference, in memory once."""
-        host = self._host
-        synced = host.args.sync_ref_model  # mixes the policy into the reference, in place
-        if not self.enabled.vision_once or self._keeps_step or synced or host.ref_model is None:
-            return
-        assert self._family is not None
-        theirs = base_model(host, host.ref_model)
-        for ours, other in zip(*(frozen_modules(one, self._family) for one in (base, theirs)), strict=True):
-            share_weights(ours, other)
 
     def turn_to(self, enabled: Enabled) -> None:
         """Take over what is on, and say so once."""
@@ -111,30 +95,11 @@ class Passes:
     def sampling(self) -> Iterator[None]:
         """While this is open, the model samples with each prompt, and each image, computed once."""
         base = base_model(self._host, self._host.model)
-        with self._in_step(base), self._each_prompt_once(base):
-            yield
-
-    def _in_step(self, base: Any) -> AbstractContextManager[None]:
-        template, family = self._host.template, self._family
-        if not gathers_in_sampling(self._host):
-            return nullcontext()
-        if family is None or not isinstance(template, VisionTemplate):
-            return in_step(base, lambda calls: calls, lambda: None)
-        device = self._host.accelerator.device
-        return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, template, family))
-
-    @contextmanager
-    def _each_prompt_once(self, base: Any) -> Iterator[None]:
-        if not self.enabled.shared_prefill:
-            yield
-            return
         vision = self.vision if self.enabled.vision_once and not self._keeps_step else None
-
-        def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
-            return vision.standing_in(base, [(images, which)]) if vision else nullcontext()
-
-        image_token = self._family.image_token_id if self._family else None
-        with shared_prefill(base, image_token, encoding, self.tell):
+        with ExitStack() as stack:
+            stack.enter_context(ranks_in_step(self._host, base, self._family))
+            if self.enabled.shared_prefill:
+                stack.enter_context(each_prompt_once(base, self._family, vision, self.tell))
             yield
 
     @contextmanager
@@ -154,7 +119,7 @@ class Passes:
         if self._coming is None or grpo_batch in self._batches:
             return False
         chunk = next(self._coming, ())
-        self._batches.of(grpo_batch).samples = tuple(_without_inputs(sample) for sample in chunk)
+        self._batches.of(grpo_batch).keep(chunk)
         return True
 
     def known_of(self, grpo_batch: Any) -> Known:
@@ -181,12 +146,7 @@ class Passes:
     ) -> Scores:
         """Log-probs of a micro-batch's completions ``(batch, keep)``, and entropies if they are asked for.
 
-        Args:
-            model: Policy, reference or teacher, as the trainer calls it.
-            model_inputs: Its inputs.
-            grpo_batch: The micro-batch.
-            with_entropy: Also compute entropies.
-            stock: ms-swift's ``_get_per_token_logps_and_entropies_single``.
+        Policy, reference or teacher; ``stock`` is ms-swift's ``_get_per_token_logps_and_entropies_single``.
         """
         stock_pass: Callable[[], Scores] = partial(
             stock, model, model_inputs, grpo_batch, compute_entropy=with_entropy
@@ -199,30 +159,15 @@ class Passes:
         if kind in self._trusted:
             return forward()
         self._trusted.add(kind)
-        found, problem = self._tried(model, batch, stock, forward)
+        plain = self._host.ref_model if self._is_reference(model) else self._host.model
+        dtype = forward_dtype(base_model(self._host, model).dtype, self._host.accelerator.mixed_precision)
+        check = partial(compare, plain, batch, partial(self._scores, plain, batch, False), stock, dtype)
+        found, problem = tried(self._host, self._keeps_step, check, forward)
         if found is not None:
             return found
         logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
         self.turn_to(self.enabled.without_forward("self-check failed"))
         return stock_pass()
-
-    def _tried(
-        self, model: nn.Module, batch: MicroBatch, stock: Callable[..., Any], forward: Callable[[], Scores]
-    ) -> tuple[Scores | None, str]:
-        """The first pass of a kind, or why it cannot be used: on every rank alike."""
-        host = self._host
-        plain = host.model if host.ref_model is None or not self._is_reference(model) else host.ref_model
-        dtype = forward_dtype(base_model(host, model).dtype, host.accelerator.mixed_precision)
-        ours = partial(self._scores, plain, batch, False)
-        first = Attempt(host, self._keeps_step)
-        with first:
-            first.problem = compare(plain, batch, ours, stock, dtype)
-        if first.failed():
-            return None, first.problem
-        found, second = None, Attempt(host, self._keeps_step)
-        with second:
-            found = forward()
-        return (None, second.problem) if second.failed() else (found, "")
 
     def _forward(self, model: nn.Module, batch: MicroBatch, grpo_batch: Any, with_entropy: bool) -> Scores:
         """Log-probs, and entropies if they are asked for, of the completions that are not silent."""
@@ -240,16 +185,9 @@ class Passes:
     def _heard(self, batch: MicroBatch, grpo_batch: Any, known: Known) -> MicroBatch | None:
         """The micro-batch without its silent completions; None where all are needed."""
         known.forwarded = None
-        training = self._host.model.training and torch.is_grad_enabled()
-        if not self.enabled.skip_silent or not training or grpo_batch.advantages is None:
+        tokens = tokens_heard(self._host, grpo_batch) if self.enabled.skip_silent else None
+        if tokens is None or batch.reason:
             return None
-        if grpo_batch.teacher_per_token_logps is not None or batch.reason:
-            return None
-        filtered = grpo_batch.truncated_mask if self._host.overlong_filter else None
-        silent = silent_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
-        if not bool(silent.any()):
-            return None
-        tokens = heard(grpo_batch.completion_mask, silent)
         try:
             part = narrowed(batch, tokens, self._family, self._form, known.prompts)
         except CannotPackError as problem:
@@ -311,10 +249,3 @@ class Passes:
         device = self._host.accelerator.device
         agree = (lambda number: agreed_max(number, device)) if self._keeps_step else (lambda number: number)
         return VisionOnce(self._family, self._settings.vision_cache_mib * 2**20, agree)
-
-
-def _without_inputs(sample: VisionSample) -> VisionSample:
-    """A sample's copy without its encoding, which holds pixels."""
-    plain = copy(sample)
-    plain.encoded = None
-    return plain

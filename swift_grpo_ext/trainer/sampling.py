@@ -1,0 +1,50 @@
+"""Sampling by transformers: each prompt once, and every rank in step where parameters are gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from swift_grpo_ext.group.prefill import shared_prefill
+from swift_grpo_ext.group.vision import Images
+from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.models.families import VisionFamily
+from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.vision_lockstep import blank_encoder, in_step
+
+
+def ranks_in_step(host: Host, base: Any, family: VisionFamily | None) -> AbstractContextManager[None]:
+    """While this is open, every rank runs the tower equally often, if parameters are gathered for it.
+
+    Args:
+        host: The trainer.
+        base: The model that samples, out of its wrappers.
+        family: Its family; None if it is unknown, or a language model.
+    """
+    if not gathers_in_sampling(host):
+        return nullcontext()
+    if family is None or not isinstance(host.template, VisionTemplate):
+        return in_step(base, lambda calls: calls, lambda: None)
+    device = host.accelerator.device
+    return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, host.template, family))
+
+
+def each_prompt_once(
+    base: Any, family: VisionFamily | None, vision: VisionOnce | None, tell: Callable[[str], None]
+) -> AbstractContextManager[None]:
+    """While this is open, a prompt is computed once for its completions.
+
+    Args:
+        base: As above.
+        family: As above.
+        vision: Features of the generation batch; None if the model encodes its images itself.
+        tell: Gets the reason when a batch goes the usual way.
+    """
+
+    def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
+        return vision.standing_in(base, [(images, which)]) if vision else nullcontext()
+
+    return shared_prefill(base, family.image_token_id if family else None, encoding, tell)
