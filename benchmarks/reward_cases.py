@@ -155,7 +155,7 @@ CASES = (
     Case("ext_ocr", text(400), "400 words", goal=2_000),
     Case("ext_wer", text(20), "20 words", goal=2_000),
     Case("ext_anls", text(4), "4 words", goal=2_000),
-    Case("ext_json_schema", fields, "9 fields"),
+    Case("ext_json_schema", fields, "9 fields, in a child"),
     Case("ext_text_f1", text(20), "20 words"),
     Case("ext_rouge", text(20), "20 words"),
     Case("ext_format", choice, "think and answer", goal=2_000),

@@ -96,7 +96,7 @@ def hung() -> dict[str, float]:
 
 def use_children(workers: int) -> Pool:
     """Let the rewards that need children share so many."""
-    pool = Pool(CatalogueJob(("ext_math", "ext_table")), workers, LIMIT)
+    pool = Pool(CatalogueJob(("ext_math", "ext_table", "ext_json_schema")), workers, LIMIT)
     runner.catalogue_pool = lambda: pool  # type: ignore[assignment]
     return pool
 

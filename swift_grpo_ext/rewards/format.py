@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+from unicodedata import category
 
 from swift_grpo_ext.rewards.answer import ANSWER, THINK, balanced_end
 from swift_grpo_ext.rewards.contract import Columns, reward
+
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and signs that show nothing: fillers of Hangul, the empty cell of Braille."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
 
 
 def _holds_something(text: str) -> bool:
-    """Whether there is anything to see in it: a character without width is nothing."""
-    return any(character.isprintable() and not character.isspace() for character in text)
+    """Whether there is anything to see in it: letters without width or ink and lone accents are not."""
+    return any(category(one)[0] in "LNPS" and one not in _BLANK for one in text)
 
 
 def _end(text: str, block: Block, following: str) -> int:

@@ -14,11 +14,11 @@ MAX_TOKENS = 50_000
 """Longer completions are judged by their end, where loops are."""
 MAX_WORD = 64
 """Characters without a space that are still one word."""
-_STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}")
+_STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}|\W{{{MAX_WORD + 1},}}")
 
 
 def _tokens(text: str) -> list[str]:
-    """Words; characters in scripts without spaces, and in stretches without spaces of hardly any words."""
+    """Words; characters in scripts without spaces, and in stretches of hardly any words."""
     tokens: list[str] = []
     done = 0
     for stretch in _STRETCH.finditer(text):
@@ -61,8 +61,8 @@ def repetition(
 
     Gaming:
         - Repeating without spaces in Chinese: counted by character (test_chinese_repeats).
-        - Repeating letters or signs without spaces in any script: counted by character where a stretch has
-          more than 64 to a word (test_a_loop_without_spaces_repeats).
+        - Repeating letters without spaces, or signs, emoji, line breaks: counted by character where a stretch
+          has more than 64 to a word (test_a_loop_without_spaces_repeats, test_a_loop_without_words_repeats).
         - A short completion has nothing to repeat and scores 0, the best: use it with a reward for the task
           (test_short_text_has_nothing_to_repeat).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
+from swift_grpo_ext.rewards.answer import extract_answer, last_boxed, last_fenced, unwrapped
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import as_text, gold_value, short_enough, without_array
 from swift_grpo_ext.rewards.json_f1 import field_f1
@@ -62,7 +62,16 @@ def _gold_json_text(columns: Columns, **_: Any) -> str:
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 
 
-@reward(gold=GOLD, reads=("schema",), gold_text=_gold_json_text)
+def _parse_answer(answer: str) -> Any:
+    """The JSON of an answer: as it stands, in the last fence, in a box, or without what wraps it."""
+    text = last_boxed(answer) or last_fenced(answer)
+    try:
+        return parse_json(text)
+    except ValueError:
+        return parse_json(unwrapped(text))
+
+
+@reward(gold=GOLD, reads=("schema",), cost="process", gold_text=_gold_json_text)
 def json_schema(completion: str, columns: Columns) -> float:
     """Information extracted as JSON, 0..1: valid JSON, valid by the schema, and the F1 of its fields.
 
@@ -72,11 +81,11 @@ def json_schema(completion: str, columns: Columns) -> float:
     together (with more than about 240 fields, unequal items are compared in their order).
 
     Gold:
-        ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema using type, enum,
-        const, properties, required, additionalProperties, items, anyOf, allOf and the numeric limits.
+        ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema; ``$ref`` may point
+        into it, never out of it.
 
     None:
-        Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema with other keywords.
+        Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is none.
 
     Rises with:
         Right fields; falls with surplus ones.
@@ -91,13 +100,15 @@ def json_schema(completion: str, columns: Columns) -> float:
         None.
 
     Source:
-        JSON Schema 2020-12 (a part of it); micro F1 over key-value pairs, as in form understanding.
+        JSON Schema 2020-12, or the draft that ``$schema`` names, by jsonschema; micro F1 over
+        key-value pairs, as in form understanding.
     """
     schema, gold = _schema(columns), _gold_json(columns)
     if gold is not None and not is_valid(gold, schema):
         raise Unscorable("gold fails the schema")
+    answer = extract_answer(completion) or ""
     try:
-        predicted = parse_json(last_fenced(extract_answer(completion) or ""))
+        predicted = _parse_answer(answer)
     except ValueError:
         return 0.0
     if not is_valid(predicted, schema):

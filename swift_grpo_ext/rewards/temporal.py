@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 
@@ -24,12 +24,51 @@ _S = r"([0-5]?\d(?:\.\d{1,9})?)\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
 _WITH_UNITS = re.compile(
     rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?)"
 )
+_SECONDS = r"\s?(?:seconds?|secs?|s|秒)?(?![A-Za-z])"
+_T = rf"((?:\d{{1,3}}:)?(?:\d{{1,4}}:)?\d{{1,9}}(?:\.\d{{1,9}})?){_SECONDS}"
+_PAIRS = re.compile(
+    rf"(?<![A-Za-z0-9_.:]){_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至"
+    rf"|から)[\s<\[*]{{0,4}}(?:第|the |about )?{_T}"
+    rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
+    rf"|\b(?:start|begin|enter|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?"
+    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
+    re.IGNORECASE,
+)
+_MARKED = re.compile(r"\d:\d|\d\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])")
+_STARTS = (
+    "start",
+    "start_time",
+    "starttime",
+    "begin",
+    "begin_time",
+    "from",
+    "t_start",
+    "start_sec",
+    "开始",
+    "开始时间",
+)
+_ENDS = ("end", "end_time", "endtime", "stop", "finish", "to", "t_end", "end_sec", "结束", "结束时间")
+_HOLDERS = (
+    "time",
+    "span",
+    "segment",
+    "interval",
+    "moment",
+    "window",
+    "answer",
+    "range",
+    "event",
+    "clip",
+    "时间",
+)
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 _BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
 
 
 def parse_spans(text: str) -> list[Span]:
-    """The spans of a text: its times in order, two by two; empty if one has no partner.
+    """The spans of a text: JSON by its keys, else "10 to 20", else its times in order, two by two.
+
+    Numbers in labels and prose beside them are no times. Empty if a time has no partner.
 
     Args:
         text: Seconds (``12.5 to 30s``, ``[[1, 2], [3, 4]]``), clock times (``00:12 - 01:05.5``), or times
@@ -39,12 +78,65 @@ def parse_spans(text: str) -> list[Span]:
         (start, end) in seconds; an inverted or empty span is left out.
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
-    plain = _WITH_UNITS.sub(_without_units, _SUBTITLE.sub(r"\1.\2", plain))
-    times = [_seconds(*match.groups()) for match in _TIME.finditer(plain)]
-    if len(times) % 2:
+    found = _from_json(plain)
+    if found is None:
+        plain = _WITH_UNITS.sub(_without_units, _SUBTITLE.sub(r"\1.\2", plain))
+        paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups() if time]
+        found = [_read_time(time) for time in paired] or _times(plain)
+    if len(found) % 2:
         return []
-    pairs = zip(times[::2], times[1::2], strict=True)
+    pairs = zip(found[::2], found[1::2], strict=True)
     return [(start, end) for start, end in pairs if start < end <= MAX_SECONDS]
+
+
+def _times(plain: str) -> list[float]:
+    """All times of a text; if some have a unit or a colon, only those."""
+    matches = list(_TIME.finditer(plain))
+    marked = [
+        match
+        for match in matches
+        if _MARKED.match(plain[match.end() - 1 : match.end() + 9]) or ":" in match[0]
+    ]
+    return [_seconds(*match.groups()) for match in marked or matches]
+
+
+def _read_time(text: str) -> float:
+    match = _TIME.match(text)
+    return _seconds(*match.groups()) if match else 0.0
+
+
+def _from_json(text: str) -> list[float] | None:
+    """The times of JSON with keys, two by two; None if the text is no such JSON."""
+    body = last_fenced(text).strip()
+    if not (body.startswith(("{", "[")) and '"' in body):
+        return None
+    try:
+        return _walked(json.loads(body), 0)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _walked(value: Any, depth: int) -> list[float]:
+    if isinstance(value, str):
+        return [time for span in parse_spans(value) for time in span] if depth else []
+    if (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(time, (int, float, str)) for time in value)
+    ):
+        ends = [_times(_WITH_UNITS.sub(_without_units, str(time))) for time in value]
+        return [time[0] for time in ends] if all(len(time) == 1 for time in ends) else []
+    if isinstance(value, list):
+        return [time for item in value[:1000] for time in _walked(item, depth + 1)]
+    if not isinstance(value, dict):
+        return []
+    plain = {str(key).casefold(): inner for key, inner in value.items()}
+    start, end = (next((plain[key] for key in keys if key in plain), None) for keys in (_STARTS, _ENDS))
+    if start is not None and end is not None:
+        return _walked([start, end], depth + 1)
+    held = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
+    inner = held or [part for part in plain.values() if isinstance(part, (dict, list))]
+    return [time for part in inner for time in _walked(part, depth + 1)]
 
 
 def _without_units(time: re.Match[str]) -> str:

@@ -63,11 +63,19 @@ def test_validity_is_jsonschemas(value, schema):
 
 
 @pytest.mark.parametrize(
-    "schema", [{"pattern": "(a+)+$"}, {"$ref": "#"}, {"items": {"oneOf": []}}, {"type": "decimal"}, 7]
+    "schema", [{"items": {"oneOf": []}}, {"type": "decimal"}, 7, {"minimum": "x"}, {"properties": {"a": 3}}]
 )
-def test_what_is_not_supported_is_refused_by_name(schema):
+def test_what_is_no_schema_is_refused(schema):
     with pytest.raises(Unscorable):
         check_schema(schema)
+    assert json_schema.outcome("{}", {"schema": schema}).score is None
+
+
+@pytest.mark.parametrize(
+    "ref", ["#", "#/$defs/missing", "http://127.0.0.1:9/schema.json", "file:///etc/passwd"]
+)
+def test_a_reference_that_leads_nowhere_is_refused(ref):
+    schema = {"$ref": ref}
     assert json_schema.outcome("{}", {"schema": schema}).score is None
 
 
@@ -109,6 +117,23 @@ def test_surplus_fields_lower_the_score():
 )
 def test_nan_is_not_json(text):
     assert scored(text, {"solution": {"total": 1}}) == 0.0
+
+
+def test_references_inside_a_schema():
+    item = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    schema = {"$defs": {"item": item}, "type": "array", "items": {"$ref": "#/$defs/item"}}
+    assert scored('[{"n": 1}]', {"schema": schema}) == 1.0
+    assert scored('[{"n": "1"}]', {"schema": schema}) == 0.0
+    assert scored('"ab"', {"schema": {"pattern": "^a"}}) == 1.0
+    assert scored('"ba"', {"schema": {"oneOf": [{"pattern": "^a"}, {"type": "null"}]}}) == 0.0
+
+
+@pytest.mark.parametrize(
+    "wrapped", ["<|begin_of_box|>{}<|end_of_box|>", "\\boxed{{}}", "**{}**", "So:\n```\n{}\n```"]
+)
+def test_wrapped_json(wrapped):
+    answer = wrapped.replace("{}", '{"total": 1}')
+    assert json_schema(answer, {"solution": {"total": 1}}) == 1.0
 
 
 def test_schema():

@@ -11,9 +11,6 @@ from swift_grpo_ext.rewards.catalogue import NAMES
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FLOOR = 0.95
 BELOW = {
-    "ext_temporal_iou": 0.88,
-    "ext_json_schema": 0.7,
-    "ext_repetition": 0.85,
     "ext_cosine": 0.75,
 }
 

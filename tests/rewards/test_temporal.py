@@ -80,3 +80,22 @@ def test_the_whole_video():
 def test_no_answer_has_an_empty_union():
     assert scored("I do not know") == 0.0
     assert span_iou([], []) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"start_time": "00:10", "end_time": "00:20", "label": "step 3: pour 2 cups"}',
+        '[{"event": "person 2 runs", "timestamp": [10, 20], "confidence": 0.9}]',
+        '```json\n{"segments": [{"start": 10, "end": "20s", "id": 7}]}\n```',
+        '{"timestamps": ["10s - 20s"], "count": 3}',
+        "The second person (of 3) enters at 10 seconds and leaves at 20 seconds.",
+        "Step 3 starts at 10s and ends at 20s, with 2 cups.",
+        "Scene 4: 0:10 - 0:20, 3 people",
+        "It happens between 10 and 20 seconds, in shot 3.",
+        "<10.0 seconds> - <20.0 seconds>",
+        "第3步：从第10秒到第20秒",
+    ],
+)
+def test_numbers_in_labels_and_prose_are_no_times(text):
+    assert parse_spans(text) == [(10, 20)]
