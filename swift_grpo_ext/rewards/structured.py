@@ -81,8 +81,7 @@ def json_schema(completion: str, columns: Columns) -> float:
     together (with more than about 240 fields, unequal items are compared in their order).
 
     Gold:
-        ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema; ``$ref`` may point
-        into it, never out of it.
+        ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside it.
 
     None:
         Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is none.
@@ -100,8 +99,7 @@ def json_schema(completion: str, columns: Columns) -> float:
         None.
 
     Source:
-        JSON Schema 2020-12, or the draft that ``$schema`` names, by jsonschema; micro F1 over
-        key-value pairs, as in form understanding.
+        JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
     """
     schema, gold = _schema(columns), _gold_json(columns)
     if gold is not None and not is_valid(gold, schema):
