@@ -57,7 +57,11 @@ def test_equals_the_stock_passes(family, deepspeed, overrides, tiny_qwen, tiny_o
 @pytest.mark.parametrize("family", ["qwen3_5", "qwen3_vl", "internvl"])
 def test_derived_families_under_zero3(family, digits, tmp_path):
     model = testing.tiny_checkpoint(family, tmp_path / "model")
-    stock, _ = figures(model, digits.train, tmp_path / "stock", "zero3", UNEVEN, STOCK)
+    # Under DeepSpeed ms-swift 4.6.0 replaces Qwen3-VL's forward by one that drops what transformers' generate has
+    # encoded: it samples without seeing the image. The shared prefill encodes inside, so both runs have it.
+    blind = {"DISABLE": STOCK["DISABLE"].replace("trainer.shared_prefill,", "")}
+    switches = blind if family == "qwen3_vl" else STOCK
+    stock, _ = figures(model, digits.train, tmp_path / "stock", "zero3", UNEVEN, switches)
     ours, tail = figures(model, digits.train, tmp_path / "ours", "zero3", UNEVEN, {})
     assert "shared_prefix on, vision_once on" in tail
     assert "self-check failed" not in tail
