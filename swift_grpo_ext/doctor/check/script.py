@@ -14,7 +14,14 @@ from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check import launcher
 from swift_grpo_ext.doctor.check.launcher import Command
-from swift_grpo_ext.doctor.check.script_facts import Cut, Found, cut_between
+from swift_grpo_ext.doctor.check.script_facts import (
+    OF_A_SHELL,
+    OF_THE_SHELL,
+    WRITE_NOTHING,
+    Cut,
+    Found,
+    cut_between,
+)
 from swift_grpo_ext.doctor.check.shell import (
     Variables,
     as_written,
@@ -32,88 +39,6 @@ _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 _OPTION = re.compile(r"[-–—]+[A-Za-z]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-# Files that people source for their shell, not for a run's ranks.
-_OF_THE_SHELL = re.compile(
-    r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
-)
-# Commands that write no file that a run reads.
-_WRITE_NOTHING = frozenset(
-    [
-        ":",
-        "[",
-        "[[",
-        "alias",
-        "break",
-        "cd",
-        "conda",
-        "continue",
-        "date",
-        "df",
-        "du",
-        "echo",
-        "env",
-        "exit",
-        "export",
-        "false",
-        "free",
-        "hostname",
-        "hostnamectl",
-        "kill",
-        "killall",
-        "lscpu",
-        "lsof",
-        "mamba",
-        "mkdir",
-        "module",
-        "modprobe",
-        "nvidia-smi",
-        "npu-smi",
-        "pip",
-        "pip3",
-        "pkill",
-        "popd",
-        "printf",
-        "ps",
-        "pushd",
-        "ray",
-        "return",
-        "rm",
-        "scontrol",
-        "set",
-        "shopt",
-        "sleep",
-        "sync",
-        "test",
-        "time",
-        "trap",
-        "true",
-        "ulimit",
-        "umask",
-        "uname",
-        "unset",
-        "wait",
-        "wandb",
-        "swanlab",
-        "which",
-        "whoami",
-        "swift",
-        "swift-grpo-ext",
-        "swift-grpo-ext:",
-        "nc",
-        "netstat",
-        "ss",
-        "curl-test",
-        "fuser",
-        "id",
-        "ls",
-        "cat",
-        "head",
-        "tail",
-        "grep",
-        "wc",
-        "tee",
-    ]
-)
 _DEEPEST = 8
 
 
@@ -286,7 +211,7 @@ class Shell:
         name = words[0].rsplit("/", 1)[-1] if words else ""
         if name in ("cat", "tee"):
             for target in [*targets, *(words[1:] if name == "tee" else [])]:
-                self.found.texts[target] = body
+                self.found.texts[target.removeprefix("./")] = body
                 self.found.made.add(target)
         elif name in _SHELLS or launcher.is_launcher(name):
             self._child(elsewhere=self.elsewhere or launcher.is_elsewhere(words)).run(body)
@@ -346,10 +271,18 @@ class Shell:
                 self._assign(word)
                 empty = text_of(word.children[0]) if len(word.children) == 2 else ""
             name = text_of(word.children[0] if word.type == "variable_assignment" else word)
+            if word.type in ("command_substitution", "string", "concatenation"):
+                self._sets_anything(self.variables.text(word))
             if exports and _NAME.fullmatch(name):
                 self.exported.add(name)
             elif empty and word.type != "variable_assignment":
                 self._slip(node, empty, name)
+
+    def _sets_anything(self, text: str) -> None:
+        """Variables that a command prints: ``export $(cat .env)``, ``eval "$(...)"``."""
+        if not is_known(text) and not OF_A_SHELL.search(text):
+            self.found.unread.append(shown(text))
+            self.variables.complete = False
 
     def _slip(self, node: Node, name: str, value: str) -> None:
         """A blank beside ``=``: taken as it was meant, so that the other checks see it."""
@@ -436,12 +369,12 @@ class Shell:
                 child.run(text)
         elif (script := launcher.script_of(words)) is not None:
             self._other_script(script, before)
-        elif words[0].rsplit("/", 1)[-1] not in _WRITE_NOTHING:
+        elif words[0].rsplit("/", 1)[-1] not in WRITE_NOTHING:
             self.found.makes_files = True
 
     def _other_script(self, words: list[str], before: dict[str, str]) -> None:
         """``bash other.sh``: followed if it is here."""
-        text = self.found.texts.get(words[0]) if is_known(words[0]) else None
+        text = self.found.texts.get(words[0].removeprefix("./")) if is_known(words[0]) else None
         text = self.read(words[0]) if text is None and is_known(words[0]) else text
         self.found.makes_files = True
         if text is None:
@@ -454,6 +387,8 @@ class Shell:
 
     def _swift(self, node: Node, found: tuple[list[str], list[str]], before: dict[str, str]) -> None:
         self._note_literals(node)
+        if {"xargs", "parallel"} & {word.rsplit("/", 1)[-1] for word in found[0]}:
+            found[1].append(opened("xargs"))
         started, rest = found[0], as_written(found[1])
         seen = {**before, **launcher.variables(started)}
         elsewhere = launcher.is_elsewhere(started)
@@ -490,13 +425,13 @@ class Shell:
     def source(self, words: list[str]) -> None:
         """``source FILE``."""
         name = words[1] if len(words) > 1 else ""
-        text = self.found.texts.get(name) if is_known(name) else None
+        text = self.found.texts.get(name.removeprefix("./")) if is_known(name) else None
         text = self.read(name) if text is None and is_known(name) else text
         if text is not None and self.depth <= _DEEPEST:
             self.depth += 1
             self._block(parsed(text))
             self.depth -= 1
-        elif name and not _OF_THE_SHELL.search(shown(name)):
+        elif name and not OF_THE_SHELL.search(shown(name)):
             self.found.unread.append(shown(name))
             self.variables.complete = False
 
@@ -520,6 +455,8 @@ class Shell:
 
     def evaluate(self, words: list[str]) -> None:
         """``eval TEXT``."""
+        if any(not is_known(word) for word in words[1:2]):
+            self._sets_anything(words[1])
         if self.depth <= _DEEPEST:
             self.depth += 1
             self._block(parsed(" ".join(words[1:])))

@@ -9,6 +9,90 @@ from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check.launcher import Command
 
+# Files that people source for their shell, not for a run's ranks.
+OF_THE_SHELL = re.compile(
+    r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
+)
+OF_A_SHELL = re.compile(r"\b(conda|mamba|micromamba|pyenv|ssh-agent|modulecmd|brew|direnv|starship)\b")
+# Commands that write no file that a run reads.
+WRITE_NOTHING = frozenset(
+    [
+        ":",
+        "[",
+        "[[",
+        "alias",
+        "break",
+        "cd",
+        "conda",
+        "continue",
+        "date",
+        "df",
+        "du",
+        "echo",
+        "env",
+        "exit",
+        "export",
+        "false",
+        "free",
+        "hostname",
+        "hostnamectl",
+        "kill",
+        "killall",
+        "lscpu",
+        "lsof",
+        "mamba",
+        "mkdir",
+        "module",
+        "modprobe",
+        "nvidia-smi",
+        "npu-smi",
+        "pip",
+        "pip3",
+        "pkill",
+        "popd",
+        "printf",
+        "ps",
+        "pushd",
+        "ray",
+        "return",
+        "rm",
+        "scontrol",
+        "set",
+        "shopt",
+        "sleep",
+        "sync",
+        "test",
+        "time",
+        "trap",
+        "true",
+        "ulimit",
+        "umask",
+        "uname",
+        "unset",
+        "wait",
+        "wandb",
+        "swanlab",
+        "which",
+        "whoami",
+        "swift",
+        "swift-grpo-ext",
+        "swift-grpo-ext:",
+        "nc",
+        "netstat",
+        "ss",
+        "curl-test",
+        "fuser",
+        "id",
+        "ls",
+        "cat",
+        "head",
+        "tail",
+        "grep",
+        "wc",
+        "tee",
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Cut:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
@@ -51,6 +53,8 @@ def _tight(run: Run) -> Iterator[Problem]:
 def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     if not run.gpu_memory or run.shape is None:
         return
+    if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
+        raise NotKnown("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
     work = work_of(run)
     needed = memory_range(run.shape, work, setting_of(run), machine, least_work(work))
