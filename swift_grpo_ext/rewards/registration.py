@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from swift.rewards.orm import ORM, AsyncORM, orms
+from swift.utils import import_external_file
 
+from swift_grpo_ext.errors import RewardError, nearest
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward, Score
 from swift_grpo_ext.rewards.runtime.batch import Batch
@@ -97,3 +99,19 @@ def _class_of(name: str, shown: str, given: dict[str, Any]) -> type:
     reward = catalogue.get_reward(name)
     base = AsyncRewardORM if reward.cost == "async" else RewardORM
     return type(shown, (base,), {"reward": reward, "given": given, "__doc__": reward.__doc__})
+
+
+def function_named(name: str, plugins: Sequence[str]) -> Callable[..., Any]:
+    """A reward of ms-swift or of the user's plugin files, ready to be called.
+
+    Raises:
+        RewardError: None is called so.
+    """
+    for path in plugins:
+        import_external_file(path)
+    if name not in orms:
+        meant = nearest(name, orms, cutoff=0.5)
+        fix = f"did you mean {meant!r}?" if meant else "give its file with --plugin"
+        raise RewardError(f"no reward is called {name!r}", fix=fix)
+    function: Callable[..., Any] = orms[name]()
+    return function

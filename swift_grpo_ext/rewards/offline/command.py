@@ -25,6 +25,7 @@ def run(
     output: Path | None = None,
     plot: bool = True,
     as_json: bool = False,
+    plugins: Sequence[str] = (),
 ) -> bool:
     """Score a file, print the figures, write ``scores.png`` and ``scores.jsonl``.
 
@@ -36,6 +37,7 @@ def run(
         table: The reward table, JSON or a path; empty: that of the settings.
         output: Folder to write to; None: the current one.
         plot: Write the plot.
+        plugins: Files that register rewards of the user's own.
         as_json: Print one JSON object in the place of the table.
 
     Returns:
@@ -52,13 +54,17 @@ def run(
     rows = with_image_sizes(read_rows(data), data.parent, gold)
     names = list(dict.fromkeys(rewards)) or [_named_reward(rows, data)]
     samples = [] if gold else samples_of(rows, completions)
-    found = [score(name, gold_samples(name, rows, rules) if gold else samples, rules) for name in names]
+    found = [
+        score(name, gold_samples(name, rows, rules) if gold else samples, rules, plugins) for name in names
+    ]
     files = _write(found, output or Path(), plot)
     if as_json:
         print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))
     else:
         console = printed.console()
         printed.print_scores(found, console)
+        if gold:
+            printed.print_read(found, console)
         (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
         print(*files, sep="\n")
     return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from swift_grpo_ext.errors import MissingExtraError
+from swift_grpo_ext.rewards.answer import ANSWER, last_block
 from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.offline.scoring import Scored
@@ -24,6 +25,9 @@ from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 
 NAMED = 10
 """Rows without a score that are named, by reward; the file of scores names all."""
+READ = 5
+"""Golds that are printed as they were read."""
+SHOWN = 120
 BINS = 20
 KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at_max", "at_min")
 FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}", "at_min": "{:.1%}"}
@@ -64,6 +68,27 @@ def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
                 f"{scored.reward.name}: all {len(scored.samples)} gold answers get the maximum "
                 f"of {scored.reward.high:g}"
             )
+
+
+def print_read(found: Sequence[Scored], console: Console) -> None:
+    """Print how golds were read: of each form of gold, by its type and length, the first row."""
+    for scored in found:
+        readings: dict[tuple[str, int], str] = {}
+        for sample, outcome in zip(scored.samples, scored.outcomes, strict=True):
+            gold = next(
+                (sample.columns[name] for name in scored.reward.gold if sample.columns.get(name) is not None),
+                None,
+            )
+            form = type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
+            if outcome.score is not None and form not in readings and len(readings) < READ:
+                answer = last_block(sample.completion, ANSWER) or sample.completion
+                read = " ".join(answer.split())[:SHOWN]
+                readings[form] = f"row {sample.row}: {str(gold)[:SHOWN]!r} is read as {read}"
+        console.print(
+            f"[bold]{scored.reward.name}[/]: {len(scored.scores)} of {len(scored.samples)} golds read"
+        )
+        for reading in readings.values():
+            console.print(f"  {escape(reading)}", soft_wrap=True, highlight=False)
 
 
 def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, Any]:

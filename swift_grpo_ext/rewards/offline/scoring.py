@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.catalogue import get_reward
+from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
 from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN
-from swift_grpo_ext.rewards.gold import gold_completion, gold_from
+from swift_grpo_ext.rewards.gold import as_text, gold_completion, gold_from
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner
+from swift_grpo_ext.rewards.scores import checked_scores
 
 TOLERANCE = 1e-6
 """How far below the maximum a gold answer may score: converting between frames rounds."""
@@ -77,15 +80,24 @@ class Scored:
         return list(zip(self.samples, self.outcomes, strict=True))
 
 
-def score(name: str, samples: Sequence[Sample], table: RewardTable) -> Scored:
+def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scored:
     """Score completions as a run would: parameters, tasks, gates and limits are those of the reward table.
+
+    Args:
+        name: A reward of the catalogue, also with parameters (``ext_iou:frame=norm1``), or another's.
+        samples: What is to be scored.
+        table: The reward table.
+        plugins: Files that register rewards of the user's own.
 
     Raises:
         RewardError: No such reward.
         SettingsError: The table lacks a parameter that the reward needs.
     """
-    reward = get_reward(name)
-    runner = Runner(reward, table=table)
+    base, given = split_form(name)
+    if not base.startswith(PREFIX):
+        return _scored_by_others(name, samples, plugins)
+    reward = get_reward(base)
+    runner = Runner(reward, table=table, given=given)
     batch = _batch(samples)
     if reward.cost == "async":
         outcomes = asyncio.run(runner.awaited_outcomes(batch))
@@ -95,21 +107,42 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable) -> Scored:
     return Scored(reward, [samples[index] for index in asked], [outcomes[index] for index in asked])
 
 
+def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[str]) -> Scored:
+    """Scores of a reward of ms-swift or the user's own; its range is 0..1, or as far as its scores reach."""
+    from swift_grpo_ext.rewards.registration import function_named
+
+    batch = _batch(samples)
+    output = function_named(name, plugins)(batch.completions, **batch.columns)
+    values = checked_scores(
+        asyncio.run(output) if inspect.iscoroutine(output) else output, len(samples), name
+    )
+    outcomes = [
+        Outcome(None, "it gave None") if math.isnan(value) else Outcome(value) for value in values.values
+    ]
+    known = [outcome.score for outcome in outcomes if outcome.score is not None]
+    reward = Reward(name, min([0.0, *known]), max([1.0, *known]), gold=("solution",), function=function_named)
+    return Scored(reward, list(samples), outcomes)
+
+
 def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) -> list[Sample]:
     """The rows with their gold answers as completions; a row without a usable one gets an empty completion.
 
     Raises:
         RewardError: The reward compares with no gold.
     """
-    reward = get_reward(name)
+    base, given = split_form(name)
+    if not base.startswith(PREFIX):
+        golds = [(number, row, row.get("solution")) for number, row in enumerate(rows, start=1)]
+        return [Sample(number, row, "" if gold is None else as_text(gold)) for number, row, gold in golds]
+    reward = get_reward(base)
     if not reward.gold:
         raise RewardError(f"{name} compares with no gold", fix="leave it out of --gold")
-    rule = table.rule(name)
+    rule = table.rule(base)
     samples = []
     for number, row in enumerate(rows, start=1):
         columns = gold_from(row, reward.gold, rule.gold) if rule.gold else row
         try:
-            text = gold_completion(reward, columns, **rule.parameters)
+            text = gold_completion(reward, columns, **{**rule.parameters, **given})
         except Unscorable:
             text = ""
         samples.append(Sample(number, row, text))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from swift_grpo_ext.errors import MissingExtraError, SettingsError
+from swift_grpo_ext.errors import MissingExtraError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.offline import command, printed
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
@@ -161,3 +161,39 @@ def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tm
     with pytest.raises(SettingsError) as caught:
         run(data, "ext_iou", gold=True, table=str(table))
     assert caught.value.where == f"--table={table}"
+
+
+def test_how_each_form_of_gold_was_read_is_printed(run, tmp_path, capsys):
+    rows = [
+        {"solution": BOX},
+        {"bbox": [10, 20, 100, 200], "iscrowd": 0},
+        {"solution": {"x": 1, "y": 2, "w": 10, "h": 20}},
+    ]
+    assert not run(lines(tmp_path / "data.jsonl", rows), "ext_iou", gold=True)[0]
+    out = capsys.readouterr().out
+    assert "ext_iou: 2 of 3 golds read" in out
+    assert "row 3: \"{'x': 1, 'y': 2, 'w': 10, 'h': 20}\" is read as" in out
+    assert "[1.0, 2.0, 11.0, 22.0]" in out
+    assert "row 2: gold beside iscrowd is a COCO annotation: gold_order=xywh" in out
+    assert run(lines(tmp_path / "data.jsonl", rows), "ext_iou:gold_order=xywh", gold=True)[0]
+
+
+def test_rewards_of_ms_swift_and_of_the_user(run, tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from swift.rewards import ORM, orms\n"
+        "class Short(ORM):\n"
+        "    def __call__(self, completions, solution, **kwargs):\n"
+        "        return [float(len(text) < len(gold) + 3) for text, gold in zip(completions, solution)]\n"
+        "orms['short_of_mine'] = Short\n"
+    )
+    rows = [
+        {"solution": "<answer>4</answer>", "completion": text} for text in ("<answer>4</answer>", "x" * 99)
+    ]
+    data = lines(tmp_path / "data.jsonl", rows)
+    records = run(data, "short_of_mine", "accuracy", plugins=[str(plugin)])[1]
+    scores = [(record["reward"], record["score"]) for record in records]
+    assert scores[:2] == [("short_of_mine", 1.0), ("short_of_mine", 0.0)]
+    assert scores[3] == ("accuracy", 0.0)
+    with pytest.raises(RewardError, match="did you mean 'short_of_mine'"):
+        run(data, "short_of_min")
