@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from swift_grpo_ext.rewards.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_value, without_array
+from swift_grpo_ext.rewards.gold import gold_value, listed, without_array
 from swift_grpo_ext.rewards.option_letters import LEADING, parse_choice, plain
 
 GOLD = ("solution", "answer")
@@ -19,7 +19,7 @@ def _options(columns: Columns) -> dict[str, str]:
     options: Any = without_array(columns.get("options")) or without_array(columns.get("choices")) or {}
     if isinstance(options, str):
         try:
-            options = json.loads(options)
+            options = listed(options) or json.loads(options)
         except ValueError:
             raise Unscorable(f"options {options!r:.80} are neither a list nor JSON") from None
     if isinstance(options, (list, tuple)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from swift_grpo_ext.rewards.answer import ANSWER, MAX_ANSWER_CHARS, last_block
@@ -50,15 +52,33 @@ def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: An
     return {**others, "solution": columns.get(source, missing)}
 
 
+def listed(value: Any) -> list[Any] | None:
+    """The items of a list, also of one written as JSON or as a literal of Python; None if it is none.
+
+    Data sets of VQA give objects with a text ``answer`` each: then their texts.
+    """
+    if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
+        for decode in (json.loads, ast.literal_eval):
+            try:
+                return listed(decode(value))
+            except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+                continue
+        return None
+    if not isinstance(value, (list, tuple)):
+        return None
+    return [item.get("answer") if isinstance(item, Mapping) else item for item in value]
+
+
 def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
-    """The gold as text; numbers are written out.
+    """The gold as text; numbers are written out, a list of one is its item.
 
     Raises:
         Unscorable: No gold, one that is neither text nor a number, or longer than any answer may be.
     """
     value = gold_value(columns, names)
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return short_enough(str(value))
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if len(items) == 1 and _is_text(items[0]):
+        return short_enough(str(items[0]))
     raise Unscorable(f"gold {value!r:.80} is not text")
 
 
@@ -69,14 +89,16 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
         Unscorable: No gold, or nothing in it is text or a number.
     """
     value = gold_value(columns, names)
-    listed = value if isinstance(value, (list, tuple)) else [value]
-    texts = [
-        str(text) for text in listed if isinstance(text, (str, int, float)) and not isinstance(text, bool)
-    ]
+    items = listed(value)
+    texts = [str(text) for text in ([value] if items is None else items) if _is_text(text)]
     if not texts:
         raise Unscorable(f"gold {value!r:.80} is not text")
-    fitting = [text for text in texts if len(text) <= MAX_ANSWER_CHARS]
+    fitting = [text for text in dict.fromkeys(texts) if len(text) <= MAX_ANSWER_CHARS]
     return fitting or [short_enough(texts[0])]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def short_enough(gold: str) -> str:

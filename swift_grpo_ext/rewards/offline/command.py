@@ -58,6 +58,11 @@ def run(
         score(name, gold_samples(name, rows, rules) if gold else samples, rules, plugins) for name in names
     ]
     files = _write(found, output or Path(), plot)
+    _print(found, gold, files, as_json)
+    return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)
+
+
+def _print(found: Sequence[Scored], gold: bool, files: Sequence[Path], as_json: bool) -> None:
     if as_json:
         print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))
     else:
@@ -67,7 +72,6 @@ def run(
             printed.print_read(found, console)
         (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
         print(*files, sep="\n")
-    return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)
 
 
 def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
