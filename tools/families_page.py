@@ -23,7 +23,7 @@ from swift_grpo_ext.testing.tiny_table import Tiny
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3", "LoRA", "vLLM", "frame")
 # What the tests run on two ranks (tests/trainer/test_group_ranks.py) and with adapters.
-ZERO3 = ("ovis2", "qwen2_5_vl", "qwen3_5")
+ZERO3 = ("ovis2", "qwen2_5_vl", "qwen3_5", "qwen3_vl")
 LORA = ("ovis2", "qwen2_5_vl")
 HEAD = """# Families
 
