@@ -19,7 +19,7 @@ def test_a_nan_gradient_is_named_and_the_dropped_updates_are_counted(watched_run
     assert fault["text"].startswith("gradient not finite at step 2 on rank 0, first in ")
     assert fault["module"] == "model.language_model.layers.0.mlp.up_proj.weight"
     assert [step["watch/skipped"] for step in run.steps] == [0, 1, 1, 1, 1]
-    assert "grad_norm is not finite, and the host drops such updates" in run.verdict("parameters-still")
+    assert "grad_norm is not finite, and ms-swift drops such updates" in run.verdict("parameters-still")
     assert {"input_ids", "batch.completion_mask"} <= set(load_file(fault["dump"]))
 
 
