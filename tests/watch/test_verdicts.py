@@ -1,12 +1,10 @@
 """Each way in which a run learns nothing, injected into a real run, gets its verdict; a healthy run none."""
 
-import json
 import math
 from importlib.metadata import requires
 
 import pytest
 
-from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DeadRunError, RefusedError, RewardError
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
@@ -84,21 +82,6 @@ def test_b2_the_same_in_float32_moves_everything(watched_run):
     run = watched_run("Good", learning_rate=1e-6)
     assert all(step["watch/moved"] > 0.9 for step in run.steps)
     assert "coarse-weights" not in {event["id"] for event in run.verdicts}
-
-
-def test_b3_boxes_in_another_frame_than_the_gold(watched_run, digits, tmp_path):
-    """The reward is 0 for all, with the reason: what a person finds after a day."""
-    rows = list(testing.read_jsonl(digits.train))[:8]
-    for row in rows:
-        row |= {"solution": "[14, 7, 28, 40]", "messages": row["messages"][:1]}
-    dataset = tmp_path / "boxes.jsonl"
-    dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = watched_run(
-        "", dataset=dataset, reward_funcs="ext_iou", callbacks="test_thousandths", weight_decay=0
-    )
-    text = run.verdict("parameters-still")
-    assert "reward ext_iou returned 0 for 100 %" in text
-    assert "predicted boxes look like numbers from 0 to 1000 while the gold is in pixels" in text
 
 
 def test_b4_an_infinite_reward_is_named_and_parameters_move(watched_run):
