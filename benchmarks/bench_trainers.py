@@ -112,10 +112,15 @@ def made_up_rollouts(trainer: Any, case: Case, seed: int) -> None:
     made_up_rewards(trainer, seed)
 
 
-def made_up_rewards(trainer: Any, seed: int) -> None:
-    """Let the trainer score completions at random: equal for equal seeds."""
+def made_up_rewards(trainer: Any, seed: int, silent: int = 0) -> None:
+    """Let the trainer score completions at random, equal for equal seeds; all alike the first ``silent``."""
     rewards = random.Random(seed + 1)
-    trainer._compute_rewards_per_func = lambda samples: torch.tensor([[rewards.random()] for _ in samples])
+
+    def score(samples: Any) -> Tensor:
+        scores = [[rewards.random()] for _ in samples]
+        return torch.tensor([[1.0]] * silent + scores[silent:])
+
+    trainer._compute_rewards_per_func = score
 
 
 def run_update(trainer: Any, keep_gradients: bool = False) -> Update:

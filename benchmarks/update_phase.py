@@ -25,7 +25,17 @@ import torch
 from bench_measure import exact_heap, machine, median
 from bench_operations import Case, bound
 from bench_shapes import SHAPES, Shape
-from bench_trainers import HOST, OURS, Update, build_trainer, made_up_rollouts, no_dropout, run_update
+from bench_trainers import (
+    HOST,
+    OURS,
+    Update,
+    attributes,
+    build_trainer,
+    made_up_rewards,
+    made_up_rollouts,
+    no_dropout,
+    run_update,
+)
 
 
 def build_checkpoint(family: str, shape: Shape, case: Case, folder: Path) -> Path:
@@ -123,12 +133,16 @@ def build_dataset(case: Case, folder: Path, patch: int = 14) -> Path:
     noise = (torch.rand(height, width, 3) * 255).byte().numpy()
     folder.mkdir(parents=True, exist_ok=True)
     Image.fromarray(noise).save(folder / "noise.png")
-    row = {
-        "messages": [{"role": "user", "content": "<image>" + "digit " * max(1, case.text_tokens - 24)}],
-        "images": [str(folder / "noise.png")],
-    }
+    words = ("digit ", "round ", "seven ", "eight ", "three ", "number ", "looks ", "which ")
+    rows = [
+        {
+            "messages": [{"role": "user", "content": "<image>" + word * max(1, case.text_tokens - 24)}],
+            "images": [str(folder / "noise.png")],
+        }
+        for word in (words if different else words[:1] * 8)
+    ]
     path = folder / "train.jsonl"
-    path.write_text("\n".join([json.dumps(row)] * 8), encoding="utf-8")
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return path
 
 
@@ -179,6 +193,31 @@ def bytes_of_weights(trainer: Any) -> int:
     models = filter(None, (trainer.model, trainer.ref_model))
     parts = {p.data_ptr(): p.nbytes for model in models for p in model.parameters()}
     return sum(parts.values())
+
+
+def measure_silent(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Our update phase over two groups of which some are silent: with their passes, and without, in turn."""
+    from swift_grpo_ext.group.silent import silent_rows
+    from swift_grpo_ext.trainer import silence
+
+    case = case_of(asked)
+    model = build_checkpoint(asked.family, SHAPES[asked.size], case, folder / "model")
+    dataset = build_dataset(case, folder / "data", different=True)
+    options = {"use_cpu": asked.device == "cpu", "per_device_train_batch_size": 2 * case.group}
+    trainer = build_trainer(OURS, model, dataset, folder / "run", case, **options)
+    seconds: dict[str, list[float]] = {"forwarded": [], "left_out": []}
+    for repeat in range(-1, asked.repeats):  # the first with the self-check
+        for name, found in seconds.items():
+            made_up_rollouts(trainer, case, max(repeat, 0))
+            made_up_rewards(trainer, max(repeat, 0), round(2 * asked.silent) * case.group)
+            trainer.model.zero_grad(set_to_none=True)
+            hear_all = {"silent_rows": lambda *args: silent_rows(*args) & False}
+            with attributes(silence, hear_all if name == "forwarded" else {}):
+                took = run_update(trainer).seconds
+            if repeat >= 0:
+                found.append(took)
+    ratio = median(seconds["forwarded"]) / median(seconds["left_out"])
+    return {"ratio": ratio, "all_seconds": seconds, "silent": asked.silent, "case": asdict(case)}
 
 
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -252,6 +291,12 @@ def arguments_of_benchmark(description: str | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument(
+        "--silent",
+        type=float,
+        default=0.0,
+        help="share of silent groups (0.5 or 1), with --beta 0: only that",
+    )
+    parser.add_argument(
         "--tuner", default="full", choices=["full", "lora"], help="lora: as the host sets it up"
     )
     parser.add_argument(
@@ -278,7 +323,7 @@ def report(asked: argparse.Namespace, result: dict[str, Any]) -> None:
 def main() -> None:
     asked = arguments_of_benchmark(__doc__)
     with tempfile.TemporaryDirectory() as folder:
-        report(asked, measure(asked, Path(folder)))
+        report(asked, (measure_silent if asked.silent else measure)(asked, Path(folder)))
 
 
 if __name__ == "__main__":

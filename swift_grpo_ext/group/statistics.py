@@ -39,6 +39,9 @@ def reward_statistics(
         "reward_std": _std(rewards) if scale == "batch" else group_std.mean(),
         "frac_reward_zero_std": torch.isclose(group_std, torch.zeros_like(group_std)).float().mean(),
     }
+    if len(first) == len(result.segments.index):  # an evaluation of one completion per prompt
+        figures["reward_std"] = _std(rewards) if scale == "batch" else torch.zeros(())
+        figures["frac_reward_zero_std"] = torch.ones(())
     for name, column in zip(names, rewards_per_func.T, strict=True):
         valid = column[column.isfinite()]
         figures[f"rewards/{name}/mean"] = valid.mean()

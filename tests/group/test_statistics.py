@@ -97,3 +97,14 @@ def test_nan_is_replaced_by_the_mean_of_the_others():
     assert with_mean_for_nonfinite([nan]) == []
     tensors = with_mean_for_nonfinite([torch.tensor(1.0), torch.tensor(nan)])
     assert torch.stack(tensors).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("scale", ["group", "batch"])
+def test_one_completion_per_prompt_has_the_figures_of_stock(scale):
+    """``--num_generations_eval 1``; ``--metric_for_best_model`` may name them."""
+    rewards = torch.tensor([[1.0], [0.0], [0.5]])
+    result = group_advantages(rewards, torch.ones(1), torch.arange(3))
+    ours = reward_statistics(result, rewards, ["one"], scale)
+    stock = compute_reward_metrics(rewards[:, 0], rewards, ["one"], 1, scale)
+    assert ours["reward_std"] == pytest.approx(stock.reward_std)
+    assert ours["frac_reward_zero_std"] == stock.frac_reward_zero_std == 1
