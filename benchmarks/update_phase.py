@@ -124,8 +124,8 @@ def _internvl(shape: Shape, case: Case) -> tuple[Sizes, Sizes, Sizes]:
 FURTHER = {"qwen3_vl": _qwen3_vl, "qwen3_5": _qwen3_5, "internvl": _internvl}
 
 
-def build_dataset(case: Case, folder: Path, patch: int = 14) -> Path:
-    """One question about one noisy image of the wanted size, as often as a dataset needs rows."""
+def build_dataset(case: Case, folder: Path, patch: int = 14, different: bool = False) -> Path:
+    """One question about one noisy image of the wanted size as often as a dataset needs rows, or several."""
     from PIL import Image
 
     height, width = (patch * side for side in case.grid)
@@ -294,7 +294,7 @@ def arguments_of_benchmark(description: str | None) -> argparse.Namespace:
         "--silent",
         type=float,
         default=0.0,
-        help="share of silent groups (0.5 or 1), with --beta 0: only that",
+        help="share of silent groups, 0.5 or 1, with --beta 0",
     )
     parser.add_argument(
         "--tuner", default="full", choices=["full", "lora"], help="lora: as the host sets it up"
