@@ -83,15 +83,16 @@ class Settings(BaseSettings):
     vision_cache_mib: int = Field(
         default=2048, ge=0, description="Most MiB of image features kept for one generation batch."
     )
-    group_batch: bool = Field(
-        default=False,
-        description="Cut the same completions into micro-batches of whole groups, whatever "
-        "per_device_train_batch_size and gradient_accumulation_steps say.",
+    group_batch: bool | None = Field(
+        default=None,
+        description="Micro-batches of the same completions per step. Unset: as much of a group as fits. 1: "
+        "whole groups, or an error. 0: what per_device_train_batch_size and gradient_accumulation_steps say.",
     )
     group_batch_tokens: int = Field(
         default=0,
         ge=0,
-        description="With group_batch, most completion tokens of a micro-batch. 0: no limit.",
+        description="Most completion tokens of a micro-batch that group_batch cuts. 0: no limit with "
+        "group_batch 1; else half of the GPU's free memory, or 16,384 tokens without a GPU.",
     )
     agree_every: int = Field(
         default=50,

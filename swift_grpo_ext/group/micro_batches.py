@@ -60,6 +60,27 @@ def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> 
     return BatchSizes(batch, of_step // batch, of_generation // batch)
 
 
+def automatic(sizes: BatchSizes, group: int, fits: int) -> BatchSizes:
+    """The same completions, in the largest micro-batches of one group each that fit.
+
+    Args:
+        sizes: As asked for.
+        group: Completions of one prompt.
+        fits: Most completions of a micro-batch.
+
+    Returns:
+        Other sizes only if more completions of a prompt share a micro-batch than before.
+    """
+    held = gcd(sizes.batch * sizes.per_generation, group)
+    of_step = sizes.batch * sizes.accumulation
+    now = gcd(held, sizes.batch)
+    fitting = (size for size in range(min(held, fits), now, -1) if held % size == 0 and of_step % size == 0)
+    batch = next(fitting, 0)
+    if not batch:
+        return sizes
+    return BatchSizes(batch, of_step // batch, sizes.batch * sizes.per_generation // batch)
+
+
 def _within(batch: int, completion: int, budget: int) -> int:
     """The largest divisor of ``batch`` whose completions fit into the budget."""
     if completion > budget:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -24,6 +24,22 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 
 SWITCHED_OFF = "switched off"
+
+
+class Unwrapped(Protocol):
+    """What of a trainer decides whether prompts are shared."""
+
+    @property
+    def model(self) -> Any:
+        """The model, not yet wrapped or out of its wrappers."""
+
+    @property
+    def template(self) -> Any:
+        """Its template."""
+
+    @property
+    def is_multimodal(self) -> bool:
+        """It takes images."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +105,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
     def off(feature: str) -> str:
         return SWITCHED_OFF if settings.disables(f"trainer.{feature}") else ""
 
-    prefix = off("shared_prefix") or head or _prefix_reason(host, base, family)
+    prefix = off("shared_prefix") or head or _prefix_reason(host, base)
     return Enabled.unless(
         shared_prefix=prefix,
         skip_silent=off("skip_silent")
@@ -123,7 +139,7 @@ def share_tower(host: Host, family: VisionFamily | None) -> None:
         share_weights(ours, theirs)
 
 
-def _layout_reason(host: Host) -> str:
+def _layout_reason(host: Unwrapped) -> str:
     template = host.template
     if template.sequence_parallel_size > 1:
         return "sequence parallel"
@@ -143,7 +159,20 @@ def _unknown(base: Any, what: str = "") -> str:
     return why_unknown(base.config) or f"nothing is known about {what}the family {base.config.model_type!r}"
 
 
-def _prefix_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+def why_not_shared(host: Unwrapped, settings: Settings) -> str:
+    """Why prompts will not be shared, as far as it is known before the trainer is built; empty if they will.
+
+    Args:
+        host: The model before it is wrapped, and its template.
+        settings: The switches.
+    """
+    base = host.template.get_base_model(host.model)
+    switched = SWITCHED_OFF if settings.disables("trainer.shared_prefix") else ""
+    return switched or _layout_reason(host) or _head_reason(base) or _prefix_reason(host, base)
+
+
+def _prefix_reason(host: Unwrapped, base: Any) -> str:
+    family = family_of(base.config)
     if host.is_multimodal and family is None:
         return _unknown(base)
     if family is not None and not family.capabilities["shared_prefix"]:

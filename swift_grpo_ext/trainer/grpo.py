@@ -16,6 +16,7 @@ from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.failure import ending_together
+from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups, tell
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes
 from swift_grpo_ext.trainer.monitors import Monitors
@@ -40,6 +41,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
         with ending_together():
             turn_off_unasked_dropout(model)
+            tell(cut_by_groups(Early.of(model, kwargs), current_settings()))
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)

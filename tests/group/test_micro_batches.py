@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.micro_batches import BatchSizes, grouped
+from swift_grpo_ext.group.micro_batches import BatchSizes, automatic, grouped
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,19 @@ def test_a_budget_splits_a_group():
 def test_what_does_not_divide_is_refused(sizes, group, budget, message):
     with pytest.raises(RefusedError, match=message):
         grouped(sizes, group, completion=100, budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("asked", "group", "fits", "expected"),
+    [
+        (BatchSizes(1, 8, 8), 8, 100, BatchSizes(8, 1, 1)),
+        (BatchSizes(1, 8, 8), 8, 5, BatchSizes(4, 2, 2)),
+        (BatchSizes(1, 8, 8), 8, 1, BatchSizes(1, 8, 8)),
+        (BatchSizes(4, 2, 2), 8, 2, BatchSizes(4, 2, 2)),  # never less than the user shares
+        (BatchSizes(16, 2, 2), 8, 100, BatchSizes(16, 2, 2)),  # whole groups already
+        (BatchSizes(1, 7, 7), 8, 100, BatchSizes(1, 7, 7)),  # cannot be cut
+        (BatchSizes(1, 4, 8), 8, 100, BatchSizes(4, 1, 2)),  # a step of half a group
+    ],
+)
+def test_the_automatic_cut_shares_more_or_changes_nothing(asked, group, fits, expected):
+    assert automatic(asked, group, fits) == expected

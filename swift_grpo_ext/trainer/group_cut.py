@@ -1,0 +1,165 @@
+"""Micro-batches that hold as much of a group as fits, decided when the model is there and nothing else is.
+
+The same completions are generated, and stepped on, as the user's sizes say; only how many of them are
+forwarded together changes. Decided from arithmetic and free memory, the least of all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from swift.utils import get_logger
+
+from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, automatic
+from swift_grpo_ext.group.pack_memory import PackShape, completions_that_fit, text_sizes
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.features import why_not_shared
+
+SHARE = 0.5  # of the free memory that the activations of a pack may take
+TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
+PROMPT = 2048  # tokens, where the template has no limit
+ASLEEP = 3 * 2**30  # bytes that a colocated vLLM keeps while it sleeps
+BESIDE = 2 * 2**30  # bytes of communicators and workspaces that are yet to come
+GATHERED = 4 * 2**30  # bytes of weights that ZeRO-3 has gathered at one time
+_SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+@dataclass(frozen=True)
+class Early:
+    """A trainer before it is built.
+
+    Attributes:
+        model: The model, not yet wrapped.
+        template: Its template.
+        args: The training arguments.
+        is_multimodal: It takes images.
+    """
+
+    model: Any
+    template: Any
+    args: Any
+    is_multimodal: bool
+
+    @classmethod
+    def of(cls, model: Any, given: Mapping[str, Any]) -> Early:
+        """From what the trainer is built with."""
+        return cls(model, given["template"], given["args"], bool(model.model_meta.is_multimodal))
+
+
+def cut_by_groups(early: Early, settings: Settings) -> str:
+    """Change the sizes of micro-batches in the arguments, if more of a group fits into one.
+
+    Args:
+        early: What is there when the trainer is built.
+        settings: The switches.
+
+    Returns:
+        What was cut into what, or why nothing was; empty where nothing had to be.
+    """
+    args = early.args
+    before = BatchSizes(
+        args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
+    )
+    if settings.group_batch is not None or automatic(before, args.num_generations, 2**30) == before:
+        return ""
+    if reason := _users_own(early) or why_not_shared(early, settings):
+        return f"micro-batches stay {before.batch} x {before.accumulation}: {reason}"
+    after = automatic(before, args.num_generations, _fits(early, settings))
+    if after == before:
+        return f"micro-batches stay {before.batch} x {before.accumulation}: no more of a group fits"
+    _write(args, after)
+    return (
+        f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
+        f"{after.accumulation}, the same completions per step, to share prompts; {SWITCH}=0 keeps yours"
+    )
+
+
+def _users_own(early: Early) -> str:
+    """Why the user's sizes are part of what is computed, or fixed elsewhere."""
+    args = early.args
+    if args.loss_type == "bnpo" or args.top_entropy_quantile < 1.0:
+        which = "loss_type bnpo" if args.loss_type == "bnpo" else "top_entropy_quantile"
+        return f"{which} is defined per micro-batch"
+    if args.use_liger_kernel:
+        return "--use_liger_kernel"
+    config = args.deepspeed if isinstance(args.deepspeed, dict) else {}
+    fixed = next((name for name in _SIZES if isinstance(config.get(name), int)), "")
+    return f"the DeepSpeed file fixes {fixed}" if fixed else ""
+
+
+def _fits(early: Early, settings: Settings) -> int:
+    """Completions of a group that fit into a pack on every rank."""
+    args = early.args
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
+    free = None if device is None or settings.group_batch_tokens else _free(early, device)
+    if free is None:
+        budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
+        fits = max(1, budget // args.max_completion_length)
+    else:
+        base = early.template.get_base_model(early.model)
+        shape = PackShape(
+            text_sizes(base.config.get_text_config()),
+            early.template.max_length or PROMPT,
+            args.max_completion_length,
+            "lora" if _trains_little(early.model) else "full",
+            bool(args.gradient_checkpointing),
+            spare=_stage(args) < 3,
+        )
+        fits = completions_that_fit(shape, args.num_generations, max(0.0, free), SHARE)
+    return -agreed_max(-fits, device or torch.device("cpu"))
+
+
+def _free(early: Early, device: torch.device) -> float | None:
+    """Bytes that will be free beside optimizer, gradients and a colocated vLLM; None if unreadable."""
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:
+        return None
+    args, ranks = early.args, max(1, early.args.world_size)
+    stage = _stage(args)
+    parameters = list(early.model.parameters())
+    # ZeRO-3 has replaced the elements of a parameter, and tells how many they were.
+    trained = sum(getattr(p, "ds_numel", p.numel()) for p in parameters if p.requires_grad)
+    absent = sum(p.numel() * p.element_size() for p in parameters if p.device.type != "cuda")
+    states = {0: 2 + 2 + 4, 1: 2 + 12 / ranks, 2: 14 / ranks, 3: 14 / ranks}[stage] * trained
+    later = states + absent + BESIDE + (GATHERED if stage == 3 else 0)
+    if args.use_vllm and args.vllm_mode == "colocate":
+        later += ASLEEP if args.sleep_level else args.vllm_gpu_memory_utilization * total
+    return free - later
+
+
+def _trains_little(model: Any) -> bool:
+    """Adapters are trained, and not the weights below them."""
+    counts = [(p.requires_grad, getattr(p, "ds_numel", p.numel())) for p in model.parameters()]
+    return sum(size for trains, size in counts if trains) < 0.2 * sum(size for _, size in counts)
+
+
+def _stage(args: Any) -> int:
+    config = args.deepspeed if isinstance(args.deepspeed, dict) else {}
+    stage = config.get("zero_optimization", {}).get("stage", 0)
+    return stage if stage in (1, 2, 3) else 0
+
+
+def _write(args: Any, sizes: BatchSizes) -> None:
+    """Into the arguments, and into the DeepSpeed configuration that was filled from them."""
+    args.per_device_train_batch_size = sizes.batch
+    args.gradient_accumulation_steps = sizes.accumulation
+    args.steps_per_generation = sizes.per_generation
+    plugin = getattr(args, "deepspeed_plugin", None)
+    holders = (getattr(args, "hf_deepspeed_config", None), getattr(plugin, "hf_ds_config", None))
+    configs = [holder.config for holder in holders if holder is not None]
+    for config in [*configs, getattr(plugin, "deepspeed_config", None) or {}]:
+        if isinstance(config.get(_SIZES[0]), int):
+            config[_SIZES[0]], config[_SIZES[1]] = sizes.batch, sizes.accumulation
+    if plugin is not None and getattr(plugin, "gradient_accumulation_steps", None) is not None:
+        plugin.gradient_accumulation_steps = sizes.accumulation
+
+
+def tell(line: str) -> None:
+    """The one line about it."""
+    if line:
+        get_logger().info(f"swift-grpo-ext: {line}.")
