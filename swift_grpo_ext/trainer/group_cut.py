@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import torch
@@ -64,11 +65,19 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     before = BatchSizes(
         args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
     )
-    if settings.group_batch is not None or automatic(before, args.num_generations, 2**30) == before:
+    group = args.num_generations
+    if settings.group_batch is not None or group < 2:
+        return ""
+    if gcd(before.batch * before.per_generation, group) == 1:
+        return (
+            "each rank has one completion of a prompt, so prompts are not shared; "
+            f"--gradient_accumulation_steps {group // gcd(before.batch, group)} would give it all {group}"
+        )
+    if automatic(before, group, 2**30) == before:
         return ""
     if reason := _users_own(early) or why_not_shared(early, settings):
         return f"micro-batches stay {before.batch} x {before.accumulation}: {reason}"
-    after = automatic(before, args.num_generations, _fits(early, settings))
+    after = automatic(before, group, _fits(early, settings))
     if after == before:
         return f"micro-batches stay {before.batch} x {before.accumulation}: no more of a group fits"
     _write(args, after)

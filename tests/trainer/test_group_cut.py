@@ -80,6 +80,18 @@ def test_who_keeps_the_users_cut(
     assert all(line in message for message in lines)
 
 
+def test_one_completion_per_rank_says_which_sizes_would_share():
+    args = types.SimpleNamespace(
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=1,
+        steps_per_generation=1,
+        num_generations=8,
+    )
+    line = group_cut.cut_by_groups(group_cut.Early(None, None, args, True), current_settings())
+    assert "--gradient_accumulation_steps 8 would give it all 8" in line
+    assert args.gradient_accumulation_steps == 1
+
+
 SEVEN = TextSizes(28, 3584, 3584, 512, 18944, 152064, attending=28)
 
 
