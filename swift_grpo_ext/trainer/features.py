@@ -38,6 +38,10 @@ class Unwrapped(Protocol):
         """Its template."""
 
     @property
+    def args(self) -> Any:
+        """The training arguments."""
+
+    @property
     def is_multimodal(self) -> bool:
         """It takes images."""
 
@@ -179,7 +183,7 @@ def _prefix_reason(host: Unwrapped, base: Any) -> str:
         return family.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
     if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
         return "prompt learning"
-    return why_no_packs(base) or noise_in(host.model) or noise_of_run(host, base)
+    return why_no_packs(base) or noise_in(host.model) or noise_of_run(host.args, base)
 
 
 def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:

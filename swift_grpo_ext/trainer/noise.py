@@ -8,8 +8,6 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from swift_grpo_ext.trainer.host import Host
-
 # Settings of language models that their code reads in the forward, without a module for them.
 _NOISY_SETTINGS = (
     "attention_dropout",
@@ -26,14 +24,14 @@ def noise_in(model: nn.Module) -> str:
     return next((f"{kind} {rate:g} in {name or 'the model'}" for name, kind, rate in _noisy(model)), "")
 
 
-def noise_of_run(host: Host, base: Any) -> str:
+def noise_of_run(args: Any, base: Any) -> str:
     """Noise that a run adds outside of modules, in a clause; empty if there is none.
 
     Args:
-        host: The trainer.
+        args: The training arguments.
         base: The model, out of its wrappers.
     """
-    alpha = getattr(host.args, "neftune_noise_alpha", None)
+    alpha = getattr(args, "neftune_noise_alpha", None)
     if alpha:
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"
     for hook in base.get_input_embeddings()._forward_hooks.values():
