@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -22,28 +22,9 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
+from swift_grpo_ext.trainer.unwrapped import Unwrapped
 
 SWITCHED_OFF = "switched off"
-
-
-class Unwrapped(Protocol):
-    """What of a trainer decides whether prompts are shared."""
-
-    @property
-    def model(self) -> Any:
-        """The model, not yet wrapped or out of its wrappers."""
-
-    @property
-    def template(self) -> Any:
-        """Its template."""
-
-    @property
-    def args(self) -> Any:
-        """The training arguments."""
-
-    @property
-    def is_multimodal(self) -> bool:
-        """It takes images."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +145,7 @@ def _unknown(base: Any, what: str = "") -> str:
 
 
 def why_not_shared(host: Unwrapped, settings: Settings) -> str:
-    """Why prompts will not be shared, as far as it is known before the trainer is built; empty if they will.
-
-    Args:
-        host: The model before it is wrapped, and its template.
-        settings: The switches.
-    """
+    """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
     base = host.template.get_base_model(host.model)
     switched = SWITCHED_OFF if settings.disables("trainer.shared_prefix") else ""
     return switched or _layout_reason(host) or _head_reason(base) or _prefix_reason(host, base)

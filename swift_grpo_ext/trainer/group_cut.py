@@ -12,6 +12,7 @@ from math import gcd
 from typing import Any
 
 import torch
+from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
 from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, automatic
@@ -153,7 +154,7 @@ def _stage(args: Any) -> int:
     return stage if stage in (1, 2, 3) else 0
 
 
-def _write(args: Any, sizes: BatchSizes) -> None:
+def _write(args: HostGRPOConfig, sizes: BatchSizes) -> None:
     """Into the arguments, and into the DeepSpeed configuration that was filled from them."""
     args.per_device_train_batch_size = sizes.batch
     args.gradient_accumulation_steps = sizes.accumulation
