@@ -30,7 +30,8 @@ LABEL = (
 
 _LABEL = re.compile(LABEL, re.IGNORECASE)
 _ANNOUNCING = (
-    "answer", "solution", "result", "response", "答案", "选项", "结论", "結論", "回答", "答え", "正解", "解答", "답", "결론",
+    "answer", "solution", "result", "response", "答案", "选项", "结论", "結論", "回答", "答え", "正解",
+    "解答", "답", "결론",
     "réponse", "antwort", "respuesta", "resposta", "risposta", "ответ", "الإجابة", "الجواب", "đáp án",
 )  # fmt: skip
 """Words that every label holds one of."""
