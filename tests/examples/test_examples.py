@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 from examples.from_vlm_r1 import convert
 from examples.from_vlm_r1.convert import RowError, converted
@@ -100,9 +101,11 @@ def test_gold_gets_the_maximum_of_every_reward(path, tmp_path, monkeypatch):
         read = testing.read_jsonl(path.parent / run.value("--dataset"))
         rows = [row for row in read if not rule.tasks or row["task"] in rule.tasks]
         assert rows
+        folder = (path.parent / run.value("--dataset")).parent
         for row in rows:
             # As if the processor had doubled the image, so that a frame left out shows.
-            row["image_sizes"] = [{"original": [252, 168], "resized": [504, 336]}]
+            wide, high = Image.open(folder / row["images"][0]).size
+            row["image_sizes"] = [{"original": [wide, high], "resized": [2 * wide, 2 * high]}]
             text = (
                 gold_completion(reward, row, **rule.parameters)
                 if reward.gold
