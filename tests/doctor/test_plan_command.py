@@ -86,7 +86,7 @@ def test_scripts_of_other_families_and_machines_pass_the_check(model, work, mach
     best = plans(shape, work, machine, rollouts)[0]
     assert best.fits
     script.write(tmp_path, loadable(model), shape, work, best, machine)
-    run = check.run_of_script(tmp_path / "train.sh", gpu_memory=machine.gpu_memory)
+    (run,) = inputs.runs_of_script(tmp_path / "train.sh", gpu_memory=machine.gpu_memory)
     assert [one for one in check.findings_of(run) if one.severity is not Severity.NOTE] == []
 
 
