@@ -1,7 +1,8 @@
 """Holds the rules of CONTRIBUTING that no linter has: ``python tools/house.py``.
 
-No file of the package over 250 lines, no function over 40, no ``self: Any``, at most 20 ``type: ignore``, and
-no attribute set on an object that is not ours, as far as the text shows it. What breaks a rule today is in
+No file of the package over 250 lines, no function over 40 (its docstring apart: a reward's is its card), no
+``self: Any``, at most 20 ``type: ignore``, and no attribute set on an object that is not ours, as far as the
+text shows it. What breaks a rule today is in
 ``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
 ``--update`` writes the smaller sizes down.
 """
@@ -33,7 +34,7 @@ def measured() -> Found:
         ignores += text.count("# type: ignore")
         for qualified, function in _functions(ast.parse(text)):
             place = f"{name}:{qualified}"
-            found[f"function {place}"] = (function.end_lineno or 0) - function.lineno + 1
+            found[f"function {place}"] = _lines(function)
             found[f"self: Any {place}"] = int(_self_is_any(function))
             # A patch acts for a method of the object that it is given.
             found[f"foreign {place}"] = 0 if "/compat/" in name else sum(1 for _ in _foreign(function))
@@ -60,6 +61,12 @@ def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]
         if isinstance(node, Function):
             yield inner[:-1], node
         yield from _functions(node, inner)
+
+
+def _lines(function: Function) -> int:
+    first = function.body[0]
+    card = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(function) else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - card
 
 
 def _arguments(function: Function) -> list[ast.arg]:

@@ -19,6 +19,7 @@ from swift_grpo_ext.rewards.contract import Reward
 
 FOLDER = Path(__file__).parents[1] / "docs" / "rewards"
 INDEX = "README.md"
+BY_HAND = "write-your-own.md"
 RUNS = {
     "inline": "in the trainer's process, in linear time",
     "process": "in child processes that are killed at their limit",
@@ -54,7 +55,8 @@ def index(rewards: dict[str, Reward]) -> str:
             "<!-- made by tools/reward_pages.py -->",
             "# Rewards",
             "",
-            'Names for `--reward_funcs`, with `--external_plugins "$(swift-grpo-ext path)"`.',
+            'Names for `--reward_funcs`, with `--external_plugins "$(swift-grpo-ext path)"`. '
+            f"None fits? [Write your own]({BY_HAND}).",
             "",
             "| name | range | score |",
             "|---|---|---|",
@@ -76,6 +78,7 @@ def page(reward: Reward) -> str:
         facts(reward),
         parameters(reward, card.arguments),
         *(f"## {title}\n\n{markdown(card.sections[name])}" for name, title in HEADINGS.items()),
+        f"## Example\n\n```python\n{card.sections['Example']}\n```",
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
@@ -152,6 +155,7 @@ def main() -> int:
     """Write the pages, or compare them with what is there."""
     made = pages()
     there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    there.pop(BY_HAND, None)
     if "--check" in sys.argv[1:]:
         old = sorted(name for name in {*made, *there} if made.get(name) != there.get(name))
         if old:

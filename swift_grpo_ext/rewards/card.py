@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from swift_grpo_ext.rewards.contract import Reward
 
-SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source")
+SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source", "Example")
 """In the order in which a card has them; ``Args`` only if the reward has parameters."""
 
 _HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.MULTILINE)

@@ -85,6 +85,11 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
 
     Source:
         Accuracy, and the set F1 of multi-label classification.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_choice")("So the answer is (b).", {"solution": "B"})
+        1.0
     """
     options = _options(columns)
     gold = _gold_letters(columns, options)

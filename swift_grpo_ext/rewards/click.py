@@ -134,6 +134,12 @@ def click(
 
     Source:
         Click accuracy of ScreenSpot (arXiv 2401.10935); action type and text as in AITW-style GUI evaluation.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> gold = {"action": "click", "bbox": [100, 100, 200, 150]}
+        >>> get_reward("ext_click")("click(150, 120)", {"solution": gold})
+        1.0
     """
     gold = _gold_action(columns, places)
     start, end = (_nearness(place, columns, radius, places) for place in (gold.target, gold.end))

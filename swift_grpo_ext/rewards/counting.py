@@ -54,6 +54,11 @@ def count(completion: str, columns: Columns) -> float:
 
     Source:
         Accuracy.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_count")("There are three dogs.", {"solution": 3})
+        1.0
     """
     gold = _gold_count(columns)
     return float(_predicted_count(completion) == gold)
@@ -82,6 +87,11 @@ def count_shaped(completion: str, columns: Columns) -> float:
 
     Source:
         Relative counting error.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_count_shaped")("<answer>3</answer>", {"solution": 4})
+        0.75
     """
     gold = _gold_count(columns)
     predicted = _predicted_count(completion)

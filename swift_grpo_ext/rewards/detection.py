@@ -94,6 +94,13 @@ def detection_f1(
 
     Source:
         F1 over a maximum bipartite matching.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> gold = [{"bbox_2d": [0, 0, 9, 9], "label": "cat"}, {"bbox_2d": [20, 0, 29, 9], "label": "a"}]
+        >>> answer = '[{"bbox_2d": [0, 0, 9, 10], "label": "cat"}, {"bbox_2d": [20, 0, 29, 9], "label": "b"}]'
+        >>> get_reward("ext_detection_f1")(answer, {"solution": gold})
+        0.5
     """
     predicted, gold = _by_label(completion, columns, places, empty_gold)
     if not gold:
@@ -201,6 +208,12 @@ def detection_map(
 
     Source:
         COCO detection evaluation (pycocotools); the price is this package's.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> # Half of the boxes are right, and twice as many as there should be.
+        >>> get_reward("ext_detection_map")("[[0, 0, 9, 9], [20, 0, 29, 9]]", {"solution": [[0, 0, 9, 9]]})
+        0.25
     """
     predicted, gold = _by_label(completion, columns, places, empty_gold)
     if not gold:

@@ -124,6 +124,11 @@ def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answe
 
     Source:
         The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_format")("<think>1 + 1</think><answer>2</answer>")
+        1.0
     """
     del columns
     return float(contents(completion, GRAMMARS[grammar]) is not None)

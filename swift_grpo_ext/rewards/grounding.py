@@ -92,6 +92,11 @@ def iou(
 
     Source:
         Jaccard index; Hungarian matching as in DETR (arXiv 2005.12872).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
+        0.5
     """
     return _overlap(completion, columns, box_iou, 0.0, places, empty_gold)
 
@@ -131,5 +136,10 @@ def giou(
 
     Source:
         Rezatofighi et al., arXiv 1902.09630.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_giou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 30, 10, 40]})
+        -0.5
     """
     return _overlap(completion, columns, box_giou, -1.0, places, empty_gold)

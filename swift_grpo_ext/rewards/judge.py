@@ -79,6 +79,13 @@ async def judge(
 
     Source:
         LLM-as-a-judge (arXiv 2306.05685).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> # With url="http://host:8000/v1" and model="..."; this answer is empty, so that no judge is asked.
+        >>> row = {"messages": [{"role": "user", "content": "What is it?"}], "solution": "a cat"}
+        >>> get_reward("ext_judge")("<think>A cat.</think>", row)
+        0.0
     """
     question = last_question(columns.get("messages"))
     if not question:

@@ -70,6 +70,11 @@ def overlong(
 
     Source:
         DAPO, equation 13 (arXiv 2503.14476).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_overlong")("...", {"response_token_ids": [0] * 90}, max_tokens=100)
+        -0.5
     """
     del completion
     length = completion_tokens(columns)
@@ -136,6 +141,12 @@ def cosine(
 
     Source:
         Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> row = {"response_token_ids": [0] * 50, "accuracy": 1.0}
+        >>> get_reward("ext_cosine")("...", row, max_tokens=100)
+        0.75
     """
     del completion
     length = completion_tokens(columns)

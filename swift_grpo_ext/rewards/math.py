@@ -72,6 +72,11 @@ def math(completion: str, columns: Columns) -> float:
 
     Source:
         Math-Verify.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_math")(r"\boxed{0.5}", {"solution": r"\frac{1}{2}"})
+        1.0
     """
     from math_verify import verify
 

@@ -69,6 +69,11 @@ def numeric(
 
     Source:
         Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_numeric")("about 1,200", {"solution": "1230"})
+        1.0
     """
     gold = _gold_quantity(columns)
     answer = short_answer(completion, fold=False)

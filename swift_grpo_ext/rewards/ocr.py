@@ -73,6 +73,11 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
     Source:
         Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_ocr")("TOTAL 12.4", {"solution": "TOTAL 12.5"})
+        0.9
     """
     gold = _gold_text(columns, ignore_case)
     return max(edit_similarity(text, gold) for text in _read(completion, ignore_case, gold))
@@ -106,6 +111,11 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
     Source:
         Word error rate.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_wer")("the quick fox", {"solution": "the quick brown fox"})
+        0.75
     """
     from rapidfuzz.distance import Levenshtein
 
@@ -155,6 +165,11 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
 
     Source:
         ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL < threshold.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_anls")("2O24-03-01", {"solution": ["2024-03-01", "1 March 2024"]})
+        0.9
     """
     gold = _gold_answers(columns)
     best = max(edit_similarity(read, text) for text in gold for read in _read(completion, True, text))

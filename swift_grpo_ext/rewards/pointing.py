@@ -62,6 +62,11 @@ def point_in_box(
 
     Source:
         The click accuracy of ScreenSpot (arXiv 2401.10935).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_point_in_box")("(50, 60)", {"solution": [10, 20, 110, 220]})
+        1.0
     """
     gold = [
         region.box

@@ -71,6 +71,11 @@ def repetition(
 
     Source:
         The repetition penalty of Yeo et al. (arXiv 2502.03373).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_repetition")("no no no no")
+        -0.5
     """
     del columns
     tokens = _tokens(completion[-8 * MAX_TOKENS :])[-MAX_TOKENS:]

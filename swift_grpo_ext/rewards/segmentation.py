@@ -105,6 +105,14 @@ def segmentation_points(
     Source:
         Seg-Zero (arXiv 2503.06520) and VisionReasoner (arXiv 2505.12081), whose thresholds are in pixels of
         an 840 x 840 image.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> gold = [{"bbox_2d": [10, 10, 90, 90], "point_2d": [50, 50]}]
+        >>> row = {"solution": gold, "image_sizes": [{"original": [100, 100], "resized": [100, 100]}]}
+        >>> answer = '[{"bbox_2d": [10, 10, 90, 90], "point_2d": [50, 50]}]'
+        >>> get_reward("ext_segmentation_points")(answer, row)
+        1.0
     """
     gold = _gold_objects(columns, places, empty_gold)
     extent(places.frame, columns, places.image_index)  # unscorable for every completion alike

@@ -100,6 +100,12 @@ def json_schema(completion: str, columns: Columns) -> float:
 
     Source:
         JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> gold = {"total": 12.5, "paid": False}
+        >>> get_reward("ext_json_schema")('{"total": 12.5, "paid": true}', {"solution": gold})
+        0.5
     """
     schema, gold = _schema(columns), _gold_json(columns)
     if gold is not None and not is_valid(gold, schema):

@@ -211,6 +211,11 @@ def temporal_iou(completion: str, columns: Columns) -> float:
 
     Source:
         Temporal IoU of moment retrieval, on unions of intervals.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_temporal_iou")("from 10 s to 20 s", {"solution": [10, 30]})
+        0.5
     """
     gold = _gold_spans(columns)
     answer = extract_answer(completion)

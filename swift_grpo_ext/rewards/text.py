@@ -50,6 +50,11 @@ def text_f1(completion: str, columns: Columns) -> float:
 
     Source:
         Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_text_f1")("a red car", {"solution": "a car"})
+        0.8
     """
     answers, references = readings(completion), _references(columns)
     return max((token_f1(answer, text) for answer in answers for text in references), default=0.0)
@@ -88,6 +93,11 @@ def rouge(completion: str, columns: Columns) -> float:
 
     Source:
         Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_rouge")("a red car", {"solution": "a car"})
+        0.8
     """
     references = [tokenise(text) for text in _references(columns)]
     answers = [tokenise(text) for text in readings(completion)]

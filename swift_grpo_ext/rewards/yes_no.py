@@ -169,6 +169,11 @@ def yes_no(completion: str, columns: Columns) -> float:
 
     Source:
         Accuracy.
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_yes_no")("There is no dog.", {"solution": "no"})
+        1.0
     """
     gold = _gold_polarity(columns)
     text = short_answer(completion)

@@ -1,5 +1,6 @@
 """The lint of spec cards, and the pages made from them."""
 
+import doctest
 import re
 import subprocess
 import sys
@@ -56,6 +57,17 @@ def test_a_card_says_when_there_is_no_score_and_in_which_frame(reward):
     sections = card_of(reward).sections
     assert ("Declared by" in sections["Frame"]) == ("frame" in reward.parameters)
     assert len(sections["Source"]) > 8
+
+
+def test_the_example_of_a_card_runs(reward):
+    example = doctest.DocTestParser().get_doctest(
+        card_of(reward).sections["Example"], {}, reward.name, None, None
+    )
+    assert reward.name in example.docstring
+    assert len(example.examples) > 1
+    assert example.examples[-1].want
+    told: list[str] = []
+    assert doctest.DocTestRunner(verbose=False).run(example, out=told.append).failed == 0, "".join(told)
 
 
 def test_the_pages_are_current():
