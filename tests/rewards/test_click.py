@@ -1,5 +1,6 @@
 import json
 import math
+import random
 
 import pytest
 
@@ -141,3 +142,33 @@ def test_nothing_is_evaluated(tmp_path):
     ):
         assert scored(text, BOX) == 0.0
     assert not witness.exists()
+
+
+def test_random_actions_as_gold_and_answer_never_raise():
+    """Any mix of known and unknown keys, columns and values is a score in range, or None with a reason."""
+    rng = random.Random(21)
+    values = [None, "", "down", "click", "[1, 2]", [], [1, 2], [1, 1, 9, 9], [[1, 2]], {}, math.nan, -3, True]
+    keys = [
+        "action",
+        "action_type",
+        "x",
+        "y",
+        "coordinate",
+        "bbox",
+        "text",
+        "direction",
+        "time",
+        "odd",
+        "keys",
+    ]
+    seen = set()
+    for _ in range(2000):
+        gold, answer = ({rng.choice(keys): rng.choice(values) for _ in range(4)} for _ in range(2))
+        gold["action"] = rng.choice(["click", "scroll", "type", "wait", "drag", "nothing", None])
+        column = rng.choice(["solution", "action", "gt_action", "operation"])
+        row = {column: rng.choice([gold, json.dumps(gold), *values]), "image_sizes": SIZES}
+        row |= {rng.choice(["gt_bbox", "gt_input_text", "bbox", "solution"]): rng.choice(values)}
+        outcome = click.outcome(rng.choice([json.dumps(answer), json.dumps(gold)]), row)
+        assert outcome.reason if outcome.score is None else 0 <= outcome.score <= 1, (row, answer)
+        seen.add(outcome.score)
+    assert {None, 0.0, 1.0} <= seen
