@@ -76,6 +76,18 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
     assert "completion 1 of the batch, image 'a.png', question 'How many?'" in lines[0]
 
 
+def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch):
+    monkeypatch.setattr(log_once, "_told", set())
+    for name in ("ext_iou", "ext_giou"):
+        ledger(name)._reasons_told.clear()
+        scores, report = run(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
+        assert scores == [None] * 3
+        assert sum(report.unscored.values()) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert """'frame' is a parameter of rewards""" in line
+    assert """--columns '{"frame": "frame_of_data"}'""" in line
+
+
 @pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
 def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_path):
     scores, report = run(a_reward(function), ["x", "y"], arguments=SimpleNamespace(output_dir=str(tmp_path)))

@@ -183,8 +183,20 @@ class Runner:
             unscored = outcome.score is None and outcome.reason and not outcome.failed
             if unscored and self._book.unscored(outcome.reason):
                 row = row_in_words(index, batch.row(index))
-                say(f"reward {self.reward.name!r} does not score a row: {outcome.reason} [{row}]")
+                say(
+                    self._reserved(outcome.reason)
+                    or f"reward {self.reward.name!r} does not score a row: {outcome.reason} [{row}]"
+                )
         return [outcome.score for outcome in outcomes]
+
+    def _reserved(self, reason: str) -> str:
+        """One line for all rows where a column has a parameter's name by chance; else ""."""
+        for name in self.reward.row_settable:
+            if reason.startswith(f"column {name}: "):
+                renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
+                what = f"column {name!r} is a parameter of rewards, and rows hold something else"
+                return f"{what}: {renamed} renames it"
+        return ""
 
 
 def _host_defaults(reward: Reward, arguments: Any) -> dict[str, Any]:
