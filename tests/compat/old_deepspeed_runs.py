@@ -27,9 +27,8 @@ LORA_ZERO3 = {"tuner_type": "lora", "deepspeed": "zero3", "max_steps": 3}
 
 def run(name, scripted=False, **overrides):
     """What the run logged. Scripted completions are the same on every processor, sampled ones are not."""
-    words = testing.grpo_arguments(
-        MODEL, DATA, OUTPUT / name, seed=1, reward_funcs="even_characters", **overrides
-    )
+    reward = "selftest" if scripted else "even_characters"
+    words = testing.grpo_arguments(MODEL, DATA, OUTPUT / name, seed=1, reward_funcs=reward, **overrides)
     try:
         with installed() if scripted else nullcontext():
             testing.run_in_process("rlhf", words)
