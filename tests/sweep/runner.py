@@ -5,6 +5,7 @@ import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sweep.table import USERS_CUT
 from sweep.trainers import Recorded
 from swift.rewards import ORM, orms
 from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
@@ -107,7 +108,7 @@ def record(kind, configuration, model, dataset, output):
         model, dataset, output / kind, external_plugins=plugin_file(), **options
     )
     with trainer(kind, configuration.script):
-        testing.run_in_process("rlhf", arguments, {**configuration.variables})
+        testing.run_in_process("rlhf", arguments, {**USERS_CUT, **configuration.variables})
     latest, Recorded.latest = Recorded.latest, None
     return Record(latest.micro_batches, latest.start, latest.end)
 

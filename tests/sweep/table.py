@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from swift_grpo_ext.testing.selftest.cases import LORA, LOSSES, cut
 
+USERS_CUT = {"SWIFT_GRPO_EXT_GROUP_BATCH": "0"}
+"""Micro-batch is held against micro-batch; test_group_cut.py holds the automatic cut against this."""
+
 
 @dataclass(frozen=True)
 class Configuration:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from sweep import inputs
-from sweep.table import RANKS
+from sweep.table import RANKS, USERS_CUT
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
@@ -28,7 +28,7 @@ def steps(kind, configuration, model, dataset, output):
     plugins = [plugin_file(), HERE / "plugin.py"]
     arguments = testing.grpo_arguments(model, dataset, output / kind, external_plugins=plugins, **options)
     paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    variables = {**configuration.variables, "SWEEP_KIND": kind, "PYTHONPATH": paths}
+    variables = {**USERS_CUT, **configuration.variables, "SWEEP_KIND": kind, "PYTHONPATH": paths}
     testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=400)
     return [row for row in testing.read_logging(output / kind) if "loss" in row]
 
