@@ -25,6 +25,7 @@ def fresh(monkeypatch):
 
     monkeypatch.setattr(registration, "_registered", {})
     monkeypatch.setattr(registration, "import_module", Room)
+    monkeypatch.setattr("sys.argv", ["swift"])  # a test worker's is that of a child, which says nothing
     current_settings.cache_clear()
     yield called
     current_settings.cache_clear()

@@ -62,7 +62,7 @@ def repetition(
     Gaming:
         - Repeating without spaces in Chinese: counted by character (test_chinese_repeats).
         - Repeating letters without spaces, or signs, emoji, line breaks: counted by character where a stretch
-          has more than 64 to a word (test_a_loop_without_spaces_repeats, test_a_loop_without_words_repeats).
+          has more than 64 to a word (test_a_loop_without_spaces_repeats) (test_a_loop_without_words_repeats).
         - A short completion has nothing to repeat and scores 0, the best: use it with a reward for the task
           (test_short_text_has_nothing_to_repeat).
 
