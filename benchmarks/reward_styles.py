@@ -3,8 +3,9 @@
     python benchmarks/reward_styles.py --json styles.json
     python benchmarks/reward_styles.py --wrong ext_choice
 
-`reward_styles.jsonl` holds the completions, each with its row and the score that a human gives. It was
-written before the code that reads them was looked at; a score in it is changed only where it was a slip.
+`reward_styles.jsonl` and `reward_styles_second.jsonl` hold the completions, each with its row and the score
+that a human gives. Each was written without a look at the code that reads it, the second one when the first
+was reached; a score in them is changed only where it was a slip.
 Loads neither torch nor ms-swift. ext_judge asks a judge on the loopback interface that says 10 if it is
 shown what the row's ``shown`` says, else 0.
 """
@@ -24,7 +25,10 @@ from typing import Any
 
 from swift_grpo_ext.rewards.catalogue import get_reward
 
-STYLES = Path(__file__).with_suffix(".jsonl")
+STYLES = {
+    "first": Path(__file__).with_suffix(".jsonl"),
+    "second": Path(__file__).with_name("reward_styles_second.jsonl"),
+}
 TOLERANCE = 0.02
 """A score as near as this to the human's agrees: humans write 0.33 for a third."""
 
@@ -61,9 +65,10 @@ def judge_server() -> Iterator[str]:
     server.server_close()
 
 
-def read_styles() -> list[Style]:
-    """Every completion with its reward, row and human score."""
-    return [json.loads(line) for line in STYLES.read_text(encoding="utf-8").splitlines()]
+def read_styles(*sets: str) -> list[Style]:
+    """Every completion of these sets, or of all, with its reward, row and human score."""
+    files = [STYLES[name] for name in sets or STYLES]
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def score(style: Style, judge: str) -> float | None:
@@ -88,28 +93,37 @@ def agreement(styles: list[Style]) -> tuple[dict[str, list[bool]], list[Style]]:
     return dict(agreed), wrong
 
 
-def shown(agreed: dict[str, list[bool]]) -> str:
-    """The rates as a Markdown table."""
-    lines = ["| reward | completions | agree |", "|---|---|---|"]
-    rows = [*agreed.items(), ("all", [one for found in agreed.values() for one in found])]
-    return "\n".join(
-        [*lines, *(f"| {name} | {len(found)} | {sum(found) / len(found):.1%} |" for name, found in rows)]
-    )
+def shown(sets: dict[str, dict[str, list[bool]]]) -> str:
+    """The rates of each set, by reward, as a Markdown table."""
+    names = [*dict.fromkeys(name for agreed in sets.values() for name in agreed), "all"]
+    lines = [" | ".join(["| reward", *sets]) + " |", "|---" * (len(sets) + 1) + "|"]
+    for name in names:
+        cells = [name]
+        for agreed in sets.values():
+            found = [one for key, kept in agreed.items() if name in (key, "all") for one in kept]
+            cells.append(f"{sum(found) / len(found):.1%} of {len(found)}" if found else "")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Score, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", type=Path, help="JSON file to write")
+    parser.add_argument("--set", choices=STYLES, help="only this set")
     parser.add_argument("--wrong", help="print the completions of this reward, or all, that do not agree")
     options = parser.parse_args()
-    agreed, wrong = agreement(read_styles())
-    print(shown(agreed))
+    measured = {name: agreement(read_styles(name)) for name in ([options.set] if options.set else STYLES)}
+    print(shown({name: agreed for name, (agreed, _) in measured.items()}))
+    wrong = [style for _, missed in measured.values() for style in missed]
     for style in wrong:
         if options.wrong in (style["reward"], "all"):
             print(json.dumps(style, ensure_ascii=False))
     if options.json:
-        rates = {name: sum(found) / len(found) for name, found in agreed.items()}
+        rates = {
+            name: {reward: sum(found) / len(found) for reward, found in agreed.items()}
+            for name, (agreed, _) in measured.items()
+        }
         options.json.write_text(
             json.dumps({"agreement": rates, "wrong": wrong}, indent=1, ensure_ascii=False)
         )

@@ -27,6 +27,7 @@ THINKING = (
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
     ("<reasoning>", "</reasoning>"),
+    ("<analysis>", "</analysis>"),
     ("<seed:think>", "</seed:think>"),
     ("[think]", "[/think]"),
     ("◁think▷", "◁/think▷"),
@@ -69,10 +70,7 @@ _ROUNDS = 5
 
 
 def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Match[str] | None:
-    found = None
-    for found in pattern.finditer(text, 0, len(text) if end is None else end):  # noqa: B007
-        pass
-    return found
+    return [None, *pattern.finditer(text, 0, len(text) if end is None else end)][-1]
 
 
 def after_thinking(text: str) -> str:

@@ -15,6 +15,13 @@ _NOTHING = re.compile(
     r"|ありません|いません|없습니다"
 )
 _SINGLE = re.compile(r"\b(?:an? |the |only )?(?:single|solitary|lone)\b")
+_NOT_ONE = re.compile(
+    r"(?:\bnot|n['’]t)(?: \w{1,10}){0,2} (?:an?y?|one|a single)\b|(?:一|半)\w?(?:也|都)(?:没|沒|不|无)有?"
+)
+_PARTS = re.compile(
+    r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
+    r"|[,，]?\s?(?:including|consisting|of which|made up|其中|包括))"
+)
 _COUPLE = re.compile(r"\b(?:a )?(?:couple|pair)(?= of)")
 _HEDGED = re.compile(rf"({_N})\s*(?:or|to|-|–|~|至|到|或者?)\s*(\d{{1,15}})(?![\d.])")
 _TOTALS = (
@@ -33,7 +40,7 @@ _SENTENCE = re.compile(r"[.!?。！？;；\n]+(?=\s|\Z|[^\d\s])")
 
 
 def _plain(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = _NOT_ONE.sub(" no ", unicodedata.normalize("NFKC", text).casefold())
     text = _COUPLE.sub("2", _SINGLE.sub("1", re.sub(r"\bno[ -]one\b", "nobody", text)))
     return with_digits(text, alone=True)
 
@@ -73,9 +80,10 @@ def stated_count(text: str) -> int | None:
 
 
 def _existing(plain: str) -> list[int]:
-    """The number of the last sentence that says how many there are, and holds no other number."""
-    sentences = [part for part in _SENTENCE.split(plain) if _EXISTS.search(part)]
-    single = [
-        found for part in sentences if len(found := [_value(one[0]) for one in _COUNT.finditer(part)]) == 1
-    ]
-    return single[-1] if single else []
+    """The number of the last sentence that says how many there are, and holds no other but its parts."""
+    found: list[int] = []
+    for part in filter(_EXISTS.search, _SENTENCE.split(plain)):
+        first, *others = [*_COUNT.finditer(part), None][:2]
+        if first and (others == [None] or _PARTS.match(part, first.end())):
+            found.append(_value(first[0]))
+    return found[-1:]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import extract_answer
+from swift_grpo_ext.rewards.answer import extract_answer, unwrapped
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.conversation import last_question
 from swift_grpo_ext.rewards.judge_prompt import Case
@@ -98,7 +98,7 @@ async def judge(
         rubric=rubric,
         question=question,
         reference="" if reference is None else str(reference),
-        answer=answer,
+        answer=unwrapped(answer),
         images=tuple(columns.get("images") or ()) if send_images else (),
     )
     endpoint = Endpoint(url.rstrip("/"), model, api_key_variable, max_tokens, concurrency)

@@ -13,16 +13,16 @@ TOKENS_COLUMN = "response_token_ids"
 Value: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
 
 
-def completion_tokens(columns: Columns) -> int:
-    """Number of tokens of the completion, over all turns.
+def completion_tokens(completion: str, columns: Columns) -> int:
+    """Number of tokens of the completion, over all turns; an empty completion has none.
 
     Raises:
         Unscorable: The row has no token ids.
     """
     ids = columns.get(TOKENS_COLUMN)
-    if not isinstance(ids, (list, tuple)) or not ids:
+    if not isinstance(ids, (list, tuple)) or (completion and not ids):
         raise Unscorable(f"no column {TOKENS_COLUMN}, which the host fills during training")
-    return sum(len(turn) for turn in ids) if isinstance(ids[0], (list, tuple)) else len(ids)
+    return sum(len(turn) if isinstance(turn, (list, tuple)) else 1 for turn in ids)
 
 
 @reward(
@@ -76,8 +76,7 @@ def overlong(
         >>> get_reward("ext_overlong")("...", {"response_token_ids": [0] * 90}, max_tokens=100)
         -0.5
     """
-    del completion
-    length = completion_tokens(columns)
+    length = completion_tokens(completion, columns)
     if max_tokens is None:
         raise Unscorable("parameter max_tokens is not set")
     slope = min(cache_tokens or max(1, max_tokens // 5), max_tokens)
@@ -148,8 +147,7 @@ def cosine(
         >>> get_reward("ext_cosine")("...", row, max_tokens=100)
         0.75
     """
-    del completion
-    length = completion_tokens(columns)
+    length = completion_tokens(completion, columns)
     accuracy = columns.get("accuracy")
     if max_tokens is None or not isinstance(accuracy, (int, float)) or accuracy != accuracy:
         raise Unscorable("parameter max_tokens is not set" if max_tokens is None else "accuracy is unknown")

@@ -15,6 +15,7 @@ _SIGNS = {
     "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "π": r"\pi ",
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "±": r"\pm ",
     "°": r"^{\circ}", "∈": r"\in ", "θ": r"\theta ", "∅": r"\emptyset ", "，": ", ", "、": ", ", "∶": ":",
+    "⁄": "/",
     "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
 }  # fmt: skip
 _TABLE = {ord(sign): latex for sign, latex in _SIGNS.items()}
@@ -29,6 +30,7 @@ _LIST_WORD = re.compile(
     r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])"
     r"|或者?|和|以及)\s*"
 )
+_STYLED = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf)\s?\{([^{}]{1,200})\}")
 _COMMAS = re.compile(r"(?:\s*,\s*){2,}")
 _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
 _UNIT = re.compile(
@@ -56,12 +58,16 @@ _SENTENCE = re.compile(
     r"(?<![0-9])\.(?=\s|\Z)|(?<=[0-9])\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
     r"|as)\b|（|\s\((?=or|about|approx)"
 )
+_THAT_IS = re.compile(
+    r"[\s,，(（]{0,4}(?:i\.e\.|that is|which is|in other words|namely|或者说|也就是|即)[\s,，:：]{0,4}"
+)
 _BETWEEN_BOXES = re.compile(r"[\s$.,，、;]{0,8}(?:and|or|和|或|及)?[\s$,，]{0,8}\Z")
 
 
 def latex(text: str) -> str:
     """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", units behind it."""
-    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", unwrapped(fold_width(text)))
+    text = _STYLED.sub(r"{\1}", unwrapped(fold_width(text)))
+    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
     text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
     text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_TABLE).replace("**", "^"))).strip()
     return _values(_COMMAS.sub(", ", _LIST_WORD.sub(", ", text)).rstrip(" .,"))
@@ -136,7 +142,9 @@ def _run(spans: list[re.Match[str]], text: str) -> str:
     run: list[str] = []
     end = 0
     for span in spans:
-        if not _BETWEEN_BOXES.match(text[end : span.start()]):
+        if run and _THAT_IS.fullmatch(text[end : span.start()]):
+            run = []
+        elif not _BETWEEN_BOXES.match(text[end : span.start()]):
             break
         run, end = [*run, next(filter(None, span.groups()))], span.end()
     return ", ".join(run)

@@ -80,7 +80,7 @@ def _digits(text: str) -> str:
 def _chinese_run(run: re.Match[str], text: str) -> str:
     """A lone numeral counts only before something that is counted: 一共 holds no number."""
     following = text[run.end() : run.end() + 1]
-    whole = not text[: run.start()].strip() and not text[run.end() :].strip(" 。.!")
+    whole = not text[: run.start()].strip(" -") and not text[run.end() :].strip(" 。.!")
     if run[0][0] in "万萬亿億百千" or not (
         len(run[0]) > 1 or whole or (following in _CLASSIFIERS and following)
     ):

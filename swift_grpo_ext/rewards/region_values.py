@@ -21,7 +21,7 @@ _MAX_TEXT = 256
 
 _KEYS = {
     "place": "bbox_2d bbox box box_2d bounding_box bndbox rect bounds coordinates coords coordinate coord"
-    " position point_2d point center click_point start_box location xyxy 边界框 坐标",
+    " position point_2d point center click_point point_1 points_1 start_box location xyxy 边界框 坐标",
     "label": "label labels category categories category_name class classes class_name name names ref refs"
     " object description phrase expression caption item entity text_content 标签 类别 名称",
     "score": "score scores confidence conf probability prob 置信度",

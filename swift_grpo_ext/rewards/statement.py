@@ -13,8 +13,8 @@ _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x2
 LABEL = (
     r"(?:\b(?:the |my |your )?(?:final |correct |best |right |most likely |most appropriate |expected )?"
     r"(?:answers?|solutions?|result|response)(?: to (?:the|this) question)?(?: here)?"
-    r"(?:\*\*)?(?: (?:is|are|would be|should be|must be|has to be|was)\b|:|\s?=)"
-    r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?(?:\*\*)?(?:[是为為选:：]|就是)"
+    r"[*_]{0,2}(?: (?:is|are|would be|should be|must be|has to be|was)\b|:|\s?=)"
+    r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?[*_]{0,2}(?:[是为為选:：]|就是)"
     r"|(?:答え|正解|回答|解答)(?:は|[:：])"
     r"|(?:정답|답변?|결론)(?:은|는|[:：])"
     r"|\b(?:bonne |meilleure )?réponse(?: correcte| finale| exacte)?(?: est\b|\s?:)"
@@ -67,8 +67,10 @@ def after_label(text: str) -> str:
     """What follows the last announcement of an answer, to the end of the text; empty if there is none."""
     found = labels(text)
     rest = text[found[-1].end() :].lstrip(" \t\r\n:：") if found else ""
-    # The label itself may be bold: what follows it then begins with the mark that closes it.
-    return (rest[2:] if rest.startswith("**") and rest.count("**") % 2 else rest).strip()
+    for mark in ("**", "*", "_"):  # the label itself may be bold: "**Answer:** B"
+        if rest.startswith(mark) and rest.count(mark) % 2:
+            return rest[len(mark) :].strip()
+    return rest.strip()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer, last_boxed, last_fenced, unwrapped
@@ -62,13 +63,21 @@ def _gold_json_text(columns: Columns, **_: Any) -> str:
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 
 
+def _beside_words(text: str) -> str:
+    """The text from its first to its last bracket."""
+    start = re.search(r"[\[{]", text)
+    return text[start.start() : max(text.rfind("}"), text.rfind("]")) + 1] if start else ""
+
+
 def _parse_answer(answer: str) -> Any:
-    """The JSON of an answer: as it stands, in the last fence, in a box, or without what wraps it."""
+    """The JSON of an answer: in the last fence, in a box, without what wraps it, or beside words."""
     text = last_boxed(answer) or last_fenced(answer)
-    try:
-        return parse_json(text)
-    except ValueError:
-        return parse_json(unwrapped(text))
+    for reading in (text, unwrapped(text), _beside_words(text)):
+        try:
+            return parse_json(reading)
+        except ValueError:
+            continue
+    raise ValueError("not JSON")
 
 
 @reward(gold=GOLD, reads=("schema",), cost="process", gold_text=_gold_json_text)

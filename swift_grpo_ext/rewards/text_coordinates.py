@@ -69,7 +69,7 @@ BOX_SHAPES: tuple[tuple[str, ...], ...] = (
 )
 POINT_SHAPES: tuple[tuple[str, ...], ...] = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
 
-_EDGE = r"[\"']?(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)\s{0,4}[\"']?"
+_EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
 _NAMED = re.compile(
     rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})", re.IGNORECASE
 )

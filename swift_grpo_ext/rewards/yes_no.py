@@ -13,16 +13,14 @@ from swift_grpo_ext.rewards.statement import UNSURE, Statement, labels, last_sta
 GOLD = ("solution", "answer")
 
 _WORDS = {
-    True: "yes yeah yep yup true correct right affirmative indeed certainly definitely absolutely 是"
-    " 是的 是啊 对 对的 正确 正确的"
-    " 没错 有 有的 存在 存在的 可以 可以的 能 能够 会 会的 真 确实 确实是 确实如此 的确 当然 属实 嗯 oui"
-    " vrai sí si sim ja richtig wahr"
-    " verdadero да верно نعم はい うん 正しい そうです 네 예 맞습니다 맞아요",
-    False: "no nope nah false incorrect wrong negative never 否 不 不是 不是的 不对 不对的 错误 错误的"
-    " 错 错的 没有 没有的 没 无 不存在 不存在的"
-    " 不可以 不可以的 不能 不会 不会的 不行 不正确 不正确的 并非 并非如此 并不是 并没有 假 假的 non faux"
-    " nein falsch não нет неверно لا いいえ いや"
-    " 違います ありません 아니요 아니오 아닙니다 없습니다",
+    True: "yes yeah yep yup true correct right affirmative indeed certainly definitely absolutely"
+    " 是 是的 是啊 对 对的 正确 正确的 没错 肯定 肯定的 有 有的 存在 存在的 可以 可以的 能 能够 会 会的 真"
+    " 确实 确实是 确实如此 的确 当然 属实 嗯 oui vrai sí si sim ja richtig wahr verdadero да верно نعم"
+    " はい うん 正しい そうです 네 예 맞습니다 맞아요",
+    False: "no nope nah false incorrect wrong negative never"
+    " 否 否定 否定的 不 不是 不是的 不对 不对的 错误 错误的 错 错的 没有 没有的 没 无 不存在 不存在的 不可以"
+    " 不可以的 不能 不会 不会的 不行 不正确 不正确的 并非 并非如此 并不是 并没有 假 假的 non faux nein falsch"
+    " não нет неверно لا いいえ いや 違います ありません 아니요 아니오 아닙니다 없습니다",
 }
 _POLARITY = {word: polarity for polarity, words in _WORDS.items() for word in words.split()}
 _LONGEST_FIRST = sorted(_POLARITY, key=len, reverse=True)
@@ -33,9 +31,11 @@ _CLAIM = (
     r"(?: above| given| made)?"
 )
 _JUDGED = re.compile(
-    rf"\b{_CLAIM}\s(?:is|was|would be|must be|appears to be|seems to be|seems)(?P<not> not|n't|n’t)?"
+    rf"\b{_CLAIM}(?:['’]s|\s(?:is|was|would be|must be|appears to be|seems to be|seems))"
+    r"(?P<not> not|n't|n’t)?"
     r"(?: indeed| clearly| therefore| actually| completely| entirely| thus)?\W{1,4}"
-    r"(?:(?P<yes>true|correct|accurate|right|valid|supported)|(?P<no>false|incorrect|wrong|inaccurate"
+    r"(?:(?P<yes>true|correct|accurate|valid|supported|right(?! (?:next|behind|there|in|on|at|of|side|hand"
+    r"|above|below|under|now|beside)\b))|(?P<no>false|incorrect|wrong|inaccurate"
     r"|untrue|invalid|not))\b"
     r"|(?:说法|陈述|描述|判断|命题|论断|这句话|观点|结论)(?:应该|应)?(?:是|为)?(?:(?P<真>正确|对|真|成立"
     r"|属实)|(?P<假>错|不正确|不对|假|不成立|不属实))"

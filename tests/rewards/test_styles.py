@@ -1,4 +1,4 @@
-"""Agreement with a careful human on `benchmarks/reward_styles.jsonl` stays where it is."""
+"""Agreement with a careful human on `benchmarks/reward_styles*.jsonl` stays where it is."""
 
 import importlib.util
 from collections import Counter
@@ -10,7 +10,6 @@ from swift_grpo_ext.rewards.catalogue import NAMES
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FLOOR = 0.95
-BELOW = {"ext_cosine": 0.75}  # no token ids are a missing column there, and an empty completion to a human
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +29,7 @@ def test_the_set_covers_rewards_and_families(styles):
     cases = styles.read_styles()
     assert len(cases) >= 600
     assert {case["reward"] for case in cases} == set(NAMES)
+    assert min(Counter(case["reward"] for case in styles.read_styles("second")).values()) >= 15
     families = Counter(case["family"] for case in cases)
     assert sum(number >= 9 for number in families.values()) >= 15
     assert {case["language"] for case in cases} >= {"en", "zh", "ja", "ko"}
@@ -40,4 +40,4 @@ def test_agreement_with_a_human(measured, reward):
     agreed, wrong = measured
     rate = sum(agreed[reward]) / len(agreed[reward])
     missed = [(case["completion"], case["human"], case["ours"]) for case in wrong if case["reward"] == reward]
-    assert rate >= BELOW.get(reward, FLOOR), missed
+    assert rate >= FLOOR, missed
