@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -17,6 +18,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(word: str) -> str:
+        if word.lower() not in words:
+            raise typer.BadParameter(" or ".join(words))
+        return word.lower()
+
+    return read
+
+
+Rollouts = Annotated[
+    list[str] | None,
+    typer.Option(
+        parser=_one_of("colocate", "server", "transformers"),
+        help="colocate, server or transformers; several: give it again. By default what the model can.",
+    ),
+]
 
 
 def _print_version(asked: bool) -> None:
@@ -86,41 +105,27 @@ def plan(
     nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many GPUs.")] = 1,
     gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
-    tuner: Annotated[str, typer.Option(help="lora or full.")] = "lora",
+    tuner: Annotated[str, typer.Option(parser=_one_of("lora", "full"), help="lora or full.")] = "lora",
     lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 8,
     quant_bits: Annotated[int, typer.Option(help="Bits of a weight: 16, or 8 or 4 with LoRA.")] = 16,
     batch: Annotated[int, typer.Option(min=0, help="Completions of a micro-batch; 0: try several.")] = 0,
-    completions_per_step: Annotated[
-        int, typer.Option(min=0, help="Of an optimizer step, over all GPUs; 0: whole groups.")
-    ] = 0,
+    completions_per_step: Annotated[int, typer.Option(min=0, help="Over all GPUs; 0: whole groups.")] = 0,
     num_generations: Annotated[int, typer.Option(min=1, help="Completions of one prompt.")] = 8,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = 1_003_520,
     images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
     max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,
     beta: Annotated[float, typer.Option(min=0, help="Weight of the KL term; 0: no reference.")] = 0.04,
-    rollout: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="colocate, server or transformers; several: give it again. By default what the model can."
-        ),
-    ] = None,
-    output: Annotated[str | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
+    rollout: Rollouts = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
     """Rank the settings that fit by tokens and memory; write the first as a launch script."""
-    from swift_grpo_ext.doctor.plan import command
-    from swift_grpo_ext.doctor.plan.search import Wish
-    from swift_grpo_ext.doctor.plan.setting import ROLLOUTS, Machine, Rollout, Work
+    from swift_grpo_ext.doctor.plan import command, search, setting
 
-    if tuner.lower() not in ("lora", "full"):
-        raise typer.BadParameter("lora or full", param_hint="--tuner")
-    if quant_bits not in (16, 8, 4) or (quant_bits < 16 and tuner.lower() == "full"):
+    if quant_bits not in (16, 8, 4) or (quant_bits < 16 and tuner == "full"):
         raise typer.BadParameter("16, or with --tuner lora 8 or 4", param_hint="--quant-bits")
-    for name in rollout or []:
-        if name not in ROLLOUTS:
-            raise typer.BadParameter(" or ".join(ROLLOUTS), param_hint="--rollout")
-    work = Work(
-        full=tuner.lower() == "full",
+    work = setting.Work(
+        full=tuner == "full",
         lora_rank=lora_rank,
         generations=num_generations,
         text_tokens=text_tokens,
@@ -130,10 +135,10 @@ def plan(
         kl=beta > 0,
         bits=quant_bits,
     )
-    machine = Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
-    rollouts = cast("tuple[Rollout, ...]", tuple(rollout or ()))
-    wish, folder = Wish(batch, completions_per_step), Path(output) if output else None
-    if not command.run(model, work, machine, rollouts=rollouts, wish=wish, output=folder):
+    machine = setting.Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
+    rollouts = cast("tuple[setting.Rollout, ...]", tuple(rollout or ()))
+    wish = search.Wish(batch, completions_per_step)
+    if not command.run(model, work, machine, rollouts=rollouts, wish=wish, output=output):
         raise typer.Exit(2)
 
 

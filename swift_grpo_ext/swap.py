@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 @contextmanager
-def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
+def swapped(owner: object, name: str, value: object) -> Iterator[None]:
     """While this is open, ``owner.name`` is ``value``; then it is as before, its class's own included.
 
     Args:

@@ -1,9 +1,10 @@
 """Holds the rules of CONTRIBUTING that no linter has: ``python tools/house.py``.
 
-No file of the package over 250 lines, no function over 40 (its docstring apart: a reward's is its card), no
-``self: Any``, at most 20 ``type: ignore``, and no attribute set on an object that is not ours, as far as the
-text shows it. What breaks a rule today is in
-``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
+No file of the package over 250 lines, no function over 40, no ``self: Any``, at most 20 ``type: ignore``, at
+most 273 functions with ``Any`` in their signature (half of commit aa5e206's), and no attribute set on an object
+that is not ours, as far as the text shows it. All lines of a function count, but for the docstring of a
+``@reward``: that is its published spec card, and a shorter one would be a worse page. What breaks a rule today
+is in ``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
 ``--update`` writes the smaller sizes down.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "swift_grpo_ext"
 ALLOWED = Path(__file__).with_name("house_allowed.json")
-MOST = {"lines": 250, "function": 40, "self: Any": 0, "foreign": 0, "type: ignore": 20}
+MOST = {"lines": 250, "function": 40, "self: Any": 0, "foreign": 0, "type: ignore": 20, "Any": 273}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Found = dict[str, int]
 
@@ -26,7 +27,7 @@ Found = dict[str, int]
 def measured() -> Found:
     """Everything over its limit, as ``rule path[:function]`` with its size."""
     found: Found = {}
-    ignores = 0
+    ignores = loose = 0
     for path in sorted([*PACKAGE.rglob("*.py"), *ROOT.glob("tools/*.py")]):
         text = path.read_text(encoding="utf-8")
         name = path.relative_to(ROOT).as_posix()
@@ -35,10 +36,12 @@ def measured() -> Found:
         for qualified, function in _functions(ast.parse(text)):
             place = f"{name}:{qualified}"
             found[f"function {place}"] = _lines(function)
+            loose += name.startswith("swift_grpo_ext/") and _names_any(function)
             found[f"self: Any {place}"] = int(_self_is_any(function))
             # A patch acts for a method of the object that it is given.
             found[f"foreign {place}"] = 0 if "/compat/" in name else sum(1 for _ in _foreign(function))
     found["type: ignore swift_grpo_ext"] = ignores
+    found["Any swift_grpo_ext"] = loose
     return {key: size for key, size in found.items() if size > MOST[_rule(key)]}
 
 
@@ -65,12 +68,22 @@ def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]
 
 def _lines(function: Function) -> int:
     first = function.body[0]
-    card = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(function) else 0
+    is_card = ast.get_docstring(function) and any(
+        isinstance(each, ast.Call) and ast.unparse(each.func) == "reward" for each in function.decorator_list
+    )
+    card = (first.end_lineno or 0) - first.lineno + 1 if is_card else 0
     return (function.end_lineno or 0) - function.lineno + 1 - card
 
 
 def _arguments(function: Function) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _names_any(function: Function) -> bool:
+    starred = [each for each in (function.args.vararg, function.args.kwarg) if each]
+    types = [*(each.annotation for each in (*_arguments(function), *starred)), function.returns]
+    names = (node for each in types if each for node in ast.walk(each))
+    return any(isinstance(node, ast.Name) and node.id == "Any" for node in names)
 
 
 def _self_is_any(function: Function) -> bool:

@@ -23,7 +23,7 @@ def probe() -> bool:
     return "gather_object" not in inspect.getsource(RolloutTrainerMixin.resample_encode_failed_inputs)
 
 
-def fix(resample: Callable[..., Any]) -> Callable[..., Any]:
+def fix(resample: Callable[..., object]) -> Callable[..., Any]:
     """Replace a row, not its copies: all ranks agree on which cannot be encoded and on what comes instead.
 
     What comes instead is read from the dataset itself. The host's iterator has batches of the size of the
@@ -33,7 +33,7 @@ def fix(resample: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(resample)
     def resample_encode_failed_inputs(
         trainer: Any, inputs: list[Any], max_resample_rounds: int = 10, strip_response: bool = True
-    ) -> list[Any]:
+    ) -> list[object]:
         from accelerate.utils import broadcast_object_list, gather_object
 
         from swift_grpo_ext.models.prompts import key_of_row
@@ -65,7 +65,7 @@ def fix(resample: Callable[..., Any]) -> Callable[..., Any]:
 
 def replacements(
     template: Any, tried: Iterable[Any], wanted: int, taken: Collection[str], strip_response: bool
-) -> list[Any]:
+) -> list[object]:
     """Rows that can be encoded: such as are not in the batch first, and each once."""
     from swift_grpo_ext.models.prompts import key_of_row
 
@@ -95,7 +95,7 @@ def can_be_encoded(template: Any, row: Any, strip_response: bool) -> bool:
     return True
 
 
-def _spare_rows(trainer: Any) -> Iterator[Any]:
+def _spare_rows(trainer: Any) -> Iterator[object]:
     """Rows of the training data, shuffled, and again from the start when all were there."""
     if not hasattr(trainer, "_spare_rows"):
         trainer._spare_rows = _over_and_over(trainer.train_dataset, trainer.args.seed)
@@ -103,7 +103,7 @@ def _spare_rows(trainer: Any) -> Iterator[Any]:
     return rows
 
 
-def _over_and_over(dataset: Any, seed: int) -> Iterator[Any]:
+def _over_and_over(dataset: Any, seed: int) -> Iterator[object]:
     numbers = random.Random(seed + 1)
     while True:
         if hasattr(dataset, "__len__"):

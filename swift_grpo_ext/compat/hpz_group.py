@@ -20,7 +20,7 @@ def probe() -> bool:
     return "is already initialized" in inspect.getsource(groups._create_zero_param_parallel_group)
 
 
-def fix(create_group: Callable[..., Any]) -> Callable[..., Any]:
+def fix(create_group: Callable[..., object]) -> Callable[..., Any]:
     """Keep the group that the first model made: it depends on the ranks and the size alone.
 
     A second model with another size still meets the assertion.
@@ -28,7 +28,7 @@ def fix(create_group: Callable[..., Any]) -> Callable[..., Any]:
     made: list[int] = []
 
     @functools.wraps(create_group)
-    def _create_zero_param_parallel_group(group_size: int) -> Any:
+    def _create_zero_param_parallel_group(group_size: int) -> object:
         if made == [group_size]:
             return None
         result = create_group(group_size)

@@ -28,7 +28,7 @@ def fix(encode: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(encode)
-    def _encode(template: Any, inputs: Any) -> Any:
+    def _encode(template: Any, inputs: Any) -> object:
         messages = inputs.messages
         completion = (
             sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
@@ -51,7 +51,7 @@ def fix(encode: Callable[..., Any]) -> Callable[..., Any]:
     return _encode
 
 
-def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]) -> dict[str, Any]:
+def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]) -> dict[str, object]:
     """An encoded prompt with a completion behind it; of the prompt nothing is trained on."""
     prompt = len(encoded["input_ids"])
     encoded["input_ids"] = [*encoded["input_ids"], *(token for token, _ in completion)]
@@ -63,7 +63,7 @@ def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]
     return encoded
 
 
-def sampled_tokens(message: dict[str, Any]) -> list[tuple[int, float]] | None:
+def sampled_tokens(message: dict[str, object]) -> list[tuple[int, float]] | None:
     """The tokens of an assistant's message, each with its weight in the loss; None if it is text."""
     content = message.get("content")
     if isinstance(content, dict) and "token_ids" in content:

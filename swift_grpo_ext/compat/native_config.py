@@ -26,7 +26,7 @@ def fix(auto_config: Any) -> Callable[..., Any]:
 
     class NativeAutoConfig(auto_config):
         @classmethod
-        def from_pretrained(cls, folder: Any, **kwargs: Any) -> Any:
+        def from_pretrained(cls, folder: Any, **kwargs: Any) -> object:
             if is_native(folder):
                 kwargs["trust_remote_code"] = False
             return auto_config.from_pretrained(folder, **kwargs)

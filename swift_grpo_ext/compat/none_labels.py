@@ -27,7 +27,7 @@ def probe() -> bool:
         def __init__(self) -> None:
             self.max_length, self.mode = None, "train"
 
-        def _post_encode(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
             seen.append("labels" in inputs)
             return inputs
 
@@ -46,7 +46,9 @@ def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(pre_forward_hook)
-    def hook(template: Any, model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def hook(
+        template: Any, model: Any, args: Any, kwargs: dict[str, Any]
+    ) -> tuple[object, dict[str, object]]:
         input_ids = kwargs.get("input_ids")
         if input_ids is None or kwargs.get("labels") is not None:
             return pre_forward_hook(template, model, args, kwargs)

@@ -64,7 +64,7 @@ class Patch:
         return self.after or self.target.partition(":")[0].partition(".")[0]
 
 
-def signature_of(function: Callable[..., Any]) -> str:
+def signature_of(function: Callable[..., object]) -> str:
     """Parameter names in order: ``*`` and ``**`` for variadics, ``/`` and ``|`` end the positional-only
     and begin the keyword-only ones, ``=`` follows a name with a default.
 
@@ -92,7 +92,7 @@ class Target:
     _before: Any = field(default=_ABSENT, repr=False)
 
     @cached_property
-    def owner(self) -> Any:
+    def owner(self) -> object:
         """Module or class that the attribute is looked up on.
 
         Raises:
@@ -113,7 +113,7 @@ class Target:
         """The attribute as a call sees it."""
         return getattr(self.owner, self.name)
 
-    def replace(self, new: Any) -> None:
+    def replace(self, new: object) -> None:
         """Put `new` in place, as a static or class method where the old one was such."""
         self._before = vars(self.owner).get(self.name, _ABSENT)
         kind = type(inspect.getattr_static(self.owner, self.name))

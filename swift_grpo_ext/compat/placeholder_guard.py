@@ -17,7 +17,7 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     """Add the family's forbidden tokens to what vLLM may not say, in colocate mode and in servers alike."""
 
     @functools.wraps(prepare)
-    def _prepare_generation_config(engine: Any, request_config: Any) -> Any:
+    def _prepare_generation_config(engine: Any, request_config: Any) -> object:
         params = prepare(engine, request_config)
         if forbidden := forbidden_token_ids(engine.config, engine.tokenizer):
             tokens = engine.tokenizer.convert_ids_to_tokens(list(forbidden))

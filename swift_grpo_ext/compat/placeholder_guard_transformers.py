@@ -15,7 +15,9 @@ def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
     """Add the family's forbidden tokens to what ``generate`` may not sample."""
 
     @functools.wraps(prepare)
-    def prepare_generate_kwargs(template: Any, generate_kwargs: dict[str, Any], *, model: Any = None) -> Any:
+    def prepare_generate_kwargs(
+        template: Any, generate_kwargs: dict[str, Any], *, model: Any = None
+    ) -> object:
         prepared = prepare(template, generate_kwargs, model=model)
         forbidden = (
             forbidden_token_ids(template.config, template.tokenizer) if template.processor is not None else ()

@@ -22,11 +22,11 @@ def probe() -> bool:
     return "IterableDataset" in source and "_get_train_sampler" in source
 
 
-def fix(get_train_dataloader: Callable[..., Any]) -> Callable[..., Any]:
+def fix(get_train_dataloader: Callable[..., object]) -> Callable[..., Any]:
     """In GRPO, repeat the rows of a stream as the sampler repeats those of a dataset."""
 
     @functools.wraps(get_train_dataloader)
-    def with_groups(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_groups(trainer: object, *args: object, **kwargs: object) -> object:
         from swift.rlhf_trainers.grpo_trainer import GRPOTrainer
         from torch.utils.data import IterableDataset
 

@@ -30,7 +30,7 @@ def fix(to_infer_request: Callable[..., Any]) -> Callable[..., Any]:
     """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
 
     @functools.wraps(to_infer_request)
-    def with_frames(sample: Any, include_extra: bool = False) -> Any:
+    def with_frames(sample: Any, include_extra: bool = False) -> object:
         videos, sample.videos = sample.videos, []
         try:
             request = to_infer_request(sample, include_extra)

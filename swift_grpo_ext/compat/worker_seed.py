@@ -47,7 +47,7 @@ def seed_worker(num_workers: int, rank: int) -> None:
     set_seed((num_workers * rank + torch.initial_seed()) % 2**32)
 
 
-def fitted(function: Callable[..., Any] | None, num_workers: int) -> Callable[..., Any] | None:
+def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable[..., object] | None:
     """The same start function where it fits, else one that is called with what it takes."""
     inner = getattr(function, "inner", None)  # the host's wrapper that replays plugins in workers
     if callable(inner):
@@ -75,7 +75,7 @@ def probe() -> bool:
     return "init_fn(worker_id)" in inspect.getsource(worker._worker_loop)
 
 
-def fix(start: Callable[..., Any]) -> Callable[..., Any]:
+def fix(start: Callable[..., object]) -> Callable[..., Any]:
     """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
 
     @functools.wraps(start)

@@ -22,7 +22,7 @@ def probe() -> bool:
     return "else:" in branches
 
 
-def fix(accumulate: Callable[..., Any]) -> Callable[..., Any]:
+def fix(accumulate: Callable[..., object]) -> Callable[..., Any]:
     """Keep the running sum after every micro-step.
 
     The original has two branches: in the first micro-step it copies the gradient to host memory, later it

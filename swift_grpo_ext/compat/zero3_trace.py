@@ -23,7 +23,7 @@ def probe() -> bool:
     return "_invalidate_trace" not in inspect.getsource(DeepSpeedZeRoOffload._register_deepspeed_module)
 
 
-def fix(register_module: Callable[..., Any]) -> Callable[..., Any]:
+def fix(register_module: Callable[..., object]) -> Callable[..., Any]:
     """Forget the trace when the root is registered again: it is recorded anew in the next forward.
 
     The trace keys modules by ``ds_id``. Registering hands out new ids, so steps recorded under the old ones
@@ -31,7 +31,7 @@ def fix(register_module: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(register_module)
-    def _register_deepspeed_module(offload: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def _register_deepspeed_module(offload: Any, module: Any, *args: Any, **kwargs: Any) -> object:
         coordinator = offload.get_param_coordinator()
         if module is offload.module and not coordinator.is_invalid_trace():
             coordinator._invalidate_trace()

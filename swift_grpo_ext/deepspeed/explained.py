@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 
@@ -156,7 +155,7 @@ LEFT_OUT: dict[str, Reason] = {
 }
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Dotted keys and leaf values of a nested configuration, in order."""
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -165,7 +164,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def values_of(key: str) -> dict[str, Any]:
+def values_of(key: str) -> dict[str, object]:
     """A key's value in each preset that has it."""
     return {
         name: dict(flatten(presets.load(name)))[key]
@@ -210,7 +209,7 @@ def _row(key: str, value: str, reason: Reason) -> str:
     return f"| `{key}` | {value} | {reason.why} | {links} |"
 
 
-def _spell(values: dict[str, Any]) -> str:
+def _spell(values: dict[str, object]) -> str:
     """One value where all presets agree, else each preset's."""
     spelled = {name: json.dumps(value) for name, value in values.items()}
     if len(set(spelled.values())) == 1:

@@ -15,7 +15,7 @@ _FILLED: dict[str, Any] = {
 }
 
 
-def refusal(config: Mapping[str, Any]) -> str:
+def refusal(config: Mapping[str, object]) -> str:
     """DeepSpeed's own objection to a configuration; empty if it has none.
 
     Args:

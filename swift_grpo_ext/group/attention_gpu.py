@@ -44,7 +44,7 @@ def _flex_attention(compiled: bool) -> Callable[..., Tensor]:
     return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
 
 
-def block_mask_of(layout: PackLayout, device: torch.device, reach: Reach = EVERYTHING_BEFORE) -> Any:
+def block_mask_of(layout: PackLayout, device: torch.device, reach: Reach = EVERYTHING_BEFORE) -> object:
     """FlexAttention's ``BlockMask`` of a layout, made from the spans without a ``(T, T)`` mask."""
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -98,7 +98,7 @@ class TextSizes:
         return RECURRENT * self.recurrent + 4 * self.states / SCAN
 
 
-def text_sizes(config: Any) -> TextSizes:
+def text_sizes(config: object) -> TextSizes:
     """Sizes of a language model from its text configuration.
 
     Args:
@@ -136,7 +136,7 @@ def text_sizes(config: Any) -> TextSizes:
     )
 
 
-def _mlp(config: Any) -> tuple[int, int]:
+def _mlp(config: object) -> tuple[int, int]:
     """Width of the MLP that one token meets, and to how many experts the token is copied."""
     each, chosen = _get(config, "moe_intermediate_size"), _get(config, "num_experts_per_tok")
     dense = _get(config, "intermediate_size") or 0
@@ -146,11 +146,11 @@ def _mlp(config: Any) -> tuple[int, int]:
     return max(chosen * each + shared, dense if _get(config, "first_k_dense_replace") else 0), chosen
 
 
-def _product(config: Any, heads: str, width: str) -> int:
+def _product(config: object, heads: str, width: str) -> int:
     return int((_get(config, heads) or 0) * (_get(config, width) or 0))
 
 
-def _get(config: Any, name: str) -> Any:
+def _get(config: object, name: str) -> Any:
     return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
 
 

@@ -64,9 +64,9 @@ def recurrent_layers(decoder: nn.Module) -> Iterator[nn.Module]:
             yield part
 
 
-def _opening_the_layout(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _opening_the_layout(forward: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(forward)
-    def packed_or_rows(layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def packed_or_rows(layer: object, hidden_states: Tensor, *args: object, **kwargs: object) -> object:
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, PackMask):
             return forward(layer, hidden_states, *args, **kwargs)
@@ -79,9 +79,9 @@ def _opening_the_layout(forward: Callable[..., Any]) -> Callable[..., Any]:
     return packed_or_rows
 
 
-def _by_layout(usual: Callable[..., Any], packed: Callable[..., Any]) -> Callable[..., Any]:
+def _by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(usual)
-    def packed_or_usual(*args: Any, **kwargs: Any) -> Any:
+    def packed_or_usual(*args: object, **kwargs: object) -> object:
         layout = _layout.get()
         return usual(*args, **kwargs) if layout is None else packed(usual, layout, *args, **kwargs)
 
@@ -93,8 +93,8 @@ def convolve(
     layout: PackLayout,
     columns: Tensor,
     weight: Tensor,
-    *args: Any,
-    **kwargs: Any,
+    *args: object,
+    **kwargs: object,
 ) -> Tensor:
     """The causal convolution of a pack.
 
@@ -126,7 +126,12 @@ def convolve(
 
 
 def delta_rule(
-    usual: Callable[..., Any], layout: PackLayout, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any
+    usual: Callable[..., object],
+    layout: PackLayout,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    **kwargs: object,
 ) -> tuple[Tensor, None]:
     """The gated delta rule over a pack.
 

@@ -7,7 +7,6 @@ or tiny vocabulary finds no image tokens there. Nothing else is changed.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from swift.template import TEMPLATE_MAPPING, Template, register_template
 
@@ -25,7 +24,7 @@ _FIELDS = {
 class ConfigIds(Template):
     """Mixin of a template: the ids that its class has as numbers are those of the checkpoint."""
 
-    def init_processor(self, processor: Any) -> None:
+    def init_processor(self, processor: object) -> None:
         """Bind the template to a processor, whose model's config has the ids."""
         super().init_processor(processor)
         for name in _hard_coded(type(self)) if processor is not None else ():

@@ -73,7 +73,7 @@ class ImagePipeline:
     resize_image: Callable[[Image.Image, Options], Image.Image]
     prepare_image: Callable[[Image.Image], tuple[dict[str, torch.Tensor], Size, list[int]]]
 
-    def load(self, source: Any) -> Image.Image:
+    def load(self, source: object) -> Image.Image:
         """Decoded pixels in RGB.
 
         Args:
@@ -117,7 +117,7 @@ class ImagePipeline:
 
         return self.store.get(("prepared", _key_of(image)), make, lambda prepared: prepared.nbytes)
 
-    def prepare_all(self, sources: Iterable[Any], options: Options) -> list[PreparedImage]:
+    def prepare_all(self, sources: Iterable[object], options: Options) -> list[PreparedImage]:
         """The images of a row as the model takes them.
 
         Raises:
@@ -126,7 +126,7 @@ class ImagePipeline:
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
 
 
-def _decode(source: Any, key: str, where: str) -> Image.Image:
+def _decode(source: object, key: str, where: str) -> Image.Image:
     if isinstance(source, Image.Image):
         with images.decoding(where):
             rgb = images.to_rgb(source, where)

@@ -111,7 +111,7 @@ class PreparedImageCache:
                 return
             del self._failed[oldest]
 
-    def _hold(self, key: Hashable, result: Any, size: int) -> None:
+    def _hold(self, key: Hashable, result: object, size: int) -> None:
         if size > self.limit:
             return
         self._held[key] = (result, size)
@@ -125,9 +125,9 @@ class PreparedImageCache:
         """A copy in another process starts empty: the host pickles templates into workers."""
         return {"limit": self.limit}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(state["limit"])  # type: ignore[misc]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> PreparedImageCache:
+    def __deepcopy__(self, memo: dict[int, object]) -> PreparedImageCache:
         """Copies of a template share one store."""
         return self

@@ -39,7 +39,7 @@ _SHORTEST_BASE64 = 64  # characters; no image file is smaller
 _GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
-def read_source(source: Any, fetch: Callable[[str], BytesIO]) -> bytes:
+def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
     """Bytes of an image file.
 
     Args:
@@ -130,7 +130,7 @@ def pixel_key(image: Image.Image) -> str:
     return content_key(head + image.tobytes())
 
 
-def source_key(source: Any) -> str:
+def source_key(source: object) -> str:
     """Name of a source without reading it: for files, path, size and time of the last change."""
     source = _plain(source)
     if isinstance(source, Image.Image):
@@ -141,7 +141,7 @@ def source_key(source: Any) -> str:
     return _file_key(text) or content_key(text.encode())
 
 
-def describe(source: Any) -> str:
+def describe(source: object) -> str:
     """How an error message calls a source: the path or URL, or what it is."""
     if isinstance(source, dict):
         known = source.get("path") or source.get("bytes")
@@ -157,7 +157,7 @@ def describe(source: Any) -> str:
     return f"{len(text)} characters of base64 in the row" if looks_encoded else text[:_SHOWN]
 
 
-def _plain(source: Any) -> Any:
+def _plain(source: object) -> Any:
     """A dict's bytes or path, a path object's text, a byte array's bytes; everything else as it is."""
     if isinstance(source, dict):
         source = source.get("bytes") or source.get("path")

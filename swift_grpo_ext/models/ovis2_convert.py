@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.ovis2_keys import configuration, convert, no_config
+
+if TYPE_CHECKING:
+    from transformers import Ovis2Config
 
 TOKENS = ("<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 INDEX = "model.safetensors.index.json"
@@ -55,21 +59,28 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     shards = _shards(source)
     expected = _expected(config)
     made_folder(target, "TARGET")
-    try:
+    with _emptied_on_failure(target):
         _write_weights(shards, target, expected)
         _write_processor(source, target, config)
         if (source / "generation_config.json").is_file():
             text = (source / "generation_config.json").read_text(encoding="utf-8")
             (target / "generation_config.json").write_text(text, encoding="utf-8")
         config.save_pretrained(target)
+    return target
+
+
+@contextmanager
+def _emptied_on_failure(target: Path) -> Iterator[None]:
+    """Take back what was written into a folder that was empty."""
+    try:
+        yield
     except BaseException as error:
-        for written in target.glob("*"):  # the folder was empty
+        for written in target.glob("*"):
             written.unlink()
         if isinstance(error, OSError):
             problem = f"cannot be written: {error.strerror or error}"
             raise CheckpointError(problem, where=str(target), fix="another folder, or more room") from None
         raise
-    return target
 
 
 def _refuse_used(target: Path) -> None:
@@ -130,7 +141,7 @@ def _check(
         raise CheckpointError(f"{key} comes twice", fix=_TOGETHER)
 
 
-def _expected(config: Any) -> dict[str, tuple[int, ...]]:
+def _expected(config: Ovis2Config) -> dict[str, tuple[int, ...]]:
     """Shapes of the weights of a model of this config, without those that are tied to others."""
     import torch
     from transformers import Ovis2ForConditionalGeneration
@@ -167,7 +178,7 @@ def _shards(source: Path) -> list[Path]:
     return shards
 
 
-def _write_processor(source: Path, target: Path, config: Any) -> None:
+def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
     """Write tokenizer, image processor and chat template, and put the tokens' ids into the config."""
     from transformers import Ovis2ImageProcessor, Ovis2Processor, Qwen2TokenizerFast
 
@@ -183,8 +194,8 @@ def _write_processor(source: Path, target: Path, config: Any) -> None:
         raise CheckpointError(what, where=str(source), fix=_AGAIN) from None
     tokenizer.add_special_tokens({"additional_special_tokens": list(TOKENS)})
     tokenizer.model_max_length = _CONTEXT
-    config.image_token_id, *indicators = tokenizer.convert_tokens_to_ids(list(TOKENS))
-    config.visual_indicator_token_ids = indicators
+    atom, *indicators = tokenizer.convert_tokens_to_ids(list(TOKENS))
+    config.update({"image_token_id": atom, "visual_indicator_token_ids": indicators})
     if max(indicators) >= config.vocab_size:
         raise CheckpointError(
             f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}",

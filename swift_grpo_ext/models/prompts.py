@@ -11,7 +11,9 @@ from swift_grpo_ext.models.images import source_key
 
 
 def prompt_key(
-    messages: Sequence[Mapping[str, Any]], images: Iterable[Any] = (), other: Mapping[str, Any] | None = None
+    messages: Sequence[Mapping[str, object]],
+    images: Iterable[object] = (),
+    other: Mapping[str, object] | None = None,
 ) -> str:
     """Name of a prompt.
 
@@ -35,5 +37,5 @@ def key_of_row(row: Mapping[str, Any]) -> str:
     return prompt_key(messages, images if isinstance(images, (list, tuple)) else [images], other)
 
 
-def _key_of(value: Any) -> str:
+def _key_of(value: object) -> str:
     return source_key(value) if isinstance(value, bytes) or hasattr(value, "tobytes") else repr(value)

@@ -37,7 +37,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
 
     has_grid = True
 
-    def init_processor(self, processor: Any) -> None:
+    def init_processor(self, processor: object) -> None:
         """Bind the template to a processor and take the placeholder ids from its model's config.
 
         Args:
@@ -48,7 +48,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             self.image_token_id = self.facts.image_token_id
             self.video_token_id = self.facts.video_token_id
 
-    def resize_options(self, chat_template_kwargs: Options) -> dict[str, Any]:
+    def resize_options(self, chat_template_kwargs: Options) -> dict[str, object]:
         """The host's ``--max_pixels``, and the limits of the row as ``qwen_vl_utils`` calls them."""
         limits = {name: chat_template_kwargs[name] for name in _PIXEL_LIMITS if name in chat_template_kwargs}
         return {**limits, "rescale": self.max_pixels}
@@ -89,7 +89,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         features = int(tensors["image_grid_thw"].prod()) // processor.merge_size**2
         return tensors, image.size, [self.facts.image_token_id] * features
 
-    def replace_tag(self, media_type: Any, index: int, inputs: StdTemplateInputs) -> list[Any]:
+    def replace_tag(self, media_type: object, index: int, inputs: StdTemplateInputs) -> list[object]:
         """What stands for an image in the prompt before its tokens are known; videos are the host's."""
         if media_type == "video":
             return self._replace_video(index, inputs)
@@ -100,7 +100,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         self._resize(index, inputs)
         return ["<|vision_start|><|image_pad|><|vision_end|>"]
 
-    def _replace_video(self, index: int, inputs: StdTemplateInputs) -> list[Any]:
+    def _replace_video(self, index: int, inputs: StdTemplateInputs) -> list[object]:
         give_qwen_a_reader()
         video = inputs.videos[index]
         if isinstance(video, (list, tuple)):
@@ -112,7 +112,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         except _REFUSED_BY_QWEN as error:
             raise unreadable(video, error) from None
 
-    def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:
+    def _encode(self, inputs: StdTemplateInputs) -> dict[str, object]:
         if inputs.videos:
             return HostTemplate._encode(self, inputs)
         encoded = VisionTemplate._encode(self, inputs)
@@ -121,7 +121,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids)
         return encoded
 
-    def _post_encode(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
         if self.is_training:
             self._check_features(inputs)
         return super()._post_encode(model, inputs)

@@ -24,7 +24,7 @@ def row_number(dataset: Any, row: Mapping[str, Any]) -> int | None:
     return None
 
 
-def other_rows(dataset: Any, batch: Sequence[Any], bad: Collection[str]) -> Iterator[Any]:
+def other_rows(dataset: object, batch: Sequence[object], bad: Collection[str]) -> Iterator[Any]:
     """Rows that may take the place of broken ones, given by their keys.
 
     They are of the dataset, from a place on that the broken ones decide, and of the same batch, which is all

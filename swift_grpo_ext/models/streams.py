@@ -60,13 +60,13 @@ class GroupedStream(IterableDataset):
         while everyone := list(islice(rows, plan.batch * plan.ranks)):
             yield everyone[plan.rank * plan.batch : (plan.rank + 1) * plan.batch]
 
-    def _rows(self) -> Iterator[Any]:
+    def _rows(self) -> Iterator[object]:
         for rows in self._shared():
             for _ in range(self.plan.repeats):
                 for row in rows:
                     yield from (copy.deepcopy(row) for _ in range(self.plan.group))
 
-    def _shared(self) -> Iterator[list[Any]]:
+    def _shared(self) -> Iterator[list[object]]:
         """The different rows of each generation batch, on every rank; an error of the first rank on all."""
         batches = self._read() if self.plan.rank == 0 else None
         while True:
@@ -127,7 +127,7 @@ def grouped_dataloader(trainer: Any) -> DataLoader:
         ranks=trainer.accelerator.num_processes,
     )
 
-    def read(rows: Any) -> Iterator[Any]:
+    def read(rows: object) -> Iterator[Any]:
         workers = args.dataloader_num_workers
         ahead = {"prefetch_factor": args.dataloader_prefetch_factor} if workers else {}
         return iter(DataLoader(rows, batch_size=None, collate_fn=_as_it_is, num_workers=workers, **ahead))
@@ -152,5 +152,5 @@ def refuse_single_use(stream: Any) -> None:
         )
 
 
-def _as_it_is(row: Any) -> Any:
+def _as_it_is(row: object) -> object:
     return row

@@ -41,7 +41,7 @@ class VisionTemplate(Template):
         self.images = ImagePipeline(store, self.resize_image, self.prepare_image)
         super().__init__(*args, **kwargs)
 
-    def init_processor(self, processor: Any) -> None:
+    def init_processor(self, processor: object) -> None:
         """Bind the template to a processor; every token id comes from its model's config."""
         super().init_processor(processor)
         if processor is None:
@@ -61,11 +61,11 @@ class VisionTemplate(Template):
         """Tensors, size seen by the tower (width, height) and token ids of one resized image."""
         raise NotImplementedError
 
-    def resize_options(self, chat_template_kwargs: Options) -> dict[str, Any]:
+    def resize_options(self, chat_template_kwargs: Options) -> dict[str, object]:
         """Options that the size of a row's images depends on; they are part of the images' name."""
         return {"max_pixels": chat_template_kwargs.get("max_pixels") or self.max_pixels}
 
-    def image_columns(self, sources: list[Any], columns: Options) -> dict[str, Any]:
+    def image_columns(self, sources: list[object], columns: Options) -> dict[str, object]:
         """What rewards learn about a row's images.
 
         Args:
@@ -85,7 +85,7 @@ class VisionTemplate(Template):
         grids = [image.tensors["image_grid_thw"][0].tolist() for image in prepared]
         return {"image_sizes": sizes, "image_grid_thw": grids}
 
-    def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def encode(self, inputs: object, *args: object, **kwargs: object) -> dict[str, Any]:
         """Encode a row.
 
         Args:
@@ -143,7 +143,7 @@ class VisionTemplate(Template):
         if paths and all(map(os.path.isfile, paths)):
             Template._replace_image_tags(inputs)
 
-    def _kept_as_text(self, message: Mapping[str, Any], tags: tuple[str, ...]) -> Any:
+    def _kept_as_text(self, message: Mapping[str, object], tags: tuple[str, ...]) -> object:
         content = message.get("content")
         if not isinstance(content, str):
             return content
@@ -158,7 +158,7 @@ class VisionTemplate(Template):
         plain = current_settings().special_tokens_in_text == "plain"
         self._special_text = special if plain else self._placeholder_text
 
-    def _tokenize(self, context: str, **kwargs: Any) -> list[int]:
+    def _tokenize(self, context: str, **kwargs: object) -> list[int]:
         pieces = text.split_at_marker(context)
         tokenized = [Template._tokenize(self, piece, **kwargs) for piece in pieces]
         return tokenized[0] if len(tokenized) == 1 else [token for part in tokenized for token in part]
@@ -166,14 +166,14 @@ class VisionTemplate(Template):
     def _get_max_pixels(self, inputs: StdTemplateInputs | None = None) -> None:
         """The host must not rescale while loading: `resize_image` does it, once per content."""
 
-    def _load_image(self, image: Any, load_images: bool) -> Image.Image:
+    def _load_image(self, image: object, load_images: bool) -> Image.Image:
         return self.images.load(image)
 
     def _resize(self, index: int, inputs: StdTemplateInputs) -> None:
         options = self.resize_options(inputs.chat_template_kwargs)
         inputs.images[index] = self.images.resize(inputs.images[index], options)
 
-    def _encode(self, inputs: StdTemplateInputs) -> dict[str, Any]:
+    def _encode(self, inputs: StdTemplateInputs) -> dict[str, object]:
         encoded = Template._encode(self, inputs)
         prepared = [self.images.prepare(image) for image in inputs.images]
         self._expand(encoded, prepared, inputs)
@@ -203,8 +203,8 @@ class VisionTemplate(Template):
         return expanded
 
     def _truncate(
-        self, input_ids: list[int], labels: list[int] | None, encoded: Any, truncation_strategy: Any
-    ) -> Any:
+        self, input_ids: list[int], labels: list[int] | None, encoded: object, truncation_strategy: object
+    ) -> object:
         of_images = sum(token in self.placeholder_tokens for token in input_ids)
         if of_images >= self.max_length:
             raise DatasetRowError(
@@ -215,21 +215,21 @@ class VisionTemplate(Template):
 
     def prepare_generate_kwargs(
         self, generate_kwargs: dict[str, Any], *, model: Any = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Forbid placeholders and indicators in what transformers generates (C3 of docs/findings.md)."""
         generate_kwargs = super().prepare_generate_kwargs(generate_kwargs, model=model)
         config = generate_kwargs["generation_config"]
         config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *self.facts.forbidden_token_ids})
         return generate_kwargs
 
-    def prepare_engine_kwargs(self) -> dict[str, Any]:
+    def prepare_engine_kwargs(self) -> dict[str, object]:
         """Refuse an engine that cannot serve the family, before it loads anything."""
         if self.mode == "vllm":
             self.facts.require("vllm", fix="--use_vllm false: transformers samples")
         return super().prepare_engine_kwargs()
 
 
-def images_in(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
+def images_in(messages: Iterable[Mapping[str, object]]) -> list[object]:
     """Image sources that stand in the messages themselves, ``{"type": "image", "image": ...}``, in order."""
     found: list[Any] = StdTemplateInputs.remove_messages_media([dict(message) for message in messages])[
         "images"

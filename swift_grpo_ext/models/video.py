@@ -21,8 +21,8 @@ UNREADABLE = (OSError, ValueError, IndexError)
 
 
 def videos_as_images(
-    contents: Sequence[str | None], images: Sequence[Any], videos: Sequence[Sequence[Any]]
-) -> tuple[list[str | None], list[Any]]:
+    contents: Sequence[str | None], images: Sequence[object], videos: Sequence[Sequence[object]]
+) -> tuple[list[str | None], list[object]]:
     """Turn every video into images in its place, one tag and line for each frame.
 
     Args:
@@ -47,7 +47,7 @@ def videos_as_images(
     return [content and _TAG.sub(place, content) for content in contents], ordered
 
 
-def frames_of(video: Any, count: int) -> list[Any]:
+def frames_of(video: object, count: int) -> list[object]:
     """Frames of a video: evenly spread ones of a file, or all of a list of images.
 
     Args:
@@ -71,7 +71,7 @@ def frames_of(video: Any, count: int) -> list[Any]:
     return frames
 
 
-def _decoded(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
+def _decoded(video: object, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
     if not isinstance(video, str):
         raise unknown_form(video)
     try:
@@ -80,7 +80,7 @@ def _decoded(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[
         raise unreadable(video, error) from None
 
 
-def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
+def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
     """Some frames of a video file.
 
     Args:
@@ -108,7 +108,7 @@ def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> li
     return [array for array, times in chosen for _ in range(times)]
 
 
-def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]) -> list[tuple[Any, int]]:
+def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]) -> list[tuple[object, int]]:
     """Frames, each with how often it was chosen. Decoded twice: their number must be known to choose."""
     stream = container.streams.video[0]
     rate = stream.average_rate or stream.guessed_rate
@@ -121,7 +121,7 @@ def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]
     return [(frame.to_ndarray(format="rgb24"), wanted[n]) for n, frame in frames if n in wanted]
 
 
-def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, Any], float]:
+def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, object], float]:
     """A reader for ``qwen_vl_utils``, which knows how many frames the model takes.
 
     Args:
@@ -154,13 +154,13 @@ def give_qwen_a_reader() -> None:
         vision_process.VIDEO_READER_BACKENDS["torchvision"] = read_for_qwen
 
 
-def unreadable(video: Any, error: BaseException) -> DatasetRowError:
+def unreadable(video: object, error: BaseException) -> DatasetRowError:
     """The error that names a video and what its reader said of it."""
     problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
     return DatasetRowError(f"video cannot be read: {problem}", where=_named(video))
 
 
-def unknown_form(video: Any) -> DatasetRowError:
+def unknown_form(video: object) -> DatasetRowError:
     """The error for a video that is given in a form that nobody reads."""
     return DatasetRowError(
         f"video is a {type(video).__name__}",
@@ -169,5 +169,5 @@ def unknown_form(video: Any) -> DatasetRowError:
     )
 
 
-def _named(video: Any) -> str:
+def _named(video: object) -> str:
     return f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]

@@ -21,7 +21,7 @@ _ESCAPED = re.compile(r"\\([nt\"'\\])")
 _ESCAPES = {"n": "\n", "t": "\t"}
 
 
-def calls_in(text: str) -> Iterator[dict[str, Any]]:
+def calls_in(text: str) -> Iterator[dict[str, object]]:
     """Every call in a text with its arguments, those without a name as ``text``, ``x`` and ``y``."""
     at, start = 0, _CALL.search(text)
     while start:
@@ -46,7 +46,7 @@ def calls_in(text: str) -> Iterator[dict[str, Any]]:
         start = _CALL.search(text, at)
 
 
-def _positional(name: str, bare: list[Any]) -> dict[str, Any]:
+def _positional(name: str, bare: list[object]) -> dict[str, object]:
     """Arguments without names: places, numbers as x and y, texts."""
     numbers = [value for value in bare if isinstance(value, (int, float))]
     texts = [value for value in bare if isinstance(value, str)]
@@ -69,7 +69,7 @@ def _positional(name: str, bare: list[Any]) -> dict[str, Any]:
     return found
 
 
-def _value(raw: str) -> Any:
+def _value(raw: str) -> object:
     if raw[:1] in "\"'" and len(raw) > 1:
         return _ESCAPED.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), raw[1:-1])
     values = literal(raw) if raw[:1] in "[(-.0123456789" else []

@@ -59,7 +59,7 @@ def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
     return _in_words(body, convention)
 
 
-def action_of(value: Mapping[str, Any], convention: Convention = ANSWER) -> Action | None:
+def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> Action | None:
     """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
     given = _by_role(value)
     inner = given.get("arguments")
@@ -80,7 +80,7 @@ def action_of(value: Mapping[str, Any], convention: Convention = ANSWER) -> Acti
     return _completed(kind, said, given, place, convention)
 
 
-def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
+def _by_role(value: Mapping[str, object]) -> dict[str, Any]:
     """The values that a mapping gives, by what they hold; of several for one, the first."""
     found: dict[str, Any] = {}
     unknown = []
@@ -99,7 +99,7 @@ def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"unknown": unknown} if unknown else {})
 
 
-def _named_by_key(value: Mapping[str, Any]) -> dict[str, Any]:
+def _named_by_key(value: Mapping[str, object]) -> dict[str, Any]:
     """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
     for key, inner in value.items():
         word = word_of(str(key))
@@ -116,7 +116,7 @@ def _named_by_key(value: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _place(given: Mapping[str, Any], convention: Convention) -> Region | None:
+def _place(given: Mapping[str, object], convention: Convention) -> Region | None:
     """Where the action is or starts; None if nowhere, or at several places."""
     path = given.get("path")
     if isinstance(path, (list, tuple)) and path:
@@ -128,7 +128,7 @@ def _place(given: Mapping[str, Any], convention: Convention) -> Region | None:
     return None
 
 
-def _one(value: Any, convention: Convention) -> Region | None:
+def _one(value: object, convention: Convention) -> Region | None:
     if isinstance(value, str):
         found = parse_regions(value, "both", convention)
     else:
@@ -136,7 +136,7 @@ def _one(value: Any, convention: Convention) -> Region | None:
     return found[0] if len(found) == 1 else None
 
 
-def _end(given: Mapping[str, Any], convention: Convention) -> Region | None:
+def _end(given: Mapping[str, object], convention: Convention) -> Region | None:
     path = given.get("path")
     if isinstance(path, (list, tuple)) and len(path) > 1:
         return _one(path[-1], convention)
@@ -155,7 +155,7 @@ def _unknown(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _completed(
-    kind: str, said: str, given: Mapping[str, Any], place: Region | None, convention: Convention
+    kind: str, said: str, given: Mapping[str, object], place: Region | None, convention: Convention
 ) -> Action:
     end = _end(given, convention)
     button = str(given.get("button", "")).casefold()
@@ -184,7 +184,7 @@ def _completed(
     return Action(kind, place, text, end, number, _unknown(given))
 
 
-def _text(given: Mapping[str, Any], *roles: str) -> str:
+def _text(given: Mapping[str, object], *roles: str) -> str:
     value = next((given[role] for role in roles if role in given), "")
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return "" if text.strip().casefold() in EMPTY_TEXTS else text

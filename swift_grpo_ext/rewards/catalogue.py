@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from importlib import import_module
-from typing import Any
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
 from swift_grpo_ext.rewards.contract import Reward
@@ -65,7 +64,7 @@ def all_rewards() -> dict[str, Reward]:
     return {name: get_reward(name) for name in NAMES}
 
 
-def split_form(text: str) -> tuple[str, dict[str, Any]]:
+def split_form(text: str) -> tuple[str, dict[str, object]]:
     """A name with its parameters: ``ext_iou:frame=norm1000,order=xywh``, as ``--reward_funcs`` takes them.
 
     Args:
@@ -92,7 +91,7 @@ def split_form(text: str) -> tuple[str, dict[str, Any]]:
     return name, reward.declared.checked(parameters)
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

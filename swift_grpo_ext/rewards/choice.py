@@ -47,7 +47,7 @@ def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
     return frozenset(letters)
 
 
-def _gold_choice_text(columns: Columns, **_: Any) -> str:
+def _gold_choice_text(columns: Columns, **_: object) -> str:
     return ", ".join(sorted(_gold_letters(columns, _options(columns))))
 
 

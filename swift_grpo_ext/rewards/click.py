@@ -72,7 +72,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     return action
 
 
-def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: Any) -> str:
+def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:
     gold = _gold_action(columns, places)
     written: dict[str, Any] = {"action": gold.kind}
     for key, place in (("coordinate", gold.target), ("coordinate2", gold.end)):

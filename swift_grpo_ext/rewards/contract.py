@@ -82,8 +82,8 @@ class Reward:
         self,
         completion: str,
         columns: Columns,
-        defaults: Mapping[str, Any] | None = None,
-        **parameters: Any,
+        defaults: Mapping[str, object] | None = None,
+        **parameters: object,
     ) -> Outcome:
         """Like calling it, with the reason of a None.
 
@@ -109,8 +109,8 @@ class Reward:
         self,
         completion: str,
         columns: Columns,
-        defaults: Mapping[str, Any] | None = None,
-        **parameters: Any,
+        defaults: Mapping[str, object] | None = None,
+        **parameters: object,
     ) -> Outcome:
         """`outcome` of an async reward."""
         try:
@@ -121,11 +121,11 @@ class Reward:
 
     def _ready(
         self,
-        completion: Any,
+        completion: object,
         columns: Columns,
-        defaults: Mapping[str, Any] | None,
-        parameters: dict[str, Any],
-    ) -> tuple[str, dict[str, Any]]:
+        defaults: Mapping[str, object] | None,
+        parameters: dict[str, object],
+    ) -> tuple[str, dict[str, object]]:
         given = self.declared.checked(parameters) if parameters else parameters
         return completion_text(completion), {**(defaults or {}), **self.row_parameters(columns), **given}
 

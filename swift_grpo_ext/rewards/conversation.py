@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 
-def last_question(messages: Any) -> str:
+def last_question(messages: object) -> str:
     """Text of the last user turn in a column ``messages``; empty if there is none.
 
     Args:
@@ -19,13 +18,13 @@ def last_question(messages: Any) -> str:
     return _text_of(asked[-1]) if asked else ""
 
 
-def completion_text(completion: Any) -> str:
+def completion_text(completion: object) -> str:
     """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
     last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
     return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
 
 
-def _text_of(content: Any, parts: bool = True) -> str:
+def _text_of(content: object, parts: bool = True) -> str:
     """A content as text: a text, or a list of typed parts."""
     if isinstance(content, str):
         return content

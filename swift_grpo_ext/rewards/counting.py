@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swift_grpo_ext.rewards.answer import short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.counts import counts, stated_count
@@ -20,7 +18,7 @@ def _gold_count(columns: Columns) -> int:
     return found[0]
 
 
-def _gold_count_text(columns: Columns, **_: Any) -> str:
+def _gold_count_text(columns: Columns, **_: object) -> str:
     return str(_gold_count(columns))
 
 

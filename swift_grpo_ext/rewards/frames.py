@@ -12,7 +12,7 @@ for each image.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable
 
@@ -48,7 +48,7 @@ def extent(frame: Frame, columns: Columns, image_index: int = 0) -> tuple[float,
     return float(width), float(height)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 < value < 1e7
 
 

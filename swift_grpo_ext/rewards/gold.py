@@ -15,7 +15,7 @@ class NoGold(Unscorable):
     """The row has no gold, or an empty one."""
 
 
-def without_array(value: Any) -> Any:
+def without_array(value: object) -> object:
     """An array or a tensor as lists, a scalar of one as a number; anything else as it is."""
     convert = getattr(value, "tolist", None)
     return convert() if callable(convert) else value
@@ -39,7 +39,9 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     raise NoGold(f"no gold in column {' or '.join(names)}")
 
 
-def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
+def gold_from(
+    columns: Columns, names: tuple[str, ...], source: str, missing: object = None
+) -> dict[str, Any]:
     """The columns with `source` in the place of ``solution``, and no other gold to fall back on.
 
     Args:
@@ -52,7 +54,7 @@ def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: An
     return {**others, "solution": columns.get(source, missing)}
 
 
-def listed(value: Any) -> list[Any] | None:
+def listed(value: object) -> list[object] | None:
     """The items of a list, also of one written as JSON or as a literal of Python; None if it is none.
 
     Data sets of VQA give objects with a text ``answer`` each: then their texts.
@@ -97,7 +99,7 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     return fitting or [short_enough(texts[0])]
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
@@ -108,12 +110,12 @@ def short_enough(gold: str) -> str:
     return gold
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A gold value as a model would write it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def gold_completion(reward: Reward, columns: Columns, **parameters: Any) -> str:
+def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:
     """A completion in the answer grammar that carries the row's gold answer.
 
     Raises:

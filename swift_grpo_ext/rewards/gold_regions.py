@@ -186,7 +186,7 @@ def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> 
         raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
 
 
-def _decoded(gold: Any) -> Any:
+def _decoded(gold: object) -> Any:
     """A gold that is JSON or a literal of Python as a value; any other text as it is."""
     if not isinstance(gold, str) or gold[:1] not in ("{", "[") or gold[-1:] not in ("}", "]"):
         return gold
@@ -194,14 +194,14 @@ def _decoded(gold: Any) -> Any:
     return values[0] if len(values) == 1 else gold
 
 
-def _is_ms_swifts(gold: Mapping[str, Any]) -> bool:
+def _is_ms_swifts(gold: Mapping[str, object]) -> bool:
     """ms-swift's column ``objects``: lists of lists, and none of COCO's keys."""
     bbox = gold["bbox"]
     rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
     return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
 
 
-def _refuse_undeclared_coco(gold: Any, columns: Columns, places: Places) -> None:
+def _refuse_undeclared_coco(gold: object, columns: Columns, places: Places) -> None:
     if places.gold_order is not None or places.order != "xyxy":
         return
     first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
@@ -216,11 +216,11 @@ def _refuse_undeclared_coco(gold: Any, columns: Columns, places: Places) -> None
         )
 
 
-def _says_nothing(gold: Any) -> bool:
+def _says_nothing(gold: object) -> bool:
     if isinstance(gold, Mapping):
         return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
     return gold.strip().casefold().rstrip(".") in _NOTHING if isinstance(gold, str) else not _is_filled(gold)
 
 
-def _is_filled(value: Any) -> bool:
+def _is_filled(value: object) -> bool:
     return any(map(_is_filled, value)) if isinstance(value, (list, tuple)) else value is not None

@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.regions import parse_regions
 
 
 def gold_boxes_text(
-    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: Any
+    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: object
 ) -> str:
     """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
     listed: list[dict[str, Any]] = []
@@ -25,7 +25,7 @@ def gold_boxes_text(
     return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
 
 
-def written_box(box: Box, places: Places) -> dict[str, Any]:
+def written_box(box: Box, places: Places) -> dict[str, object]:
     """A box as an answer: Gemini's key in Gemini's order, else Qwen's."""
     left, top, right, bottom = box
     return {"box_2d": [top, left, bottom, right]} if places.order == "yxyx" else {"bbox_2d": list(box)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from swift_grpo_ext.rewards.geometry import best_assignment
 
@@ -23,7 +23,7 @@ Tree: TypeAlias = "str | list[Tree] | dict[str, Tree]"
 """A value with every leaf as text. Empty objects and lists are leaves too."""
 
 
-def field_f1(predicted: Any, gold: Any) -> float:
+def field_f1(predicted: object, gold: object) -> float:
     """F1 of the leaves of two decoded JSON values, 0..1.
 
     Text is compared with single spaces, 1 equals 1.0, true is not 1.
@@ -40,7 +40,7 @@ def leaves(tree: Tree) -> int:
     return sum(map(leaves, tree.values() if isinstance(tree, dict) else tree))
 
 
-def _tree(value: Any, depth: int) -> Tree:
+def _tree(value: object, depth: int) -> Tree:
     if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
         return {str(key): _tree(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and value and depth < MAX_DEPTH:
@@ -48,7 +48,7 @@ def _tree(value: Any, depth: int) -> Tree:
     return _leaf(value)
 
 
-def _leaf(value: Any) -> str:
+def _leaf(value: object) -> str:
     if isinstance(value, str):
         return f'"{" ".join(value.split())}'
     if isinstance(value, (Mapping, list, tuple)):

@@ -30,7 +30,7 @@ class Case:
     images: tuple[Any, ...] = ()
 
 
-def messages(case: Case, number: str, images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def messages(case: Case, number: str, images: list[dict[str, object]]) -> list[dict[str, Any]]:
     """The conversation for the judge. `number` is random for each request, so no text can contain it."""
     parts = [f"Rubric:\n{case.rubric}", _fenced("question", case.question, number)]
     if case.reference:
@@ -60,7 +60,7 @@ def parse_reply(reply: str, number: str) -> int | None:
     return int(score) if valid else None  # type: ignore[arg-type]
 
 
-def image_part(image: Any) -> dict[str, Any]:
+def image_part(image: object) -> dict[str, object]:
     """An image of a dataset row as a part of a message.
 
     Raises:
@@ -81,5 +81,5 @@ def image_part(image: Any) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}}
 
 
-def _file(source: Any) -> Any:
+def _file(source: object) -> object:
     return io.BytesIO(source) if isinstance(source, bytes) else source

@@ -83,7 +83,7 @@ async def ask(endpoint: Endpoint, case: Case, seconds: float) -> int:
     return score
 
 
-async def _limited(endpoint: Endpoint, case: Case, images: list[dict[str, Any]], seconds: float) -> int:
+async def _limited(endpoint: Endpoint, case: Case, images: list[dict[str, object]], seconds: float) -> int:
     """The limit starts when it is this case's turn: a long queue is no fault of the judge."""
     last = ["no reply"]
     gate = _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(endpoint.concurrency))
@@ -97,7 +97,9 @@ async def _limited(endpoint: Endpoint, case: Case, images: list[dict[str, Any]],
             ) from None
 
 
-async def _until_scored(endpoint: Endpoint, case: Case, images: list[dict[str, Any]], last: list[str]) -> int:
+async def _until_scored(
+    endpoint: Endpoint, case: Case, images: list[dict[str, object]], last: list[str]
+) -> int:
     pause = FIRST_PAUSE
     replies = 0
     while True:
@@ -116,7 +118,7 @@ async def _until_scored(endpoint: Endpoint, case: Case, images: list[dict[str, A
         pause = min(8.0, 2 * pause)
 
 
-async def _post(endpoint: Endpoint, conversation: list[dict[str, Any]]) -> tuple[int, str]:
+async def _post(endpoint: Endpoint, conversation: list[dict[str, object]]) -> tuple[int, str]:
     """Status and text of one request; 503 if there was no connection. Counts what it cost."""
     import aiohttp
 
@@ -171,6 +173,6 @@ def _content(body: str) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _key(endpoint: Endpoint, case: Case, images: list[dict[str, Any]]) -> str:
+def _key(endpoint: Endpoint, case: Case, images: list[dict[str, object]]) -> str:
     asked = [endpoint.url, endpoint.model, case.rubric, case.question, case.reference, case.answer, images]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

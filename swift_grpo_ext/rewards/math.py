@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
@@ -17,7 +16,7 @@ MAX_CHARS = 4_096
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-def _parse(text: str) -> list[Any]:
+def _parse(text: str) -> list[object]:
     """Math-Verify's reading of a text; without its own time limit, which needs the main thread."""
     from math_verify import parse
 
@@ -25,7 +24,7 @@ def _parse(text: str) -> list[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _parse_gold(text: str) -> tuple[Any, ...]:
+def _parse_gold(text: str) -> tuple[object, ...]:
     """The gold; nothing if Math-Verify would keep it as text or pick one of several numbers out of prose."""
     reading = gold_reading(text)
     found = _parse(reading)
@@ -35,7 +34,7 @@ def _parse_gold(text: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _gold_expression(columns: Columns) -> tuple[Any, ...]:
+def _gold_expression(columns: Columns) -> tuple[object, ...]:
     text = gold_string(columns, GOLD)
     parsed = _parse_gold(text)
     if not parsed:
@@ -43,7 +42,7 @@ def _gold_expression(columns: Columns) -> tuple[Any, ...]:
     return parsed
 
 
-def _gold_math_text(columns: Columns, **_: Any) -> str:
+def _gold_math_text(columns: Columns, **_: object) -> str:
     return gold_reading(gold_string(columns, GOLD))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ def _gold_quantity(columns: Columns) -> Quantity:
     return found[0]
 
 
-def _gold_number_text(columns: Columns, **_: Any) -> str:
+def _gold_number_text(columns: Columns, **_: object) -> str:
     _gold_quantity(columns)
     return gold_string(columns, GOLD)
 

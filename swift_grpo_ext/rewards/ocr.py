@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -34,7 +34,7 @@ def _gold_text(columns: Columns, ignore_case: bool = False) -> str:
     return text
 
 
-def _gold_ocr_text(columns: Columns, **_: Any) -> str:
+def _gold_ocr_text(columns: Columns, **_: object) -> str:
     return gold_string(columns, GOLD)
 
 
@@ -134,7 +134,7 @@ def _gold_answers(columns: Columns) -> list[str]:
     return answers
 
 
-def _gold_first_answer(columns: Columns, **_: Any) -> str:
+def _gold_first_answer(columns: Columns, **_: object) -> str:
     return _gold_answers(columns)[0]
 
 

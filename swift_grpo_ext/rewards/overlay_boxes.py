@@ -17,15 +17,15 @@ from swift_grpo_ext.rewards.text_coordinates import Kind
 _BOXES_ONLY = ("grounding", "detection")
 
 
-def reward_with_frame(names: Sequence[Any]) -> Reward | None:
+def reward_with_frame(names: Sequence[object]) -> Reward | None:
     """The first reward of the catalogue among these names that compares places on an image."""
     rewards = (get_reward(name) for name in names if name in NAMES)
     return next((reward for reward in rewards if "frame" in reward.parameters), None)
 
 
 def located(
-    completion: Any, columns: Columns, reward: Reward, parameters: Mapping[str, Any]
-) -> dict[str, Any] | None:
+    completion: object, columns: Columns, reward: Reward, parameters: Mapping[str, object]
+) -> dict[str, object] | None:
     """Where an answer and its gold are.
 
     Args:

@@ -52,7 +52,7 @@ class Parameters:
             hints |= get_type_hints(group, include_extras=True)
         return {name: hints[name] for name in self.defaults}
 
-    def packed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def packed(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Parameters as the function takes them: those of a group in its dataclass."""
         if not self.groups:
             return dict(values)
@@ -67,7 +67,7 @@ class Parameters:
     def _adapters(self) -> dict[str, TypeAdapter[Any]]:
         return {name: TypeAdapter(hint) for name, hint in self.hints.items()}
 
-    def checked_one(self, name: str, value: Any) -> Any:
+    def checked_one(self, name: str, value: object) -> Any:
         """A parameter's value in its declared type and range.
 
         Raises:
@@ -81,7 +81,7 @@ class Parameters:
             meant = f", did you mean {near!r}?" if near else ""
             raise ValueError(f"{error.errors()[0]['msg']} (got {value!r:.80}){meant}") from None
 
-    def checked(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(self, values: Mapping[str, object]) -> dict[str, object]:
         """Parameters from the settings, checked.
 
         Raises:
@@ -102,7 +102,7 @@ class Parameters:
         return checked
 
 
-def _choices(hint: Any) -> list[Any]:
+def _choices(hint: object) -> list[object]:
     """The values that a type allows, as far as it lists them."""
     inner = get_args(hint)
     if not inner:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
@@ -15,7 +14,7 @@ from swift_grpo_ext.rewards.regions import parse_regions
 
 
 def _gold_points_text(
-    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: Any
+    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: object
 ) -> str:
     points = map(pointed_at, gold_places(columns, "box", places, empty_gold=empty_gold))
     return json.dumps([{"point_2d": written_point(point, places)} for point in points])

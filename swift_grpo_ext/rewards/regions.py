@@ -31,7 +31,7 @@ _BARE_KEY = re.compile(r"([{,]\s{0,8})([A-Za-z_]\w{0,40})(?=\s{0,8}:)")
 _DECODER = json.JSONDecoder()
 
 
-def json_values(text: str) -> list[Any] | None:
+def json_values(text: str) -> list[object] | None:
     """All JSON lists and objects in a text, in order; None if a bracket opens something that is not JSON.
 
     Stops at the first fault, so the text is read once. Single quotes are taken for double ones if the text
@@ -51,7 +51,7 @@ def json_values(text: str) -> list[Any] | None:
     return values
 
 
-def values_in(text: str) -> list[Any]:
+def values_in(text: str) -> list[object]:
     """Like `json_values`; of a text with a fault, each innermost object that can be read."""
     values = json_values(text)
     if values is not None:
@@ -59,7 +59,7 @@ def values_in(text: str) -> list[Any]:
     return [value for flat in _FLAT.findall(text) for value in literal(flat)]
 
 
-def literal(text: str) -> list[Any]:
+def literal(text: str) -> list[object]:
     """A short text as JSON, as a literal of Python, or as JSON with bare keys; empty if it is none."""
     for decode in (json.loads, ast.literal_eval, _with_bare_keys):
         try:
@@ -69,7 +69,7 @@ def literal(text: str) -> list[Any]:
     return []
 
 
-def _with_bare_keys(text: str) -> Any:
+def _with_bare_keys(text: str) -> object:
     return json.loads(_BARE_KEY.sub(r'\1"\2"', text.replace("'", '"')))
 
 

@@ -29,7 +29,7 @@ class RewardORM(ORM):
         super().__init__(args, **kwargs)
         self.runner = Runner(self.reward, args, given=self.given)
 
-    def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
+    def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch.
 
         Args:
@@ -50,7 +50,7 @@ class AsyncRewardORM(AsyncORM):
         super().__init__(args, **kwargs)
         self.runner = Runner(self.reward, args, given=self.given)
 
-    async def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
+    async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch; arguments as for `RewardORM`."""
         return await self.runner.awaited(Batch.of(completions, columns))
 
@@ -88,20 +88,20 @@ def register_short_forms(names: Sequence[str]) -> None:
             orms[text] = _class_of(name, text if used[name] > 1 else name, given)
 
 
-def use_frame(functions: Iterable[Any], frame: str | None) -> None:
+def use_frame(functions: Iterable[object], frame: str | None) -> None:
     """Let the rewards among these functions read answers in this frame unless they are told another."""
     for function in functions:
         if isinstance(function, (RewardORM, AsyncRewardORM)):
             function.runner.in_frame(frame)
 
 
-def _class_of(name: str, shown: str, given: dict[str, Any]) -> type:
+def _class_of(name: str, shown: str, given: dict[str, object]) -> type:
     reward = catalogue.get_reward(name)
     base = AsyncRewardORM if reward.cost == "async" else RewardORM
     return type(shown, (base,), {"reward": reward, "given": given, "__doc__": reward.__doc__})
 
 
-def function_named(name: str, plugins: Sequence[str]) -> Callable[..., Any]:
+def function_named(name: str, plugins: Sequence[str]) -> Callable[..., object]:
     """A reward of ms-swift or of the user's plugin files, ready to be called.
 
     Raises:

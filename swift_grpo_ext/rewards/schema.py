@@ -7,7 +7,7 @@ from typing import Any
 from swift_grpo_ext.rewards.contract import Unscorable
 
 
-def _validator(schema: Any) -> Any:
+def _validator(schema: object) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -16,7 +16,7 @@ def _validator(schema: Any) -> Any:
     return kind(schema, registry=Registry())
 
 
-def check_schema(schema: Any) -> None:
+def check_schema(schema: object) -> None:
     """Refuse what is no schema.
 
     Raises:
@@ -35,7 +35,7 @@ def check_schema(schema: Any) -> None:
         raise Unscorable("schema is not JSON, or nested too deep") from None
 
 
-def is_valid(value: Any, schema: Any) -> bool:
+def is_valid(value: object, schema: object) -> bool:
     """Whether a decoded JSON value satisfies a schema that `check_schema` let pass.
 
     Raises:

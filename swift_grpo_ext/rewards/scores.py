@@ -28,7 +28,7 @@ class Scores:
     not_finite: tuple[int, ...] = ()
 
 
-def checked_scores(output: Any, completions: int, name: str) -> Scores:
+def checked_scores(output: object, completions: int, name: str) -> Scores:
     """The scores of one reward function, NaN for "not scored".
 
     The host broadcasts a list of length 1 to all completions, so a reward that returns the mean of its batch

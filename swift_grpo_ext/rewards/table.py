@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
@@ -118,7 +118,7 @@ def _alignment(
     return previous[-1]
 
 
-def _gold_table_text(columns: Columns, **_: Any) -> str:
+def _gold_table_text(columns: Columns, **_: object) -> str:
     return gold_string(columns, GOLD)
 
 

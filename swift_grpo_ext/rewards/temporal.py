@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
@@ -116,7 +116,7 @@ def _from_json(text: str) -> list[float] | None:
         return None
 
 
-def _walked(value: Any, depth: int) -> list[float]:
+def _walked(value: object, depth: int) -> list[float]:
     if isinstance(value, str):
         return [time for span in parse_spans(value) for time in span] if depth else []
     if (
@@ -181,7 +181,7 @@ def _gold_spans(columns: Columns) -> list[Span]:
     return spans
 
 
-def _gold_spans_text(columns: Columns, **_: Any) -> str:
+def _gold_spans_text(columns: Columns, **_: object) -> str:
     return json.dumps(_gold_spans(columns))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swift_grpo_ext.rewards.answer import readings
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_strings
@@ -20,7 +18,7 @@ def _references(columns: Columns) -> list[str]:
     return references
 
 
-def _first_reference(columns: Columns, **_: Any) -> str:
+def _first_reference(columns: Columns, **_: object) -> str:
     return _references(columns)[0]
 
 

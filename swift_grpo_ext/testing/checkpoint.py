@@ -33,7 +33,7 @@ def write_checkpoint(
     return folder
 
 
-def _generation_config(tokenizer: Any) -> Any:
+def _generation_config(tokenizer: Any) -> object:
     from transformers import GenerationConfig
 
     return GenerationConfig(

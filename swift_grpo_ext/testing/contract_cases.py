@@ -48,7 +48,7 @@ class Case:
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", [picture(*size) for size in self.sizes])
 
-    def row(self, *, images: list[Any] | None = None, answer: str | None = None) -> dict[str, Any]:
+    def row(self, *, images: list[object] | None = None, answer: str | None = None) -> dict[str, Any]:
         """The conversation as a row of the host, with an answer to the last question if one is given."""
         messages = self._messages()
         if answer is not None:

@@ -55,7 +55,7 @@ def load(
 
 
 def completion_logps(
-    subject: Subject, rows: list[dict[str, Any]], *, padding_side: str = "right", extra_padding: int = 0
+    subject: Subject, rows: list[dict[str, object]], *, padding_side: str = "right", extra_padding: int = 0
 ) -> list[torch.Tensor]:
     """Log-probs of the last assistant turn of each row, forwarded in one batch.
 
@@ -82,20 +82,20 @@ def completion_logps(
     return [row[wanted] for row, wanted in zip(chosen, labels != -100, strict=True)]
 
 
-def encode(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
+def encode(subject: Subject, row: dict[str, object]) -> dict[str, Any]:
     """A row as it is trained on."""
     subject.template.set_mode("train")
     return dict(subject.template.encode(row, return_length=True))
 
 
 def collate(
-    subject: Subject, encoded: list[dict[str, Any]], *, padding_to: int | None = None
+    subject: Subject, encoded: list[dict[str, object]], *, padding_to: int | None = None
 ) -> dict[str, Any]:
     """Encoded rows as one batch of tensors, padded to a length if one is given."""
     return dict(subject.template.data_collator([dict(row) for row in encoded], padding_to=padding_to))
 
 
-def forward(subject: Subject, batch: dict[str, Any]) -> torch.Tensor:
+def forward(subject: Subject, batch: dict[str, object]) -> torch.Tensor:
     """Logits ``(batch, seq, vocab)`` of a batch through the template's training forward."""
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     with torch.no_grad():
@@ -104,19 +104,19 @@ def forward(subject: Subject, batch: dict[str, Any]) -> torch.Tensor:
     return logits.float()
 
 
-def logits_of(subject: Subject, rows: list[dict[str, Any]]) -> torch.Tensor:
+def logits_of(subject: Subject, rows: list[dict[str, object]]) -> torch.Tensor:
     """Logits ``(batch, seq, vocab)`` of rows in one batch."""
     return forward(subject, collate(subject, [encode(subject, row) for row in rows]))
 
 
-def resized(subject: Subject, image: Any) -> Any:
+def resized(subject: Subject, image: object) -> Any:
     """The image in the template's own size: resizing differs between libraries by a grey level."""
     subject.template.set_mode("vllm")
     row = {"messages": [{"role": "user", "content": "<image>"}], "images": [image]}
     return subject.template.encode(row)["images"][0]
 
 
-def by_processor(subject: Subject, case: Case, images: list[Any]) -> dict[str, Any]:
+def by_processor(subject: Subject, case: Case, images: list[object]) -> dict[str, Any]:
     """What the processor makes of a case: the inputs of the model."""
     prompt = subject.processor.apply_chat_template(
         case.structured(), add_generation_prompt=True, tokenize=False

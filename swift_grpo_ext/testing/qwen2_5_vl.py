@@ -38,7 +38,7 @@ def qwen2_5_vl_config(
     pad_token_id: int = STOCK_SPECIAL_START,
     initializer_range: float = 0.02,
     tie_word_embeddings: bool = True,
-) -> Any:
+) -> object:
     """Config of a Qwen2.5-VL of any size; the rest is as in the published checkpoints.
 
     Published 3B (figures of its config): hidden_size 2048, intermediate_size 11008, num_layers 36, num_heads
@@ -157,7 +157,7 @@ def _mrope_section(head_dim: int) -> list[int]:
     return [time, height, head_dim // 2 - time - height]
 
 
-def _processor(tokenizer: Any, min_pixels: int, max_pixels: int) -> Any:
+def _processor(tokenizer: object, min_pixels: int, max_pixels: int) -> Any:
     from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
 
     pixels = {"min_pixels": min_pixels, "max_pixels": max_pixels}

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
-from typing import Any
 
 from swift_grpo_ext.errors import HostRunError, MissingExtraError
 from swift_grpo_ext.settings import current_settings
@@ -65,11 +64,10 @@ def run_swift(
         HostRunError: With ``check``, the command failed or ran over its limit; holds the tail of its output.
         MissingExtraError: There is no ``swift`` command.
     """
-    variables = {**os.environ, **cpu_environment(), **_rank_variables(ranks), **(env or {})}
     started = time.monotonic()
     process = subprocess.Popen(
         [swift_command(), subcommand, *arguments, *_rank_arguments(ranks)],
-        env=variables,
+        env={**os.environ, **cpu_environment(), **_rank_variables(ranks), **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -78,12 +76,12 @@ def run_swift(
     tail, timed_out = _follow(process, timeout, on_line)
     result = SwiftResult(process.returncode, tail, time.monotonic() - started, timed_out)
     if check and result.returncode != 0:
-        ended = f"was killed after {timeout:g} s" if timed_out else f"ended with {result.returncode}"
+        ended = f"was killed after {timeout:g} s" if timed_out else f"ended with {process.returncode}"
         raise HostRunError(f"swift {subcommand} {ended}", where=f"its last output:\n{tail[-4000:]}")
     return result
 
 
-def run_in_process(subcommand: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> Any:
+def run_in_process(subcommand: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> object:
     """Run the host's pipeline of that name in this process: a second instead of twenty.
 
     What plugins registered stays registered afterwards. The variables are put back, but a torch that was

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
@@ -38,7 +36,7 @@ class GRPOConfig(HostGRPOConfig):
             self._refuse({})
         super().__post_init__()
 
-    def _refuse(self, other: dict[str, Any]) -> None:
+    def _refuse(self, other: dict[str, object]) -> None:
         refuse(
             Run(
                 arguments={**vars(self), **other},

@@ -45,7 +45,7 @@ class Baselines:
         return result.group_std[rows].float().to(rewards.device)
 
     def advantages(
-        self, samples: Sequence[VisionSample], rewards: Tensor, batches: Sequence[Mapping[str, Any]]
+        self, samples: Sequence[VisionSample], rewards: Tensor, batches: Sequence[Mapping[str, object]]
     ) -> Tensor:
         """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log.
 

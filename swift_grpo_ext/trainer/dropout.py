@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from swift.arguments.tuner_args import TunerArguments
 from swift.utils import get_logger
@@ -19,7 +18,7 @@ from swift_grpo_ext.settings import disabled
 logger = get_logger()
 
 
-def turn_off_unasked_dropout(model: Any) -> None:
+def turn_off_unasked_dropout(model: object) -> None:
     """Turn ms-swift's default dropout of LoRA off, and say so, unless it was asked for."""
     if disabled("trainer.no_lora_dropout") or asked_for_dropout(model, sys.argv):
         return
@@ -32,7 +31,7 @@ def turn_off_unasked_dropout(model: Any) -> None:
         )
 
 
-def asked_for_dropout(model: Any, argv: Sequence[str]) -> bool:
+def asked_for_dropout(model: object, argv: Sequence[str]) -> bool:
     """The user named a dropout: on the command line, or in the adapter's config as another value."""
     if any(word.partition("=")[0] == "--lora_dropout" for word in argv):
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ class Recorder(LogitsProcessor):
     def after(self, make: Callable[..., LogitsProcessorList]) -> Callable[..., LogitsProcessorList]:
         """``GenerationMixin._get_logits_processor`` with this one at the end, in the first ``generate``."""
 
-        def with_recorder(*args: Any, **kwargs: Any) -> LogitsProcessorList:
+        def with_recorder(*args: object, **kwargs: object) -> LogitsProcessorList:
             processors, self._calls = make(*args, **kwargs), self._calls + 1
             filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
             self.top_k = max(filters, default=0)

@@ -78,27 +78,27 @@ class Host(Protocol):
     def old_policy(self) -> bool:
         """A generation batch serves more than one update."""
 
-    def compute_std(self, samples: Any, rewards_per_func: Tensor) -> Tensor:
+    def compute_std(self, samples: object, rewards_per_func: Tensor) -> Tensor:
         """Deviation of rewards within the group of each completion of all ranks."""
 
-    def split_by_mini_batches(self, samples: Sequence[Any]) -> list[list[Any]]:
+    def split_by_mini_batches(self, samples: Sequence[object]) -> list[list[Any]]:
         """Samples of each micro-batch."""
 
-    def _rollout_samples(self, inputs: Any) -> list[Any]:
+    def _rollout_samples(self, inputs: object) -> list[object]:
         """Samples of dataset rows, with completions."""
 
-    def _compute_rewards_per_func(self, samples: Any) -> Tensor:
+    def _compute_rewards_per_func(self, samples: object) -> Tensor:
         """Rewards of all ranks."""
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
+        self, model: object, model_inputs: object, grpo_batch: object, *args: object, **kwargs: object
     ) -> Any:
         """Log-probs and entropies of a micro-batch."""
 
-    def _template_context(self, template: Any) -> AbstractContextManager[None]:
+    def _template_context(self, template: object) -> AbstractContextManager[None]:
         """Encodes without cutting."""
 
-    def _gather_and_flatten(self, local_list: Any, *, flatten_level: int) -> Any:
+    def _gather_and_flatten(self, local_list: object, *, flatten_level: int) -> Any:
         """Objects of all ranks."""
 
     def _has_teacher_explicit(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.own_ratio import own_ratio
@@ -16,7 +15,7 @@ FIXES = (no_phantom_teacher, whole_window, real_groups, own_ratio)
 
 
 @contextmanager
-def loss_fixes(host: Host, grpo_batch: Any) -> Iterator[None]:
+def loss_fixes(host: Host, grpo_batch: object) -> Iterator[None]:
     """While this is open, ms-swift computes the loss of a micro-batch as it is meant."""
     with ExitStack() as stack:
         for fix in FIXES:

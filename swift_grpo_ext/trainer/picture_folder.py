@@ -34,7 +34,7 @@ class PictureFolder:
         self._said = False
         self._newest: deque[tuple[Any, str | None]] = deque(maxlen=16)
 
-    def path_of(self, image: Any) -> str | None:
+    def path_of(self, image: object) -> str | None:
         """Where an image of a row lies: its own path or address, else that of the copy kept here.
 
         Args:
@@ -88,7 +88,7 @@ def _is_path(text: str) -> bool:
     return len(text) < _LONGEST_PATH and not text.startswith("data:")
 
 
-def _content(image: Any) -> bytes | None:
+def _content(image: object) -> bytes | None:
     """The bytes of a picture file; None for what is none."""
     if isinstance(image, bytes):
         return image

@@ -20,7 +20,7 @@ from swift_grpo_ext.trainer.host import Host
 logger = get_logger()
 
 
-def resampled(host: Host, samples: list[Any], rewards_per_func: Tensor) -> tuple[list[Any], Tensor]:
+def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tuple[list[Any], Tensor]:
     """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
 
     Args:

@@ -10,7 +10,6 @@ names.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from peft import PeftModel
 from safetensors import safe_open
@@ -22,7 +21,7 @@ from swift_grpo_ext.trainer.host import Host
 logger = get_logger()
 
 
-def load_translated(host: Host, checkpoint: str, model: Any = None) -> bool:
+def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
     """Load a full checkpoint whose names are not the module's own.
 
     Args:

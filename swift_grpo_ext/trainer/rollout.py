@@ -35,7 +35,7 @@ class Rollout:
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
 
-    def seeded(self, config: Any) -> Any:
+    def seeded(self, config: Any) -> object:
         """The sampling settings with a seed of this generation's own.
 
         ms-swift seeds the ranks of a group alike, but with the same seeds in every step and for every

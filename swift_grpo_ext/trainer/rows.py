@@ -73,7 +73,7 @@ class Rows:
             for dataset in (self._host.train_dataset, self._host.eval_dataset):
                 self._refuse_bad_rows(dataset)
 
-    def good(self, rows: list[Any]) -> list[Any]:
+    def good(self, rows: list[object]) -> list[Any]:
         """The rows, once every broken one is replaced; leaves those of other templates to ms-swift."""
         return self._without_bad_rows(rows) if self.ours else rows
 
@@ -114,7 +114,7 @@ class Rows:
         metrics["bad_rows"].append(float(self.bad))
         metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
 
-    def _without_bad_rows(self, rows: list[Any]) -> list[Any]:
+    def _without_bad_rows(self, rows: list[object]) -> list[object]:
         replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
             rows = [replaced.get(key_of_row(row), row) if isinstance(row, Mapping) else row for row in rows]
@@ -125,7 +125,7 @@ class Rows:
             replaced = self._row_replacements(bad, rows)
         raise refusal(problem.text for problem in bad.values())
 
-    def _row_problems(self, rows: Iterable[Any]) -> Problems:
+    def _row_problems(self, rows: Iterable[object]) -> Problems:
         """What is wrong with each distinct row, by its key; rows without a fault are left out."""
         distinct = {key_of_row(row): row for row in rows if isinstance(row, Mapping)}
         with ThreadPoolExecutor(_THREADS) as threads:
@@ -148,7 +148,7 @@ class Rows:
         return None
 
     @staticmethod
-    def _numbered(row: Mapping[str, Any], problem: Problem, dataset: Any) -> Problem:
+    def _numbered(row: Mapping[str, object], problem: Problem, dataset: object) -> Problem:
         number = row_number(dataset, row)
         return problem._replace(text=f"row {'?' if number is None else number}: {problem.text}")
 
@@ -164,7 +164,7 @@ class Rows:
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
             raise refusal(problem.text for problem in bad.values())
 
-    def _row_replacements(self, bad: Problems, rows: list[Any]) -> dict[str, Any]:
+    def _row_replacements(self, bad: Problems, rows: list[object]) -> dict[str, object]:
         """A good row for every broken one, chosen by the first rank."""
         chosen: list[Any] = [None]
         if self._host.accelerator.is_main_process:

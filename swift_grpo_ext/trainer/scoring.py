@@ -163,7 +163,7 @@ class Scoring:
         return self._host._metrics["train" if self._host.model.training else "eval"]
 
 
-def names_of(reward_funcs: Any) -> list[str]:
+def names_of(reward_funcs: object) -> list[str]:
     """The names among the reward functions of a command line; empty where a function was given itself."""
     given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     return [name if isinstance(name, str) else "" for name in given]

@@ -21,7 +21,7 @@ def seed_of(run: int, generation: int, group: int) -> int:
     return random.Random(f"{run} {generation} {group}").getrandbits(31)
 
 
-def agree(digest: str, group: Any) -> None:
+def agree(digest: str, group: object) -> None:
     """Raise on every rank of a group unless all of them hold the same digest.
 
     Raises:
@@ -41,7 +41,7 @@ def agree(digest: str, group: Any) -> None:
         )
 
 
-def request_digest(requests: Sequence[Any], request_config: Any = None) -> str:
+def request_digest(requests: Sequence[object], request_config: object = None) -> str:
     """Digest of requests and their sampling settings; the same content gives the same digest anywhere.
 
     Ids of requests are left out: they are drawn at random by each rank.
@@ -54,11 +54,11 @@ def request_digest(requests: Sequence[Any], request_config: Any = None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _bytes_digest(value: Any) -> str:
+def _bytes_digest(value: object) -> str:
     """For what JSON has no word for: images by their pixels, bytes, and anything else by its text."""
     raw = value if isinstance(value, bytes) else value.tobytes() if hasattr(value, "tobytes") else None
     return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)

@@ -60,7 +60,7 @@ class Tracer:
             return
         accelerator = self._host.accelerator
 
-        def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> object:
             parameters = list(parameters)
             self._look_at_gradients(parameters)
             # The class's own, which ms-swift replaces while it trains.
@@ -158,7 +158,7 @@ class Tracer:
         self._name_fault(fault, last.get("model_inputs"), last.get("grpo_batch"))
 
     def _name_fault(
-        self, fault: Fault, model_inputs: Any, grpo_batch: Any, names: Sequence[str] = ()
+        self, fault: Fault, model_inputs: object, grpo_batch: object, names: Sequence[str] = ()
     ) -> None:
         """Say where the first value was not finite, and keep its batch."""
         assert self._journal

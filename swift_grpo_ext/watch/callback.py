@@ -21,7 +21,7 @@ class WatchCallback(TrainerCallback):
         """The model and the optimizer are prepared."""
         self.watch.begin(state.max_steps)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """An optimizer step begins."""
         self.watch.begin_step()
 

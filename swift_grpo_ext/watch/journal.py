@@ -63,7 +63,7 @@ def _append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[str, Any]]:
+def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[str, object]]:
     """Events of a run in order, of some kinds or all; none if the run was not watched.
 
     A line that a killed run left half written is passed over.

@@ -37,7 +37,7 @@ def read_logging(output_dir: str | Path, damaged: list[str] | None = None) -> li
     return read_jsonl(newest_version(output_dir) / "logging.jsonl", damaged)
 
 
-def read_completions(output_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+def read_completions(output_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, object]]:
     """Sampled completions of the newest run, one record each, in order: step, prompt, rewards, advantages.
 
     The host writes one table of columns per logged step, and the last one again when training ends; this
@@ -56,13 +56,13 @@ def read_completions(output_dir: str | Path, damaged: list[str] | None = None) -
     return rows
 
 
-def _rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(table: dict[str, object]) -> list[dict[str, object]]:
     columns = {name: column for name, column in table.items() if isinstance(column, list)}
     length = min(map(len, columns.values()), default=0)
     return [{name: column[row] for name, column in columns.items()} for row in range(length)]
 
 
-def read_jsonl(path: Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+def read_jsonl(path: Path, damaged: list[str] | None = None) -> list[dict[str, object]]:
     """Records of a JSONL file. A last line that a killed run left half written is dropped.
 
     Args:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -112,7 +111,7 @@ def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
             yield shard
 
 
-def local_masters(optimizer: Any) -> Iterator[Tensor]:
+def local_masters(optimizer: object) -> Iterator[Tensor]:
     """This rank's float32 copies of the trainable parameters, if DeepSpeed keeps them in memory."""
     inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around DeepSpeed's
     for name in _MASTERS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +56,7 @@ def bad_gradient(named_parameters: Sequence[tuple[str, Tensor | None]]) -> str:
     return f"{bad[-1]} (and {len(bad) - 1} more)" if len(bad) > 1 else "".join(bad)
 
 
-def first_bad_module(model: nn.Module, forward: Callable[[], Any]) -> str:
+def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
     """Run a forward again and name the first module that gives a value that is not finite.
 
     Args:
@@ -76,7 +75,7 @@ def first_bad_module(model: nn.Module, forward: Callable[[], Any]) -> str:
 @contextmanager
 def _looking(model: nn.Module, found: list[str]) -> Iterator[None]:
     def look_at(name: str) -> Callable[..., None]:
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        def look(module: nn.Module, inputs: object, output: object) -> None:
             if not found and any(_is_bad(tensor) for tensor in _tensors(output)):
                 found.append(name or type(module).__name__)
 
@@ -90,7 +89,7 @@ def _looking(model: nn.Module, found: list[str]) -> Iterator[None]:
             handle.remove()
 
 
-def _tensors(output: Any) -> Iterator[Tensor]:
+def _tensors(output: object) -> Iterator[Tensor]:
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output

@@ -37,7 +37,7 @@ class Probe:
         self._before: Tensor | None = None
         self._last = 0
 
-    def look(self, samples: Sequence[Any], step: int) -> tuple[Tensor, Tensor] | None:
+    def look(self, samples: Sequence[object], step: int) -> tuple[Tensor, Tensor] | None:
         """Keep the first samples; when it is time, score them again.
 
         Args:
@@ -78,14 +78,14 @@ class Probe:
         self._last = int(state["last"])
 
 
-def _as_row(sample: Any) -> dict[str, Any]:
+def _as_row(sample: Any) -> dict[str, object]:
     """A sample as a row of plain data, without what is made anew when it is scored."""
     made_anew = ("extra", "encoded", "advantages", "rewards", "routed_experts")
     row = {field.name: getattr(sample, field.name) for field in fields(sample) if field.name not in made_anew}
     return {name: _encoded(value) for name, value in row.items()}
 
 
-def _encoded(value: Any) -> Any:
+def _encoded(value: object) -> object:
     """Plain data for JSON: bytes (of images in memory) as base64, what else is not plain left out."""
     if isinstance(value, bytes):
         return {"__base64__": base64.b64encode(value).decode("ascii")}
@@ -96,7 +96,7 @@ def _encoded(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: object) -> Any:
     if isinstance(value, dict):
         if "__base64__" in value:
             return base64.b64decode(value["__base64__"])

@@ -201,7 +201,7 @@ def empty_share(completions: Sequence[str]) -> float | None:
     return sum(not text.strip() for text in completions) / len(completions)
 
 
-def as_json(facts: Any) -> dict[str, Any]:
+def as_json(facts: Any) -> dict[str, object]:
     """A facts object as JSON data; figures that are not finite become None."""
     return _plain(asdict(facts))
 
@@ -220,7 +220,7 @@ def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name in names}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

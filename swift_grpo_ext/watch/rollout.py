@@ -106,12 +106,12 @@ def _key(messages: Any, images: Any) -> tuple[str, ...]:
     return (*asked, *map(_path, images or ()))
 
 
-def _path(image: Any) -> str:
+def _path(image: object) -> str:
     if isinstance(image, Mapping):
         return str(image.get("path") or "")
     return image if isinstance(image, str) and len(image) < 4096 else ""
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = " ".join(str(value).split())
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

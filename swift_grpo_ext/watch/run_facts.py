@@ -52,7 +52,7 @@ def _size(parameter: Any) -> int:
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
-def _precision(model: Any) -> str:
+def _precision(model: object) -> str:
     """The type that most of the sampled trainable tensors have."""
     types = Counter(tensor.dtype for tensor in local_parameters(model))
     return str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, MutableSequence
-from typing import Any
 
 from swift_grpo_ext.watch.records import StepFacts
 
 
 def add_scalars(
-    metrics: Mapping[str, MutableSequence[Any]], facts: StepFacts, seconds: Mapping[str, float]
+    metrics: Mapping[str, MutableSequence[object]], facts: StepFacts, seconds: Mapping[str, float]
 ) -> None:
     """Hand the figures of a step to the host: console, ``logging.jsonl`` and every tracker get them.
 

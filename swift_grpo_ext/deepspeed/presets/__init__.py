@@ -35,13 +35,13 @@ def resolve(name: str) -> str:
     return str(presets[name])
 
 
-def load(name: str) -> dict[str, Any]:
+def load(name: str) -> dict[str, object]:
     """A preset's configuration, ``"auto"`` values as they stand in the file."""
     config: dict[str, Any] = json.loads(Path(resolve(name)).read_text(encoding="utf-8"))
     return config
 
 
-def fill_hpz(config: Any, ranks_per_node: int) -> None:
+def fill_hpz(config: object, ranks_per_node: int) -> None:
     """Give ``zero_hpz_partition_size: "auto"`` the ranks of one node.
 
     DeepSpeed drops ``"auto"`` without a word and would train without the secondary partition.
@@ -64,7 +64,7 @@ def hook_into_host() -> None:
         return
 
     @wraps(host_init)
-    def _init_deepspeed(arguments: Any) -> None:
+    def _init_deepspeed(arguments: SftArguments) -> None:
         if isinstance(arguments.deepspeed, str):
             arguments.deepspeed = resolve(arguments.deepspeed)
         host_init(arguments)

@@ -166,7 +166,7 @@ def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[s
     return words, environ
 
 
-def _completed(values: dict[str, Any]) -> dict[str, Any]:
+def _completed(values: dict[str, object]) -> dict[str, object]:
     """Fill in the defaults that the host sets later, for GRPO."""
     full = values["tuner_type"] == "full"
     later = {

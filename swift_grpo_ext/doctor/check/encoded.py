@@ -38,7 +38,7 @@ _REFUSALS = (
 )
 
 
-def findings(run: Run, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Finding]:
+def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Finding]:
     """What the template says to some rows; one note if the model's files are not here.
 
     Args:

@@ -91,7 +91,7 @@ def parser(kind: str) -> argparse.ArgumentParser:
     return made
 
 
-def _type(name: str, choices: list[Any] | None) -> Callable[[str], Any]:
+def _type(name: str, choices: list[object] | None) -> Callable[[str], object]:
     if name == "choice":
         by_text = {str(choice): choice for choice in choices or ()}
         return lambda text: by_text.get(text, text)
@@ -111,7 +111,7 @@ def _boolean(text: str) -> bool:
     )
 
 
-def make() -> dict[str, Any]:
+def make() -> dict[str, object]:
     """The table, by importing ms-swift."""
     from swift import arguments
     from swift.utils.utils import _patch_get_type_hints
@@ -154,7 +154,7 @@ def _name_of(action: argparse.Action) -> str:
     return {"string_to_bool": "bool", "int": "int", "float": "float"}.get(name, "str")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return getattr(value, "value", value)
 
 

@@ -64,7 +64,7 @@ def _over_the_limit(run: Run, where: str, images: int) -> Iterator[Finding]:
         yield Finding("row-images", Severity.ERROR, what, where, fix)
 
 
-def _placed(run: Run, entry: Any, folder: Path, *, opens: bool) -> tuple[Any, tuple[str, str] | None]:
+def _placed(run: Run, entry: object, folder: Path, *, opens: bool) -> tuple[object, tuple[str, str] | None]:
     """The entry with an absolute path, and what is wrong with it (fault, fix)."""
     name = entry.get("path") if isinstance(entry, dict) else entry
     content = entry.get("bytes") if isinstance(entry, dict) else None

@@ -24,7 +24,7 @@ class ProbeJob:
     plugins: tuple[str, ...]
     catalogue: bool
 
-    def load(self) -> Callable[..., Any]:
+    def load(self) -> Callable[..., object]:
         """Import the host's rewards; plugins are imported at the first request, which has a limit."""
         from swift.rewards import orms
         from swift.utils import import_external_file

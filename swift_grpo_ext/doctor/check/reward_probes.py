@@ -90,7 +90,7 @@ def probes(samples: Sequence[Sample]) -> list[Probe]:
     return found
 
 
-def as_batch(chosen: Sequence[Probe]) -> tuple[list[str], dict[str, list[Any]]]:
+def as_batch(chosen: Sequence[Probe]) -> tuple[list[str], dict[str, list[object]]]:
     """Completions and columns, as the host hands them to a reward function."""
     names = {name for probe in chosen for name in probe.sample.columns if name != "messages"}
     columns: dict[str, list[Any]] = {
@@ -141,7 +141,7 @@ def _wrong(column: str, right: str, samples: Sequence[Sample]) -> str:
     return next((text for text in others if text != right), _WRONG)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A gold value as a model would write it, without tags of its own."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if "<answer>" in text and "</answer>" in text:

@@ -54,7 +54,7 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
         yield from () if run.arguments.reward_model else _no_variance(names, constant)
 
 
-def _split(name: str) -> tuple[str, dict[str, Any]]:
+def _split(name: str) -> tuple[str, dict[str, object]]:
     """A name and the parameters of its short form; "" for one that does not fit, which a rule reports."""
     try:
         return catalogue.split_form(name)
@@ -87,7 +87,9 @@ def _is_ours(path: Path) -> bool:
     return "from swift_grpo_ext import register" in path.read_text(encoding="utf-8", errors="replace")
 
 
-def _by_its_rule(run: Run, reward: Reward, samples: list[Sample], given: dict[str, Any]) -> Iterator[Finding]:
+def _by_its_rule(
+    run: Run, reward: Reward, samples: list[Sample], given: dict[str, object]
+) -> Iterator[Finding]:
     """A reward of ours on the rows that the reward table gives it, with its parameters there."""
     text = run.environ.get(SETTING, "").strip()
     path = run.find(text) if text and not text.startswith("{") else None
@@ -108,7 +110,7 @@ def _by_its_rule(run: Run, reward: Reward, samples: list[Sample], given: dict[st
     yield from _of_catalogue(reward, own, {**rule.parameters, **given})
 
 
-def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, Any]) -> Iterator[Finding]:
+def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, object]) -> Iterator[Finding]:
     """A reward of ours must find its gold, give it the maximum, and garbage less."""
     if not reward.gold or not samples:
         return
@@ -143,7 +145,7 @@ def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, A
 
 
 def _gold_and_garbage(
-    reward: Reward, sample: Sample, parameters: dict[str, Any]
+    reward: Reward, sample: Sample, parameters: dict[str, object]
 ) -> tuple[float, float] | None:
     (columns,) = with_image_sizes([sample.columns], sample.folder, gold=True)
     try:

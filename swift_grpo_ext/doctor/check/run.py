@@ -230,7 +230,7 @@ def model_shape(name: str) -> ModelShape | None:
         return None
 
 
-def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:
+def _read_deepspeed(value: str, run: Run) -> dict[str, object] | str:
     path: Path | None
     if value in HOST_PRESETS:
         path = host_table.folder() / "config" / f"{value}.json"
@@ -256,7 +256,7 @@ def _read_deepspeed(value: str, run: Run) -> dict[str, Any] | str:
     return config if isinstance(config, dict) else "no JSON object"
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _table(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 

@@ -127,7 +127,7 @@ class ModelShape:
         return (self.language + self.embedding + self.head if llm else 0) + vision
 
 
-def shape_of(config: Mapping[str, Any]) -> ModelShape:
+def shape_of(config: Mapping[str, object]) -> ModelShape:
     """Sizes of the model that a config.json describes.
 
     Args:
@@ -170,7 +170,7 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     )
 
 
-def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
+def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -187,7 +187,7 @@ def _meta_model(config: dict[str, Any]) -> tuple[Any, Any]:
         return auto.from_config(hf_config, attn_implementation="sdpa"), hf_config
 
 
-def _sorter(config: Any) -> Any:
+def _sorter(config: object) -> Any:
     """A function that says to which part of the model a parameter belongs."""
     facts = family_of(config)
     towers = facts.vision_tower if facts else _TOWER_WORDS
@@ -205,7 +205,7 @@ def _sorter(config: Any) -> Any:
     return part
 
 
-def _is_adapted(module: Any) -> bool:
+def _is_adapted(module: object) -> bool:
     """Whether LoRA can be put on the module itself."""
     import torch
 
@@ -248,7 +248,7 @@ def _vision(config: Any) -> VisionShape | None:
     )
 
 
-def _int(value: Any, default: int) -> int:
+def _int(value: object, default: int) -> int:
     if isinstance(value, (list, tuple)):
         value = value[0]
     return value if isinstance(value, int) else default

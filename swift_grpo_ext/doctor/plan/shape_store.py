@@ -25,7 +25,7 @@ from swift_grpo_ext.versions import installed_version
 OWN = Path(__file__).with_name("shapes.json.gz")
 
 
-def shape_by_config(config: Mapping[str, Any]) -> ModelShape:
+def shape_by_config(config: Mapping[str, object]) -> ModelShape:
     """As `shape_of`, without importing transformers where the shape is known already.
 
     Args:
@@ -44,7 +44,7 @@ def shape_by_config(config: Mapping[str, Any]) -> ModelShape:
     return made
 
 
-def key_of(config: Mapping[str, Any]) -> str:
+def key_of(config: Mapping[str, object]) -> str:
     """Of a configuration, as this release of transformers and this code measure it."""
     release = str(installed_version("transformers"))
     code = Path(shape.__file__).read_bytes()
@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _write(path: Path, shapes: dict[str, Any]) -> None:
+def _write(path: Path, shapes: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
     part.write_bytes(gzip.compress(json.dumps(shapes, sort_keys=True).encode(), mtime=0))

@@ -53,7 +53,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def samples_of(rows: Sequence[dict[str, Any]], completions: Path | None) -> list[Sample]:
+def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> list[Sample]:
     """Every completion with its row.
 
     Args:
@@ -102,13 +102,13 @@ def _lines(path: Path) -> Iterator[Any]:
             raise DatasetRowError("line is no JSON", where=f"{path}:{number}", fix=fix) from None
 
 
-def _is_table(line: Any) -> bool:
+def _is_table(line: object) -> bool:
     """A line of a run's ``completions.jsonl``: a list of completions, not one as a list of messages."""
     listed = line.get("completion") if isinstance(line, Mapping) else None
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
 
-def _text(line: Any, where: str, fix: str = "") -> str:
+def _text(line: object, where: str, fix: str = "") -> str:
     text = line
     if isinstance(line, Mapping):
         text = next((line[key] for key in TEXT_KEYS if line.get(key) is not None), None)
@@ -119,7 +119,7 @@ def _text(line: Any, where: str, fix: str = "") -> str:
     return text
 
 
-def _paired(number: int, row: dict[str, Any], line: Any, where: str) -> Sample:
+def _paired(number: int, row: dict[str, object], line: object, where: str) -> Sample:
     theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
     ours = last_question(row.get("messages"))
     if theirs and ours and _bare(theirs) != _bare(ours):
@@ -154,12 +154,12 @@ def _matched(rows: Sequence[dict[str, Any]], tables: Sequence[Any], path: Path) 
             yield Sample(number, rows[number - 1], _text(completion, where))
 
 
-def _lists(table: Mapping[str, Any]) -> list[list[Any]]:
+def _lists(table: Mapping[str, object]) -> list[list[object]]:
     return [values for values in table.values() if isinstance(values, list)]
 
 
 def _row_of(
-    logged: Mapping[str, Any], rows: Sequence[dict[str, Any]], candidates: Sequence[int], where: str
+    logged: Mapping[str, object], rows: Sequence[dict[str, object]], candidates: Sequence[int], where: str
 ) -> int:
     """The row that a logged completion belongs to; of rows that are all equal, the first.
 
@@ -180,7 +180,7 @@ def _row_of(
     return fitting[0]
 
 
-def _fits(row: Mapping[str, Any], logged: Mapping[str, Any], prompt: str) -> bool:
+def _fits(row: Mapping[str, object], logged: Mapping[str, object], prompt: str) -> bool:
     same_solution = "solution" not in logged or logged["solution"] == row.get("solution")
     return same_solution and _bare(last_question(row.get("messages"))) in prompt
 

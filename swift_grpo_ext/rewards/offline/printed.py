@@ -91,7 +91,7 @@ def print_read(found: Sequence[Scored], console: Console) -> None:
             console.print(f"  {escape(reading)}", soft_wrap=True, highlight=False)
 
 
-def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, Any]:
+def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
     """The same figures as JSON, with every row that is named in words otherwise."""
     rewards = [
         {
@@ -107,7 +107,7 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
     return {"rewards": rewards, "files": [str(file) for file in files]}
 
 
-def _values(scored: Scored) -> Iterator[Any]:
+def _values(scored: Scored) -> Iterator[object]:
     """What stands under `KEYS`; None where there is no score."""
     scores = scored.scores
     yield from (scored.reward.name, len(scores), len(scored.unscored))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
@@ -124,7 +123,7 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
     return Scored(reward, list(samples), outcomes)
 
 
-def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) -> list[Sample]:
+def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTable) -> list[Sample]:
     """The rows with their gold answers as completions; a row without a usable one gets an empty completion.
 
     Raises:
@@ -149,7 +148,7 @@ def gold_samples(name: str, rows: Sequence[dict[str, Any]], table: RewardTable) 
     return samples
 
 
-def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path, gold: bool) -> list[dict[str, Any]]:
+def with_image_sizes(rows: Sequence[dict[str, object]], folder: Path, gold: bool) -> list[dict[str, object]]:
     """The rows, with the original sizes of local images where a row does not tell sizes itself.
 
     What the processor makes of an image is not known here, so the frame ``pixel_resized`` can be compared
@@ -172,7 +171,7 @@ def with_image_sizes(rows: Sequence[dict[str, Any]], folder: Path, gold: bool) -
     return found
 
 
-def _size(image: Any, folder: Path) -> dict[str, list[int]] | None:
+def _size(image: object, folder: Path) -> dict[str, list[int]] | None:
     from PIL import Image
 
     name = image.get("path") if isinstance(image, dict) else image

@@ -49,6 +49,6 @@ class Batch:
         chosen = {name: [values[index] for index in indices] for name, values in self.columns.items()}
         return replace(self, completions=[self.completions[index] for index in indices], columns=chosen)
 
-    def with_column(self, name: str, values: Sequence[Any]) -> Batch:
+    def with_column(self, name: str, values: Sequence[object]) -> Batch:
         """The batch with a column added or replaced."""
         return replace(self, columns={**self.columns, name: values})

@@ -25,7 +25,7 @@ _BOOT = (
 class Job(Protocol):
     """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """Import what is needed and return the function that answers requests."""
 
 

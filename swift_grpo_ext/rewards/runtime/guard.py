@@ -53,7 +53,7 @@ class Guard:
         self._keeps_ledger = hasattr(function, "keeps_ledger")
         self.not_finite: tuple[int, ...] = ()
 
-    def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
+    def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch."""
         batch = Batch.of(completions, columns)
         started = time.perf_counter()
@@ -73,12 +73,12 @@ class Guard:
             return Prepared(batch, list(range(len(batch))), len(batch), [False] * len(batch))
         return self.composition.prepare(batch)
 
-    def _finished(self, prepared: Prepared, output: Any) -> list[Score]:
+    def _finished(self, prepared: Prepared, output: object) -> list[Score]:
         scores = self._checked(output, len(prepared.batch))
         self.not_finite = tuple(prepared.indices[row] for row in self.not_finite)
         return scores if self.composition is None else self.composition.finish(prepared, scores)
 
-    def _checked(self, output: Any, completions: int) -> list[Score]:
+    def _checked(self, output: object, completions: int) -> list[Score]:
         """What the function returned as scores: one for each completion, finite or None."""
         self.not_finite = ()
         found = checked_scores(output, completions, self.name)
@@ -122,7 +122,7 @@ class AsyncGuard(Guard):
         super().__init__(*args, **kwargs)
         self.seconds = seconds
 
-    async def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:  # type: ignore[override]
+    async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:  # type: ignore[override]
         """Score a batch."""
         batch = Batch.of(completions, columns)
         started = time.perf_counter()
@@ -145,7 +145,7 @@ class PluginGuard:
         self.guard = Guard(plugin, name, infinite=infinite)
         self.plugin = plugin
 
-    def __call__(self, inputs: Sequence[Any], **columns: Any) -> list[Score]:
+    def __call__(self, inputs: Sequence[object], **columns: object) -> list[Score]:
         """Score a batch."""
         try:
             return self.guard._checked(self.plugin(inputs=inputs, **columns), len(inputs))

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Columns
 from swift_grpo_ext.rewards.conversation import last_question
@@ -162,6 +162,6 @@ def columns_in_words(columns: Columns) -> list[str]:
     return parts
 
 
-def _image_in_words(image: Any) -> str:
+def _image_in_words(image: object) -> str:
     path = image.get("path") if isinstance(image, dict) else image
     return f"{path!r:.80}" if isinstance(path, str) and len(path) < 4096 else "without a path"

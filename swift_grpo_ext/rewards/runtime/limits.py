@@ -56,7 +56,7 @@ class Limited:
         arguments = getattr(function, "args", None)
         self._replay = replay.replay_file(getattr(arguments, "output_dir", None))
 
-    def __call__(self, completions: Sequence[str], **columns: Any) -> list[Score]:
+    def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch; None for a completion without a score.
 
         Raises:
@@ -92,7 +92,7 @@ class Limited:
                 replay.record(self._replay, failure, completion, part.row(index))
 
 
-def limited(reward: Any, seconds: float | None = None) -> Any:
+def limited(reward: Any, seconds: float | None = None) -> object:
     """Give a reward of your own a hard limit: ``orms["mine"] = limited(MyReward, seconds=5)``.
 
     Args:
@@ -121,7 +121,7 @@ def _plugin_files() -> tuple[str, ...]:
     return tuple(known())
 
 
-def _light(value: Any) -> Any:
+def _light(value: object) -> object:
     """The trainer's state without its history, which grows and which no reward needs; the rest as it is."""
     if not hasattr(value, "log_history"):
         return value

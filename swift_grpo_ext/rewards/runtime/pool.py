@@ -63,7 +63,7 @@ class Pool:
     def __post_init__(self) -> None:
         _pools.add(self)
 
-    def map(self, requests: Sequence[tuple[Any, ...]], give_up_after: int | None = None) -> list[Answer]:
+    def map(self, requests: Sequence[tuple[object, ...]], give_up_after: int | None = None) -> list[Answer]:
         """Run every request and wait for all answers.
 
         Args:
@@ -185,7 +185,7 @@ class _Run:
         self._record(child, ended, what)
         self.pool.drop(child)
 
-    def _record(self, child: Child, ended: Ended, value: Any) -> None:
+    def _record(self, child: Child, ended: Ended, value: object) -> None:
         if child.request is not None:
             self.done[child.request] = Answer(ended, value, time.monotonic() - child.started)
             self.bad += ended != "value"
@@ -201,7 +201,7 @@ class _Run:
         )
 
 
-def _pickled(request: tuple[Any, ...]) -> bytes:
+def _pickled(request: tuple[object, ...]) -> bytes:
     try:
         return pickle.dumps(request)
     except (pickle.PicklingError, TypeError, AttributeError) as error:

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.rewards.contract import Columns
 from swift_grpo_ext.rewards.runtime.ledger import Failure
@@ -46,7 +45,7 @@ def record(path: Path | None, failure: Failure, completion: str, columns: Column
             file.write(json.dumps(line, ensure_ascii=False, default=_in_words) + "\n")
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> object:
     """The value without texts that nobody reads, such as images in base64."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"<text of {len(value)} characters>"
@@ -55,5 +54,5 @@ def _short(value: Any) -> Any:
     return {key: _short(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     return f"<{type(value).__name__}>"

@@ -68,12 +68,12 @@ class RewardRule(BaseModel):
 
     @field_validator("tasks", mode="before")
     @classmethod
-    def _as_texts(cls, tasks: Any) -> Any:
+    def _as_texts(cls, tasks: object) -> object:
         """One task without a list is one, and a number is its text."""
         listed = tasks if isinstance(tasks, (list, tuple)) else [tasks]
         return [str(task) if isinstance(task, int) else task for task in listed]
 
-    def is_for(self, task: Any) -> bool:
+    def is_for(self, task: object) -> bool:
         """Whether one of its `tasks` is this value of the task column."""
         return task is not None and str(task) in self.tasks
 

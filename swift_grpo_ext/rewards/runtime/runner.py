@@ -199,7 +199,7 @@ class Runner:
         return ""
 
 
-def _host_defaults(reward: Reward, arguments: Any) -> dict[str, Any]:
+def _host_defaults(reward: Reward, arguments: object) -> dict[str, object]:
     """Parameters that the host's own arguments set."""
     found = {}
     for parameter, names in reward.host_defaults.items():

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ KEPT = 0.99
 """Share of the past that a running variance keeps, per batch."""
 
 
-def task_means(rewards: Tensor, tasks: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
+def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -> dict[str, float]:
     """Mean score of each reward for each task that it scored; empty if the dataset has only one task.
 
     Args:
@@ -63,7 +63,7 @@ class TaskScales:
 
     _running: dict[tuple[int, str], _Running] = field(default_factory=lambda: defaultdict(_Running))
 
-    def scaled(self, rewards: Tensor, tasks: Sequence[Any], columns: Sequence[int]) -> Tensor:
+    def scaled(self, rewards: Tensor, tasks: Sequence[object], columns: Sequence[int]) -> Tensor:
         """The rewards with these columns divided by the running deviation of their task.
 
         Args:

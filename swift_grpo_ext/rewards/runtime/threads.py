@@ -12,7 +12,7 @@ GRACE = 1.0
 """Seconds that a coroutine has to end after it was cancelled."""
 
 
-async def within(seconds: float, start: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def within(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> Any:
     """The result of a coroutine that runs in a thread of its own.
 
     The thread is a daemon: unlike one of an executor, it holds up neither the loop's end nor the process's.
@@ -41,5 +41,5 @@ async def within(seconds: float, start: Callable[[], Coroutine[Any, Any, Any]]) 
         raise TimeoutError(f"no scores within {seconds:g} s") from None
 
 
-async def _limited(seconds: float, start: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def _limited(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> object:
     return await asyncio.wait_for(start(), seconds)

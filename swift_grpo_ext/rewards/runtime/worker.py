@@ -32,7 +32,7 @@ class CatalogueJob:
 
     names: tuple[str, ...]
 
-    def load(self) -> Callable[..., Any]:
+    def load(self) -> Callable[..., object]:
         """Import the rewards and what they import on first use."""
         from swift_grpo_ext.rewards.catalogue import get_reward
 
@@ -60,7 +60,7 @@ class PickledJob:
     pickled: bytes
     plugins: tuple[str, ...] = ()
 
-    def load(self) -> Callable[..., Any]:
+    def load(self) -> Callable[..., object]:
         """Import the plugins and unpickle what the parent pickled."""
         if self.plugins:
             from swift.utils import import_external_file

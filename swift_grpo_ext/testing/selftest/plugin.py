@@ -35,7 +35,7 @@ WORDS = "the digit looks round so answer is zero one two three four five six sev
 class SelftestReward(ORM):
     """A number in 0 ... 1 that depends on the completion's text alone."""
 
-    def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
+    def __call__(self, completions: list[str], **kwargs: object) -> list[float]:
         """Score each completion by a hash of its text."""
         return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in completions]
 
@@ -43,7 +43,7 @@ class SelftestReward(ORM):
 class SomeScores(SelftestReward):
     """The same for some completions, None for the others, an infinity for a few."""
 
-    def __call__(self, completions: list[str], **kwargs: Any) -> list[float | None]:  # type: ignore[override]
+    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:  # type: ignore[override]
         """Score each completion, or not, by a hash of its text."""
         marks = [hashlib.sha256(text[::-1].encode()).digest()[0] for text in completions]
         scores = super().__call__(completions)
@@ -66,7 +66,9 @@ class Scripted(HostGRPOTrainer):
     _latest: Tensor  # log-probs of the latest pass
     _base: Any = None
 
-    def _engine_infer(self, infer_requests: list[Any], *args: Any, **kwargs: Any) -> list[RolloutOutput]:
+    def _engine_infer(
+        self, infer_requests: list[object], *args: object, **kwargs: object
+    ) -> list[RolloutOutput]:
         first = self.accelerator.process_index * len(infer_requests)
         return [
             self._answer(request, (first + row) % self.num_generations)
@@ -86,20 +88,20 @@ class Scripted(HostGRPOTrainer):
         usage = UsageInfo(0, len(tokens), len(tokens))
         return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
 
-    def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, Any]]:
+    def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, object]]:
         batches = super()._prepare_batch_inputs(samples)
         if os.environ.get("SELFTEST_REFERENCE"):
             for batch in batches:
                 self._measure_reference(batch["model_inputs"], batch["grpo_batch"])
         return batches
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _get_per_token_logps_and_entropies(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
         logps, entropies = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         if logps is not None:  # our trainer leaves out an old pass that nobody needs
             self._latest = logps.detach()
         return logps, entropies
 
-    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
+    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> object:
         result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         old = grpo_batch.old_per_token_logps  # where there are none, the loss takes the policy's own
         self._measure("log_ratio", self._latest - (self._latest if old is None else old), grpo_batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ def attend_segments(
     value: Tensor,
     attention_mask: Tensor | None,
     cu_seq_lens_q: Tensor | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[Tensor, None]:
     """Attention of each segment to itself alone, ``(batch, seq, heads, head_dim)``, by SDPA.
 

@@ -77,7 +77,7 @@ class Group:
     image_index: int = 0
 
 
-def read_groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
+def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]:
     """Rows of completions.jsonl as groups: ms-swift writes the ``size`` completions of a prompt in a row."""
     start = 0
     while start < len(rows):
@@ -98,11 +98,11 @@ def read_groups(rows: Sequence[dict[str, Any]], size: int) -> Iterable[Group]:
         start = end
 
 
-def _same_prompt(row: dict[str, Any], other: dict[str, Any]) -> bool:
+def _same_prompt(row: dict[str, object], other: dict[str, object]) -> bool:
     return all(row.get(key) == other.get(key) for key in ("step", "prompt", "solution", "images"))
 
 
-def _sample(row: dict[str, Any]) -> Sample:
+def _sample(row: dict[str, object]) -> Sample:
     rewards = {
         name: value
         for name, value in row.items()
@@ -117,11 +117,11 @@ def _sample(row: dict[str, Any]) -> Sample:
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
@@ -133,13 +133,13 @@ def whole(value: Any) -> int:
         return 0
 
 
-def _regions(value: Any) -> tuple[Region, ...]:
+def _regions(value: object) -> tuple[Region, ...]:
     found = _list(value)[:_MOST_REGIONS]
     places = [(one["at"], one.get("label")) for one in map(_mapping, found) if _is_place(one.get("at"))]
     return tuple(Region(tuple(map(float, at)), _text(label)) for at, label in places)
 
 
-def _is_place(at: Any) -> bool:
+def _is_place(at: object) -> bool:
     return (
         isinstance(at, list)
         and len(at) in (2, 4)
@@ -147,7 +147,7 @@ def _is_place(at: Any) -> bool:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

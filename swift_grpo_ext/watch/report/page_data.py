@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from swift_grpo_ext.watch.report.charts import Chart, thinned
 from swift_grpo_ext.watch.report.completions import Group, Region
@@ -50,7 +49,7 @@ def shortened(text: str) -> str:
     return text if hidden <= 0 else f"{text[:_LONGEST_TEXT]} … ({hidden:,} more characters)"
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
+def _chart(chart: Chart) -> dict[str, object]:
     return {
         "title": chart.title,
         "percent": chart.percent,
@@ -70,7 +69,7 @@ def _chart(chart: Chart) -> dict[str, Any]:
     }
 
 
-def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dict[str, Any]:
+def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dict[str, object]:
     return {
         "run": run,
         "step": group.step,
@@ -83,7 +82,7 @@ def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dic
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row) -> dict[str, object]:
     return {
         "text": shortened(row.text),
         "count": row.count,
@@ -93,7 +92,7 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _region(region: Region) -> dict[str, Any]:
+def _region(region: Region) -> dict[str, object]:
     return {"at": list(map(_rounded, region.at)), "label": region.label[:80]}
 
 

@@ -145,7 +145,7 @@ def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     return rows
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     if value is None:
         return ""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

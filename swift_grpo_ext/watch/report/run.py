@@ -88,7 +88,7 @@ def read_run(output_dir: str | Path) -> Run:
     return Run(folder, records, tuple(groups), arguments, tuple(damaged), len(rows) - len(sampled))
 
 
-def _training_steps(records: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, object]]:
     """Steps of a GRPO run; those that train on an older rollout have no figures of one."""
     if not any("completions/mean_length" in record for record in records):
         return
@@ -100,7 +100,7 @@ def _training_steps(records: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any
             yield {**record, "step": whole(step)}
 
 
-def _once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _once(records: Iterable[dict[str, object]]) -> list[dict[str, object]]:
     """Each step once: a run that was resumed in the same folder does its last steps again."""
     kept: list[dict[str, Any]] = []
     for record in records:
@@ -120,7 +120,7 @@ def _since_resumed(groups: Iterable[Group]) -> list[Group]:
     return kept
 
 
-def _trains_again(arguments: Mapping[str, Any]) -> bool:
+def _trains_again(arguments: Mapping[str, object]) -> bool:
     """A rollout is good for several steps, and the host logs it with each of them."""
     steps, accumulation = (
         whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
@@ -144,7 +144,7 @@ def _is_reward(name: str) -> bool:
     return name.startswith("rewards/") and name.endswith("/mean")
 
 
-def _read_arguments(folder: Path) -> dict[str, Any]:
+def _read_arguments(folder: Path) -> dict[str, object]:
     try:
         found = json.loads((folder / "args.json").read_bytes())
     except (OSError, ValueError):

@@ -114,7 +114,7 @@ class _Follow:
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._assign(node.targets[0], self.value(node.value))
 
-    def _assign(self, target: ast.expr, value: Any) -> None:
+    def _assign(self, target: ast.expr, value: object) -> None:
         if (
             isinstance(target, ast.Attribute)
             and isinstance(target.value, ast.Name)
@@ -155,14 +155,14 @@ class _Follow:
             raise _Unclear
         return found
 
-    def _attribute(self, name: str) -> Any:
+    def _attribute(self, name: str) -> object:
         if name in self.values:
             return self.values[name]
         if name not in self.arguments.values:
             raise _Unclear
         return self.arguments.get(name)
 
-    def _either(self, node: ast.BoolOp) -> Any:
+    def _either(self, node: ast.BoolOp) -> object:
         """``and`` and ``or``: one side that decides is enough, in whichever place it stands."""
         wanted, unclear, value = isinstance(node.op, ast.Or), False, None
         for one in node.values:

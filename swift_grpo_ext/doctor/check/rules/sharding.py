@@ -46,7 +46,7 @@ def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
             yield Problem(message, f"--deepspeed {name:.80}", "fix the file, or --deepspeed ext_zero2")
 
 
-def _no_block(config: dict[str, Any]) -> str:
+def _no_block(config: dict[str, object]) -> str:
     """What is wrong with a ZeRO block that ms-swift stumbles over before DeepSpeed sees it."""
     block = config.get("zero_optimization", {"stage": 0})
     if not isinstance(block, dict) or type(block.get("stage")) is not int:
