@@ -1,10 +1,10 @@
 """Holds the rules of CONTRIBUTING that no linter has: ``python tools/house.py``.
 
 No file of the package over 250 lines, no function over 40, no ``self: Any``, at most 20 ``type: ignore``, at
-most 273 functions with ``Any`` in their signature (half of commit aa5e206's), and no attribute set on an object
-that is not ours, as far as the text shows it. All lines of a function count, but for the docstring of a
-``@reward``: that is its published spec card, and a shorter one would be a worse page. What breaks a rule today
-is in ``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
+most 273 functions with ``Any`` in their signature (half of commit aa5e206's), and no attribute set on an
+object that is not ours, as far as the text shows it. All lines of a function count, but for the docstring of
+a ``@reward``: that is its published spec card, and a shorter one would be a worse page. What breaks a rule
+today is in ``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
 ``--update`` writes the smaller sizes down.
 """
 
