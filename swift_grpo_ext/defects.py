@@ -14,6 +14,7 @@ from swift_grpo_ext.versions import installed_version
 
 SWIFT = "https://github.com/modelscope/ms-swift"
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+TORCH = "https://github.com/pytorch/pytorch"
 
 HOST_DDP_TIMEOUT = 18_000_000
 """Seconds that ranks wait for each other by ms-swift's default: 208 days (B9)."""
@@ -193,6 +194,14 @@ _ALL = (
         _ANY_HOST,
         "--use_vllm true, or reward functions instead of --gym_env",
         (f"{SWIFT}/blob/main/swift/rlhf_trainers/rollout_mixin.py",),
+    ),
+    Defect(
+        "F25",
+        "a finished run of several ranks on gloo ends with SIGABRT now and then: threads of gloo "
+        "drop their last tensors while the interpreter is being torn down",
+        {"torch": ">=2.0"},
+        reports=(f"{TORCH}/issues/190489", f"{TORCH}/pull/179291"),
+        patch="F25-gloo-exit",
     ),
     Defect(
         "hpz-second-model",

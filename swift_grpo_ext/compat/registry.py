@@ -35,6 +35,7 @@ MODULES: tuple[str, ...] = (
     "deleted_rows",
     "video_frames",
     "jinja_completion",
+    "gloo_exit",
 )
 
 

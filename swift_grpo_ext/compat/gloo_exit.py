@@ -1,0 +1,45 @@
+"""F25: a run on gloo that has finished well ends with SIGABRT, now and then."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
+
+TARGET = "torch.distributed.distributed_c10d:destroy_process_group"
+
+
+def probe() -> bool:
+    """True if this torch has gloo: none destroys its groups at the end of a process."""
+    import torch.distributed as dist
+
+    return dist.is_available() and dist.is_gloo_available()
+
+
+def fix(destroy_process_group: Callable[..., Any]) -> Callable[..., Any]:
+    """Destroy gloo's groups while the interpreter is whole: that ends their threads."""
+
+    def leave() -> None:
+        import torch.distributed as dist
+
+        # A process that failed may have collectives under way whose partners never come.
+        failed = getattr(sys, "last_value", None) is not None
+        if not failed and dist.is_initialized() and dist.get_backend() == "gloo":
+            destroy_process_group()
+
+    atexit.register(leave)
+    return destroy_process_group
+
+
+PATCH = Patch(
+    defect=DEFECTS["F25"],
+    target=TARGET,
+    fingerprint="group=",
+    probe=probe,
+    fix=fix,
+    remove_when="a torch that ends gloo's threads at exit is the oldest one supported",
+)
