@@ -14,7 +14,7 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
+.PHONY: bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
 	test-legacy test-trackers test-upstream test-vllm docs format clean
 
 help:  ## this list
@@ -80,6 +80,17 @@ $(ENVS)/vllm/.ready: constraints/vllm.txt tools/overlay.py $(READY)
 	$(BIN)/python tools/overlay.py $(@D) $<
 	@# Builds for CUDA, that vLLM requires and pictures do not need; transformers imports what it finds.
 	$(BIN)/python -m pip --python $(@D)/bin/python uninstall --quiet --yes torchaudio torchcodec
+	touch $@
+
+bench-gpu:  ## everything that is to be measured on a GPU: 9 minutes at most (torch and transformers are enough)
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py --to output/bench-gpu
+
+bench-peers: $(READY) $(ENVS)/trl/.ready  ## TRL's trainers, ms-swift's and ours on one update phase, on the CPU
+	for tuner in full lora; do $(BIN)/python benchmarks/peers.py --tuner $$tuner --size mini --repeats 3 \
+		--other $(ENVS)/trl/bin/python --json output/peers-$$tuner.json; done
+
+$(ENVS)/trl/.ready: constraints/trl.txt tools/overlay.py $(READY)
+	$(BIN)/python tools/overlay.py --peer $(@D) $<
 	touch $@
 
 $(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(READY)

@@ -162,6 +162,13 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
+def ranks_variables() -> dict[str, str]:
+    """Environment of several processes of this machine that are one run."""
+    from swift_grpo_ext.testing.run import free_port
+
+    return {"MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -6,7 +6,7 @@ for CPUs. Needs nothing but the standard library.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PATCHES_PER_TOKEN = 4  # 2 x 2 patches are merged into one token
 PATCH_VALUES = 3 * 2 * 14 * 14
@@ -28,6 +28,8 @@ class Shape:
     vision_num_heads: int
     vocab_size: int
     tie_word_embeddings: bool = True
+    hybrid: bool = False
+    """Three gated delta nets to one layer of attention, as in Qwen3.5."""
 
     @property
     def layer(self) -> int:
@@ -47,10 +49,11 @@ class Shape:
         return len({*range(7, self.vision_depth, 8), self.vision_depth - 1})
 
 
-SHAPES = {
+SHAPES: dict[str, Shape] = {
     "tiny": Shape(64, 128, 2, 2, 1, 32, 64, 2, 2, 512),
     "mini": Shape(512, 1536, 11, 8, 2, 320, 860, 6, 8, 448),
     "3b": Shape(2048, 11008, 36, 16, 2, 1280, 3420, 32, 16, 151936),
     "7b": Shape(3584, 18944, 28, 28, 4, 1280, 3420, 32, 16, 152064, tie_word_embeddings=False),
     "72b": Shape(8192, 29568, 80, 64, 8, 1280, 3456, 32, 16, 152064, tie_word_embeddings=False),
 }
+SHAPES |= {f"{name}-hybrid": replace(SHAPES[name], hybrid=True) for name in ("tiny", "mini", "3b")}

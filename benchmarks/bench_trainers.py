@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +83,14 @@ def build_trainer(
         TrainerFactory.TRAINER_MAPPING["grpo"] = OURS
 
 
+def made_up_tokens(tokenizer: Any, length: int, seed: int) -> Callable[[], list[int]]:
+    """Draws random completions of ordinary tokens: equal for equal seeds."""
+    numbers = random.Random(seed)
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ordinary = [token for token in range(len(tokenizer)) if token not in special]
+    return lambda: numbers.choices(ordinary, k=length)
+
+
 def made_up_rollouts(trainer: Any, case: Case, seed: int) -> None:
     """Let the trainer's engine answer with random text of the given length: equal for equal seeds."""
     from swift.infer_engine.protocol import (
@@ -93,16 +101,13 @@ def made_up_rollouts(trainer: Any, case: Case, seed: int) -> None:
         UsageInfo,
     )
 
-    numbers = random.Random(seed)
-    tokenizer = trainer.template.tokenizer
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ordinary = [token for token in range(len(tokenizer)) if token not in special]
+    draw = made_up_tokens(trainer.template.tokenizer, case.completion, seed)
 
     def answer(infer_requests: Any, request_config: Any = None, **kwargs: Any) -> list[Any]:
         outputs = []
         for _ in infer_requests:
-            ids = numbers.choices(ordinary, k=case.completion)
-            message = ChatMessage(role="assistant", content=tokenizer.decode(ids))
+            ids = draw()
+            message = ChatMessage(role="assistant", content=trainer.template.tokenizer.decode(ids))
             choice = ChatCompletionResponseChoice(0, message, "length", token_ids=ids)
             usage = UsageInfo(0, len(ids), len(ids))
             outputs.append(RolloutOutput(response=ChatCompletionResponse("made up", [choice], usage)))
@@ -184,23 +189,27 @@ def attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
 @contextmanager
 def counted(trainer: Any, done: Update) -> Iterator[None]:
     """Count tower calls, by a part of it that nothing stands in for, and tokens of the language model."""
-    models = [trainer.model, trainer.ref_model]
+    from swift_grpo_ext.models.families import family_of
+
     handles = []
-    for model in filter(None, models):
-        base = trainer.template.get_base_model(trainer.accelerator.unwrap_model(model)).model
-        tower = getattr(base, "visual", None) or base.vision_tower
+
+    def tower_called(*_: Any) -> None:
+        done.tower_calls += 1
+
+    def text_called(module: Any, args: Any, kwargs: Any) -> None:
+        embeddings = kwargs["inputs_embeds"]
+        done.tokens += embeddings.shape[0] * embeddings.shape[1]
+
+    for model in filter(None, (trainer.model, trainer.ref_model)):
+        base = trainer.accelerator.unwrap_model(model)
+        base = base.get_base_model() if hasattr(base, "get_base_model") else base
+        family = family_of(base.config)
+        tower = base.get_submodule(family.vision_tower[0])
         parts = (getattr(tower, name, None) for name in ("patch_embed", "transformer", "embeddings"))
         inner = next(part for part in parts if part is not None)
-
-        def tower_called(*_: Any) -> None:
-            done.tower_calls += 1
-
-        def text_called(module: Any, args: Any, kwargs: Any) -> None:
-            embeddings = kwargs["inputs_embeds"]
-            done.tokens += embeddings.shape[0] * embeddings.shape[1]
-
+        text = base.get_submodule(family.language_model[0])
         handles.append(inner.register_forward_hook(tower_called))
-        handles.append(base.language_model.register_forward_pre_hook(text_called, with_kwargs=True))
+        handles.append(text.register_forward_pre_hook(text_called, with_kwargs=True))
     try:
         yield
     finally:

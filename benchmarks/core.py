@@ -25,6 +25,8 @@ from bench_shapes import SHAPES, Shape
 from core_update import FeatureCache, build_batch, build_model, our_update, stock_update
 from torch import Tensor
 
+from swift_grpo_ext.group.self_check import mismatch
+
 
 def clear_gradients(model: Any) -> None:
     """Drop all gradients."""
@@ -74,7 +76,8 @@ def run_case(
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     rows = []
     for backend in backends:
-        difference = (runs[backend]() - expected_logps).abs()
+        logps = runs[backend]()
+        difference = (logps - expected_logps).abs()
         rows.append(
             {
                 "backend": backend,
@@ -85,13 +88,16 @@ def run_case(
                 "peak_above_weights_ratio": peaks[backend].above / peaks["stock"].above,
                 "logp_max_diff": float(difference.max()),
                 "logp_mean_diff": float(difference.mean()),
+                "self_check": mismatch(logps, expected_logps, batch.mask, model.dtype) or "passes",
                 "grad_rel_diff": gradient_difference(model, expected),
             }
         )
     clear_gradients(model)
     del expected
     seconds = interleaved(runs, repeats, device)
-    limit, (stock_operations, _) = bound(shape, case), operations(shape, case)
+    # The arithmetic is that of attention; a hybrid's has no bound here.
+    limit = None if shape.hybrid else bound(shape, case)
+    stock_operations, _ = operations(shape, case)
     for row in rows:
         stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds[row["backend"]])
         row |= {
@@ -99,14 +105,14 @@ def run_case(
             "ext_seconds": ext_seconds,
             "ratio": stock_seconds / ext_seconds,
         }
-        row |= {"bound": limit, "of_bound": row["ratio"] / limit, "all_seconds": seconds}
-        row["stock_tflops"] = 2e-12 * stock_operations / stock_seconds
+        row |= {"bound": limit, "of_bound": limit and row["ratio"] / limit, "all_seconds": seconds}
+        row["stock_tflops"] = None if shape.hybrid else 2e-12 * stock_operations / stock_seconds
     return rows
 
 
 CASES = {
-    "cuda": [("3b", 1000, 300), ("3b", 1000, 128), ("7b", 2500, 300)],
-    "cpu": [("mini", 576, 128)],
+    "cuda": [("3b", 1000, 300), ("3b", 1000, 128), ("3b-hybrid", 1000, 128), ("7b", 2500, 300)],
+    "cpu": [("mini", 576, 128), ("mini-hybrid", 576, 128)],
 }
 BACKENDS = {"cuda": ["two_part", "varlen", "flex", "dense"], "cpu": ["two_part", "dense"]}
 
@@ -159,19 +165,25 @@ def main() -> None:
 
 
 HEADER = (
-    "size   P    C   G backend    stock s   ours s  ratio  bound  of it  peak  above weights  logp diff "
-    "(mean)  grad diff  stock TFLOP/s  first s"
+    "size         P    C   G backend    stock s   ours s  ratio  bound  of it  peak  above weights  "
+    "logp diff (mean)  grad diff  stock TFLOP/s  first s  self-check"
 )
+
+
+def _or_none(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def line_of(row: dict[str, Any]) -> str:
     prompt = row["image_tokens"] + row["text_tokens"]
     return (
-        f"{row['size']:5}{prompt:5}{row['completion']:5}{row['group']:3} {row['backend']:10}"
-        f"{row['stock_seconds']:9.3f}{row['ext_seconds']:9.3f}{row['ratio']:7.2f}{row['bound']:7.2f}"
-        f"{row['of_bound']:7.0%}{row['peak_memory_ratio']:6.2f}{row['peak_above_weights_ratio']:10.2f}"
+        f"{row['size']:11}{prompt:5}{row['completion']:5}{row['group']:3} {row['backend']:10}"
+        f"{row['stock_seconds']:9.3f}{row['ext_seconds']:9.3f}{row['ratio']:7.2f}"
+        f"{_or_none(row['bound'], '.2f'):>7}"
+        f"{_or_none(row['of_bound'], '.0%'):>7}{row['peak_memory_ratio']:6.2f}"
+        f"{row['peak_above_weights_ratio']:10.2f}"
         f"{row['logp_max_diff']:15.1e} ({row['logp_mean_diff']:.1e}){row['grad_rel_diff']:10.1e}"
-        f"{row['stock_tflops']:10.1f}{row['first_seconds']:12.1f}"
+        f"{_or_none(row['stock_tflops'], '.1f'):>10}{row['first_seconds']:12.1f}  {row['self_check']}"
     )
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench_models import FURTHER, text_sizes
 from bench_operations import Case
-from bench_shapes import PATCH_VALUES, Shape
+from bench_shapes import Shape
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: nothing is installed
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
-from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision import FeatureCache, assign
 
 IMAGE_TOKEN, VISION_START = 5, 3
@@ -35,24 +36,51 @@ class Batch:
 
 
 def build_model(shape: Shape, device: torch.device, dtype: torch.dtype, checkpointing: bool) -> Any:
-    """A random Qwen2.5-VL on the device, tower frozen."""
-    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    """A random Qwen2.5-VL, or Qwen3.5 of a hybrid shape, on the device, tower frozen."""
+    import transformers
 
+    stem, text, vision = ("Qwen3_5", *_hybrid(shape)) if shape.hybrid else ("Qwen2_5_VL", *_attention(shape))
+    config = getattr(transformers, f"{stem}Config")(
+        text_config={
+            **text_sizes(shape),
+            "vocab_size": shape.vocab_size,
+            "pad_token_id": 0,
+            "tie_word_embeddings": shape.tie_word_embeddings,
+            **text,
+        },
+        vision_config=vision,
+        image_token_id=IMAGE_TOKEN,
+        video_token_id=6,
+        vision_start_token_id=VISION_START,
+        vision_end_token_id=4,
+        tie_word_embeddings=shape.tie_word_embeddings,
+    )
+    torch.manual_seed(0)
+    with device:
+        model = getattr(transformers, f"{stem}ForConditionalGeneration")._from_config(
+            config, attn_implementation="sdpa", dtype=dtype
+        )
+    model.to(device).train()
+    take_packs(model, "two_part")  # the backend is chosen case by case
+    model.model.visual.requires_grad_(False)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def _hybrid(shape: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
+    text, vision, _ = FURTHER["qwen3_5"](shape, Case())
+    return text, vision
+
+
+def _attention(shape: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
     pairs = shape.hidden_size // shape.num_heads // 2
     sections = [pairs // 4, (pairs - pairs // 4) // 2]
     sections.append(pairs - sum(sections))
     text = {
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
         "max_window_layers": shape.num_layers,
         "rope_scaling": {"type": "mrope", "mrope_section": sections},
         "rope_theta": 1e6,
-        "pad_token_id": 0,
-        "tie_word_embeddings": shape.tie_word_embeddings,
     }
     vision = {
         "depth": shape.vision_depth,
@@ -62,26 +90,7 @@ def build_model(shape: Shape, device: torch.device, dtype: torch.dtype, checkpoi
         "out_hidden_size": shape.hidden_size,
         "fullatt_block_indexes": sorted({*range(7, shape.vision_depth, 8), shape.vision_depth - 1}),
     }
-    config = Qwen2_5_VLConfig(
-        text_config=text,
-        vision_config=vision,
-        image_token_id=IMAGE_TOKEN,
-        video_token_id=6,
-        vision_start_token_id=VISION_START,
-        vision_end_token_id=4,
-        tie_word_embeddings=shape.tie_word_embeddings,
-    )
-    interface.install("sdpa")
-    torch.manual_seed(0)
-    with device:
-        model = Qwen2_5_VLForConditionalGeneration._from_config(
-            config, attn_implementation="sdpa", dtype=dtype
-        )
-    model.to(device).train()
-    model.model.visual.requires_grad_(False)
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    return model
+    return text, vision
 
 
 def build_batch(model: Any, case: Case, device: torch.device) -> Batch:
@@ -96,7 +105,9 @@ def build_batch(model: Any, case: Case, device: torch.device) -> Batch:
     prompt = torch.cat([torch.tensor([VISION_START]), image, torch.tensor([4]), text(case.text_tokens - 2)])
     ids = torch.cat([prompt.expand(case.group, -1), text(case.group, case.completion)], 1).to(device)
     height, width = case.grid
-    pixels = torch.randn(height * width, PATCH_VALUES, generator=numbers).to(device)
+    seen = model.config.vision_config
+    values = 3 * seen.temporal_patch_size * seen.patch_size**2
+    pixels = torch.randn(height * width, values, generator=numbers).to(device)
     grid = torch.tensor([[1, height, width]], device=device)
     types_of = (ids == IMAGE_TOKEN).long()
     attention_mask = torch.ones_like(ids)
@@ -186,7 +197,9 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
     cache.encode(images, missing, lambda pixels, grid: tower(model, pixels, grid))
     rows = read_rows(inputs["attention_mask"], mask)
     groups = find_groups(inputs["input_ids"], rows, [images.of_row(row) for row in range(len(rows))])
-    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
+    pack = build_pack(
+        groups, inputs["attention_mask"], mask, interface.pack_form(model.config.get_text_config(), backend)
+    )
     first = [image for row in pack.representatives for image in images.rows[row]]
     features = torch.cat([cache.features[images.keys[image]] for image in first])
     text = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}

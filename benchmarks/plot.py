@@ -27,7 +27,7 @@ def read(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_text(encoding="utf-8"))
     case = found["case"]
     prompt = case["image_tokens"] + case["text_tokens"]
-    kind = "whole step" if "ext_rollout_seconds" in found else "update phase"
+    kind = "whole step" if "phases" in found else "update phase"
     kind += ", LoRA" if case.get("lora") else ""
     return {
         "group": case["group"],

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from bench_measure import exact_heap, machine, median
+from bench_models import FURTHER, PATCH, build_checkpoint
 from bench_operations import Case, bound
-from bench_shapes import SHAPES, Shape
+from bench_shapes import SHAPES
 from bench_trainers import (
     HOST,
     OURS,
@@ -36,92 +38,6 @@ from bench_trainers import (
     no_dropout,
     run_update,
 )
-
-
-def build_checkpoint(family: str, shape: Shape, case: Case, folder: Path) -> Path:
-    """A random checkpoint of the family and shape."""
-    from swift_grpo_ext import testing
-
-    sizes = {name: value for name, value in asdict(shape).items() if name not in _NOT_OF_THE_BUILDER}
-    if family == "qwen2_5_vl":
-        height, width = (14 * side for side in case.grid)
-        return testing.tiny_qwen2_5_vl(folder, max_pixels=height * width, min_pixels=56 * 56, **sizes)
-    if family == "ovis2":
-        return testing.tiny_ovis2(folder, image_size=14 * 2 * int(case.image_tokens**0.5), **sizes)
-    height, width = (PATCH[family] * side for side in case.grid)
-    text, vision, top = FURTHER[family](shape, case)
-    return testing.tiny_checkpoint(
-        family, folder, max_pixels=height * width, vision=vision, top=top, **text_sizes(shape), **text
-    )
-
-
-_NOT_OF_THE_BUILDER = ("vocab_size", "tie_word_embeddings")
-PATCH = {"qwen2_5_vl": 14, "ovis2": 14, "internvl": 14, "qwen3_vl": 16, "qwen3_5": 16}  # pixels of a side
-Sizes = dict[str, Any]
-
-
-def text_sizes(shape: Shape) -> Sizes:
-    """Of the language model, as transformers calls them."""
-    return {
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.hidden_size // shape.num_heads,
-    }
-
-
-def _tower(shape: Shape) -> Sizes:
-    return {
-        "depth": shape.vision_depth,
-        "hidden_size": shape.vision_hidden_size,
-        "intermediate_size": shape.vision_intermediate_size,
-        "num_heads": shape.vision_num_heads,
-        "out_hidden_size": shape.hidden_size,
-        "num_position_embeddings": 2304,
-    }
-
-
-def _rope(shape: Shape) -> Sizes:
-    pairs = shape.hidden_size // shape.num_heads // 2
-    sections = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
-    return {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections, "mrope_interleaved": True}
-
-
-def _qwen3_vl(shape: Shape, _case: Case) -> tuple[Sizes, Sizes, Sizes]:
-    deep = {"deepstack_visual_indexes": [0, 2, 4]}
-    return {"rope_parameters": _rope(shape)}, {**_tower(shape), **deep}, {}
-
-
-def _qwen3_5(shape: Shape, _case: Case) -> tuple[Sizes, Sizes, Sizes]:
-    """Three gated delta nets to one layer of attention, with heads as wide as the published ones' share."""
-    kinds = (["linear_attention"] * 3 + ["full_attention"]) * shape.num_layers
-    hybrid = {
-        "layer_types": kinds[: shape.num_layers],
-        "rope_parameters": {**_rope(shape), "partial_rotary_factor": 1.0},
-        "linear_key_head_dim": 64,
-        "linear_value_head_dim": 64,
-        "linear_num_key_heads": shape.hidden_size // 128,
-        "linear_num_value_heads": shape.hidden_size // 64,
-    }
-    return hybrid, _tower(shape), {}
-
-
-def _internvl(shape: Shape, case: Case) -> tuple[Sizes, Sizes, Sizes]:
-    """One tile that has all tokens of the image."""
-    side = 14 * 2 * int(case.image_tokens**0.5)
-    vision = {
-        "num_hidden_layers": shape.vision_depth,
-        "hidden_size": shape.vision_hidden_size,
-        "intermediate_size": shape.vision_intermediate_size,
-        "num_attention_heads": shape.vision_num_heads,
-        "image_size": [side, side],
-    }
-    return {}, vision, {"image_seq_length": case.image_tokens}
-
-
-FURTHER = {"qwen3_vl": _qwen3_vl, "qwen3_5": _qwen3_5, "internvl": _internvl}
 
 
 def build_dataset(case: Case, folder: Path, patch: int = 14, different: bool = False) -> Path:
@@ -173,11 +89,11 @@ def case_of(asked: argparse.Namespace) -> Case:
     )
 
 
-def build_both(asked: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any]:
+def build_both(asked: argparse.Namespace, case: Case, folder: Path, **further: Any) -> dict[str, Any]:
     """The host's trainer (``stock``) and ours (``ext``) on one checkpoint."""
     model = build_checkpoint(asked.family, SHAPES[asked.size], case, folder / "model")
     dataset = build_dataset(case, folder / "data", PATCH[asked.family])
-    arguments: dict[str, Any] = {"use_cpu": asked.device == "cpu"}
+    arguments: dict[str, Any] = {"use_cpu": asked.device == "cpu", **further}
     if asked.device == "cuda":
         arguments |= {"bf16": True, "torch_dtype": "bfloat16"}
     if case.lora:
@@ -274,8 +190,10 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def arguments_of_benchmark(description: str | None) -> argparse.Namespace:
-    """Read the command line, and set up the environment by it."""
+def arguments_of_benchmark(
+    description: str | None, further: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+) -> argparse.Namespace:
+    """Read the command line, with further options of one benchmark, and set up the environment by it."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -303,6 +221,7 @@ def arguments_of_benchmark(description: str | None) -> argparse.Namespace:
         "--lora-dropout", type=float, default=0.05, help="the host's default; none in the comparison"
     )
     parser.add_argument("--json", type=Path)
+    further(parser)
     asked = parser.parse_args()
     os.environ["SWIFT_GRPO_EXT_ATTENTION"] = asked.backend
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks"  # the monitors watch one run, not one after another

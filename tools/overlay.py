@@ -1,11 +1,12 @@
 """Make a virtual environment that has other releases of a few packages and sees the rest of this one's.
 
-usage: python tools/overlay.py [--other-host] FOLDER REQUIREMENTS
+usage: python tools/overlay.py [--other-host | --peer] FOLDER REQUIREMENTS
 
 The set that the project is tested on takes 7 GB; a lane of another host release differs from it in a few
 packages. What REQUIREMENTS ask for and this environment lacks is installed in front of it. Whether all that
 the new environment sees fits together is checked at the end; with --other-host, for a host that this package
-does not support, its own requirements are left out of that.
+does not support, its own requirements are left out of that; with --peer, for something that is compared with
+the host and does not meet it, the host's as well.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = "swift-grpo-ext "
+OURS, HOST = "swift-grpo-ext ", "ms-swift "
 
 
-def make_overlay(folder: Path, requirements: Path, *, other_host: bool = False) -> Path:
+def make_overlay(folder: Path, requirements: Path, excused: tuple[str, ...] = ()) -> Path:
     """Make the environment and return its Python.
 
     Raises:
@@ -36,7 +37,7 @@ def make_overlay(folder: Path, requirements: Path, *, other_host: bool = False) 
     # pip takes what it sees for installed, and leaves what lies outside the new environment alone.
     subprocess.run([*pip, "install", "--quiet", "--requirement", requirements], check=True)
     misfits = subprocess.run([*pip, "check"], capture_output=True, text=True)
-    said = [line for line in misfits.stdout.splitlines() if not (other_host and line.startswith(OURS))]
+    said = [line for line in misfits.stdout.splitlines() if not line.startswith(excused)]
     if misfits.returncode and said:
         sys.exit("\n".join(said))
     add_command(python, "swift", "swift.cli.main:cli_main")
@@ -53,7 +54,9 @@ def add_command(python: Path, name: str, entry: str) -> None:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--other-host"]
+    excuses = {"--other-host": (OURS,), "--peer": (OURS, HOST)}
+    excused = next((excuses[word] for word in sys.argv if word in excuses), ())
+    words = [word for word in sys.argv[1:] if word not in excuses]
     if len(words) != 2:
         sys.exit(__doc__)
-    print(make_overlay(Path(words[0]).resolve(), Path(words[1]), other_host="--other-host" in sys.argv))
+    print(make_overlay(Path(words[0]).resolve(), Path(words[1]), excused))

@@ -99,7 +99,7 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
         assert what in last
 
 
-HOST_ROWS = Path(__file__).parent / "ms_swift_examples.jsonl"
+HOST_ROWS = Path(__file__).parents[2] / "benchmarks" / "ms_swift_commands.jsonl"
 
 
 def test_the_examples_of_ms_swift_raise_no_error_that_ms_swift_does_not_confirm():
