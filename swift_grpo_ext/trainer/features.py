@@ -6,7 +6,7 @@ ZeRO-3 would hang.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -24,8 +24,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 from swift_grpo_ext.trainer.unwrapped import Unwrapped
 
-SWITCHED_OFF = "switched off"
-
 
 @dataclass(frozen=True)
 class Enabled:
@@ -39,7 +37,7 @@ class Enabled:
         shared_prefill: A prompt is computed once for the completions that are sampled from it.
         spare_recompute: Gradient checkpointing computes less of a pack again.
         skip_silent: Completions without a gradient are left out of the policy's pass.
-        why_off: For each that is off the reason.
+        why_off: For each that is off the reason; what would turn it on stands behind a semicolon.
     """
 
     shared_prefix: bool = True
@@ -72,11 +70,10 @@ class Enabled:
         """True if nothing changes the forward."""
         return not (self.shared_prefix or self.vision_once or self.chunked_logps)
 
-    def __str__(self) -> str:
-        reasons = {name: self.why_off.get(name) for name in FEATURES}
-        return ", ".join(f"{name} off ({why})" if why else f"{name} on" for name, why in reasons.items())
 
-
+_GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
+_FREEZE = "; --freeze_vit true --freeze_aligner true"
+_TEACHER = "a teacher is compared with it; without teacher"
 FEATURES = tuple(one.name for one in fields(Enabled) if one.name != "why_off")
 
 
@@ -88,7 +85,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
     head = layout or _head_reason(base)
 
     def off(feature: str) -> str:
-        return SWITCHED_OFF if settings.disables(f"trainer.{feature}") else ""
+        return _switched_off(settings, feature)
 
     prefix = off("shared_prefix") or head or _prefix_reason(host, base)
     return Enabled.unless(
@@ -100,7 +97,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
         skip_old=off("skip_old_logps") or _old_reason(host),
         chunked_logps=off("chunked_logps") or head,
         shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
-        spare_recompute=off("reduced_recompute") or _recompute_reason(host),
+        spare_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
     )
 
 
@@ -124,10 +121,15 @@ def share_tower(host: Host, family: VisionFamily | None) -> None:
         share_weights(ours, theirs)
 
 
+def _switched_off(settings: Settings, feature: str) -> str:
+    name = f"trainer.{feature}"
+    return f"switched off; SWIFT_GRPO_EXT_DISABLE without {name}" if settings.disables(name) else ""
+
+
 def _layout_reason(host: Unwrapped) -> str:
     template = host.template
     if template.sequence_parallel_size > 1:
-        return "sequence parallel"
+        return "sequence parallel; --sequence_parallel_size 1"
     return "padding_free" if template.padding_free else ""
 
 
@@ -136,7 +138,7 @@ def _head_reason(base: Any) -> str:
     config = base.config.get_text_config()
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(config, name, None) not in (None, 1, 1.0):
-            return f"the model changes its logits ({name})"
+            return f"the model changes its logits ({name}); only ms-swift's own way is right for it"
     return "" if base.get_output_embeddings() is not None else "the model has no output layer of its own"
 
 
@@ -147,8 +149,12 @@ def _unknown(base: Any, what: str = "") -> str:
 def why_not_shared(host: Unwrapped, settings: Settings) -> str:
     """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
     base = host.template.get_base_model(host.model)
-    switched = SWITCHED_OFF if settings.disables("trainer.shared_prefix") else ""
-    return switched or _layout_reason(host) or _head_reason(base) or _prefix_reason(host, base)
+    return (
+        _switched_off(settings, "shared_prefix")
+        or _layout_reason(host)
+        or _head_reason(base)
+        or _prefix_reason(host, base)
+    )
 
 
 def _prefix_reason(host: Unwrapped, base: Any) -> str:
@@ -158,13 +164,14 @@ def _prefix_reason(host: Unwrapped, base: Any) -> str:
     if family is not None and not family.capabilities["shared_prefix"]:
         return family.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
     if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
-        return "prompt learning"
+        return "prompt learning; --tuner_type lora or full"
     return why_no_packs(base) or noise_in(host.model) or noise_of_run(host.args, base)
 
 
 def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
     if host.args.use_vllm:
-        return "rollouts by vLLM, which shares prompts itself"
+        turns = host.args.multi_turn_scheduler
+        return f"{turns} takes each completion by itself; no --multi_turn_scheduler" if turns else ""
     if host.is_multimodal and family is None:
         return _unknown(base)
     return why_no_shared_prefill(base)
@@ -173,24 +180,20 @@ def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
 def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
     """Who reads the log-probs of completions whose advantage is 0."""
     readers = {
-        "beta is not 0": host.beta != 0,
-        "loss_type real compares them": host.loss_type == "real",
-        "loss_type fipo logs them": host.loss_type == "fipo",
-        "entropies are asked for": host.compute_entropy,
-        "rollout importance sampling": host.rollout_importance_sampling_mode is not None,
-        "log_rollout_offpolicy_metrics": host.log_rollout_offpolicy_metrics,
-        "off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
-        "the liger loss": host.use_liger_loss,
-        "a teacher": any(applies() for applies, _ in _teachers(host)),
-        "the vision tower or the aligner trains": bool(family and trains(frozen_modules(base, family))),
+        f"beta is {host.beta:g}; --beta 0, if the reference is not needed": host.beta != 0,
+        "loss_type real compares them; --loss_type grpo": host.loss_type == "real",
+        "loss_type fipo logs them; --loss_type grpo": host.loss_type == "fipo",
+        "entropies are asked for; --log_entropy false --top_entropy_quantile 1": host.compute_entropy,
+        "importance sampling; no --rollout_importance_sampling_mode": host.rollout_importance_sampling_mode,
+        "logged metrics; --log_rollout_offpolicy_metrics false": host.log_rollout_offpolicy_metrics,
+        "a mask; no --off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
+        "the liger loss; --use_liger_kernel false": host.use_liger_loss,
+        _TEACHER: any(_teachers(host).values()),
+        "the vision tower or the aligner trains" + _FREEZE: bool(
+            family and trains(frozen_modules(base, family))
+        ),
     }
     return next((why for why, reads in readers.items() if reads), "")
-
-
-def _recompute_reason(host: Host) -> str:
-    if gathers_parameters(host):
-        return "ZeRO-3 and FSDP release a layer's parameters at the end of its forward"
-    return ""
 
 
 def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
@@ -200,9 +203,9 @@ def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         return family.capabilities["vision_once"].reason  # type: ignore[union-attr]
     modules = frozen_modules(base, family)
     if name := trains(modules):
-        return f"{name} of the vision tower or the aligner trains"
+        return f"{name} of the vision tower or the aligner trains{_FREEZE}"
     if any(isinstance(part, BaseTunerLayer) for module in modules for part in module.modules()):
-        return "the vision tower or the aligner has adapters"
+        return f"the vision tower or the aligner has adapters{_FREEZE}"
     if reason := next(filter(None, map(noise_in, modules)), ""):
         return reason
     if getattr(base.config.vision_config, "tokenize_function", "") == "gumbel_argmax":
@@ -211,37 +214,33 @@ def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         theirs = frozen_modules(base_model(host, host.ref_model), family)
         same = all(same_weights(*pair) for pair in zip(modules, theirs, strict=True))
         if agreed_max(int(not same), host.accelerator.device):
-            return "the reference model has another vision tower"
+            return "the reference model has another vision tower; --ref_model with that of --model"
     return ""
 
 
 def _old_reason(host: Host) -> str:
     """Who needs old log-probs that are not the policy's own (D1 of docs/findings.md)."""
-    return next((reason for applies, reason in _old_consumers(host) if applies()), "")
-
-
-def _old_consumers(host: Host) -> Iterator[tuple[Callable[[], bool], str]]:
     args = host.args
-    # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
-    yield lambda: hasattr(host, "_needs_old_logps"), "ms-swift leaves it out itself"
-    yield host.old_policy, "a generation batch serves more than one update"
-    yield lambda: bool(host.kl_in_reward and host.beta), "kl_in_reward"
-    yield from _teachers(host)
-    yield (
-        lambda: bool(args.use_liger_kernel and args.rollout_importance_sampling_mode),
-        "rollout importance sampling in the liger loss",
-    )
-    yield lambda: _columns(host) is None, "the columns of the dataset are unknown"
-    yield lambda: bool({"teacher_prompt", "teacher_images"} & _columns(host)), "teacher columns"  # type: ignore[operator]
+    columns = getattr(host.train_dataset, "column_names", None)  # None: a stream that does not tell
+    readers = {
+        # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
+        "ms-swift leaves it out itself": hasattr(host, "_needs_old_logps"),
+        f"--num_iterations {host.num_iterations}; --num_iterations 1": host.num_iterations > 1,
+        f"--steps_per_generation {args.steps_per_generation} serves several updates; "
+        f"--steps_per_generation {args.gradient_accumulation_steps}": host.old_policy(),
+        "the KL in rewards reads it; --kl_in_reward false": host.kl_in_reward and host.beta,
+        **_teachers(host),
+        "the liger loss corrects rollouts by it; --use_liger_kernel false": args.use_liger_kernel
+        and args.rollout_importance_sampling_mode,
+        "the dataset does not tell its columns; --streaming false": columns is None,
+        _TEACHER + " columns": {"teacher_prompt", "teacher_images"} & set(columns or ()),
+    }
+    return next((why for why, reads in readers.items() if reads), "")
 
 
-def _teachers(host: Host) -> Iterator[tuple[Callable[[], bool], str]]:
-    yield host._has_teacher_explicit, "a teacher"
-    yield lambda: host.advantage_reweight == "rlsd", "advantage_reweight rlsd"
-    yield lambda: host.sdar_loss_coef > 0, "sdar_loss_coef"
-
-
-def _columns(host: Host) -> set[str] | None:
-    """Columns of the training data; None for a stream that does not tell."""
-    names = getattr(host.train_dataset, "column_names", None)
-    return None if names is None else set(names)
+def _teachers(host: Host) -> dict[str, bool]:
+    return {
+        _TEACHER: bool(host._has_teacher_explicit()),
+        "--advantage_reweight rlsd; without it": host.advantage_reweight == "rlsd",
+        "the SDAR loss reads it; --sdar_loss_coef 0": host.sdar_loss_coef > 0,
+    }

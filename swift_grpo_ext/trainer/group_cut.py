@@ -67,12 +67,16 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
         args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
     )
     group = args.num_generations
-    if settings.group_batch is not None or group < 2:
+    if settings.group_batch is not None:
         return ""
+    if group == 1:
+        most = max(2, before.batch * before.per_generation)
+        return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
     if gcd(before.batch * before.per_generation, group) == 1:
         return (
             "each rank has one completion of a prompt, so prompts are not shared; "
-            f"--gradient_accumulation_steps {group // gcd(before.batch, group)} would give it all {group}"
+            f"--gradient_accumulation_steps {group // gcd(before.batch, group)} would give it all {group}, "
+            f"and forward 1 prompt and its images, not {group}"
         )
     if automatic(before, group, 2**30) == before:
         return ""

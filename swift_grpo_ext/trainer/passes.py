@@ -25,6 +25,7 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.batches import Batches, Known
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
+from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.pass_check import compare, tried
 from swift_grpo_ext.trainer.samples import VisionSample
@@ -33,7 +34,6 @@ from swift_grpo_ext.trainer.silence import tokens_heard
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
-_ALONE = "micro-batches of one completion share nothing: SWIFT_GRPO_EXT_GROUP_BATCH=1 makes them whole groups"
 Scores = tuple[Tensor, Tensor | None]
 
 
@@ -43,13 +43,14 @@ class Passes:
     Args:
         host: The trainer, ready to train.
         settings: The package's switches.
+        cut: What micro-batches were cut into, or why they were not.
 
     Attributes:
         enabled: What is on, and why the rest is not.
     """
 
-    def __init__(self, host: Host, settings: Settings) -> None:
-        self._host, self._settings = host, settings
+    def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
+        self._host, self._settings, self._cut = host, settings, cut
         self._trusted: set[tuple[bool, bool]] = set()  # kinds of passes: of the reference, with gradients
         if settings.disables("trainer.self_check"):
             self._trusted = {(one, other) for one in (True, False) for other in (True, False)}
@@ -69,10 +70,7 @@ class Passes:
     def turn_to(self, enabled: Enabled) -> None:
         """Take over what is on, and say so once."""
         self.enabled = enabled
-        said = str(enabled)
-        if self._host.args.per_device_train_batch_size == 1:
-            said = said.replace("shared_prefix on", f"shared_prefix idle ({_ALONE})")
-        self.tell(said)
+        tell_gains(self._host, enabled, self._cut, self.tell)
 
     def tell(self, message: str) -> None:
         """Log a message, once."""
@@ -98,7 +96,7 @@ class Passes:
         vision = self.vision if self.enabled.vision_once and not self._keeps_step else None
         with ExitStack() as stack:
             stack.enter_context(ranks_in_step(self._host, base, self._family))
-            if self.enabled.shared_prefill:
+            if self.enabled.shared_prefill and not self._host.args.use_vllm:
                 stack.enter_context(each_prompt_once(base, self._family, vision, self.tell))
             yield
 

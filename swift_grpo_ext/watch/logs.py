@@ -9,6 +9,9 @@ from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
 
+GAINS = "gains.json"
+"""What of the trainer was on in a run, and what was not and why; in its output folder."""
+
 
 def newest_version(output_dir: str | Path) -> Path:
     """The run's own folder: the newest ``v<number>-<time>`` in ``output_dir``, or ``output_dir`` itself.

@@ -1,5 +1,6 @@
 """Every reason for which an optimisation is off, on real trainers."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +13,9 @@ from swift_grpo_ext.models.families import Unsupported, family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import FEATURES, decide
+from swift_grpo_ext.trainer.gains import facts_of, line_of
 from swift_grpo_ext.trainer.passes import Passes
+from swift_grpo_ext.watch.report.run import read_gains
 from tests.trainer.built import built
 from tests.trainer.runs import told
 
@@ -25,14 +28,20 @@ def trainer(tiny_qwen, digits, tmp_path_factory):
 
 
 def reasons(trainer, **switches):
-    found = decide(trainer, Settings(**switches))
-    return {name: found.why_off.get(name, "") for name in FEATURES if name != "skip_silent"}
+    """Why each is off, without what would turn it on."""
+    found = causes(decide(trainer, Settings(**switches)))
+    return {name: found.get(name, "") for name in FEATURES if name != "skip_silent"}
+
+
+def causes(enabled):
+    return {name: why.partition("; ")[0] for name, why in enabled.why_off.items()}
 
 
 def test_all_is_on_in_an_ordinary_run(trainer):
     assert set(reasons(trainer).values()) == {""}
     assert not decide(trainer, Settings()).stock_forward
-    assert str(decide(trainer, Settings())).startswith("shared_prefix on, vision_once on, skip_old on")
+    line = line_of(facts_of(trainer, decide(trainer, Settings())))
+    assert line.startswith("shared_prefix on, vision_once on, skip_old on")
 
 
 @pytest.mark.parametrize("name", sorted(set(FEATURES) - {"skip_silent"}))
@@ -47,7 +56,7 @@ def test_a_fallback_turns_the_whole_forward_back(trainer):
     fallen = decide(trainer, Settings()).without_forward("why")
     assert fallen.stock_forward
     assert set(fallen.why_off) == {name for name in FEATURES if not getattr(fallen, name)} == set(FORWARD)
-    assert "shared_prefix off (why)" in str(fallen)
+    assert "shared_prefix off (why)" in line_of(facts_of(trainer, fallen))
 
 
 @pytest.mark.parametrize(
@@ -126,21 +135,21 @@ def test_parameters_that_are_gathered_for_a_layer(trainer, monkeypatch):
 @pytest.mark.parametrize(
     ("owner", "name", "value", "why"),
     [
-        ("", "beta", 0.04, "beta is not 0"),
+        ("", "beta", 0.04, "beta is 0.04"),
         ("", "loss_type", "real", "loss_type real compares them"),
         ("", "compute_entropy", True, "entropies are asked for"),
-        ("", "rollout_importance_sampling_mode", "token_truncate", "rollout importance sampling"),
-        ("", "off_policy_sequence_mask_delta", 0.1, "off_policy_sequence_mask_delta"),
-        ("", "advantage_reweight", "rlsd", "a teacher"),
+        ("", "rollout_importance_sampling_mode", "token_truncate", "importance sampling"),
+        ("", "off_policy_sequence_mask_delta", 0.1, "a mask"),
+        ("", "advantage_reweight", "rlsd", "a teacher is compared with it"),
     ],
 )
 def test_who_needs_silent_completions(trainer, monkeypatch, owner, name, value, why):
     monkeypatch.setattr(trainer, "beta", 0.0)
     assert decide(trainer, Settings()).skip_silent
-    assert decide(trainer, Settings(disable="trainer.skip_silent")).why_off["skip_silent"] == "switched off"
+    assert causes(decide(trainer, Settings(disable="trainer.skip_silent")))["skip_silent"] == "switched off"
     monkeypatch.setattr(trainer, name, value)
-    assert decide(trainer, Settings()).why_off == {"skip_silent": why} | (
-        {"skip_old": "advantage_reweight rlsd"} if value == "rlsd" else {}
+    assert causes(decide(trainer, Settings())) == {"skip_silent": why} | (
+        {"skip_old": "--advantage_reweight rlsd"} if value == "rlsd" else {}
     )
 
 
@@ -170,8 +179,8 @@ def test_a_micro_batch_of_one_completion_says_what_would_share(trainer, monkeypa
     with told() as messages:
         Passes(trainer, Settings())
     (said,) = [text for text in messages if "shared_prefix" in text]
-    assert "shared_prefix idle (" in said
-    assert "SWIFT_GRPO_EXT_GROUP_BATCH=1" in said
+    assert "shared_prefix idle (one completion of a prompt in a micro-batch)" in said
+    assert len("swift-grpo-ext: " + said) <= 160
 
 
 def test_dropout(trainer, monkeypatch):
@@ -232,14 +241,19 @@ def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tm
     ("owner", "name", "value", "why"),
     [
         ("", "_needs_old_logps", bool, "ms-swift leaves it out itself"),
-        ("", "num_iterations", 2, "a generation batch serves more than one update"),
-        ("args", "steps_per_generation", 2, "a generation batch serves more than one update"),
-        ("", "kl_in_reward", True, "kl_in_reward"),
-        ("", "_teacher_use_disable_adapter", True, "a teacher"),
-        ("", "advantage_reweight", "rlsd", "advantage_reweight rlsd"),
-        ("", "sdar_loss_coef", 0.1, "sdar_loss_coef"),
-        ("", "train_dataset", object(), "the columns of the dataset are unknown"),
-        ("", "train_dataset", SimpleNamespace(column_names=["teacher_prompt"]), "teacher columns"),
+        ("", "num_iterations", 2, "--num_iterations 2"),
+        ("args", "steps_per_generation", 2, "--steps_per_generation 2 serves several updates"),
+        ("", "kl_in_reward", True, "the KL in rewards reads it"),
+        ("", "_teacher_use_disable_adapter", True, "a teacher is compared with it"),
+        ("", "advantage_reweight", "rlsd", "--advantage_reweight rlsd"),
+        ("", "sdar_loss_coef", 0.1, "the SDAR loss reads it"),
+        ("", "train_dataset", object(), "the dataset does not tell its columns"),
+        (
+            "",
+            "train_dataset",
+            SimpleNamespace(column_names=["teacher_prompt"]),
+            "a teacher is compared with it",
+        ),
     ],
 )
 def test_who_needs_old_log_probs(trainer, monkeypatch, owner, name, value, why):
@@ -253,9 +267,42 @@ def test_liger_with_rollout_importance_sampling_needs_old_log_probs(trainer, mon
     monkeypatch.setattr(trainer.args, "use_liger_kernel", True)
     assert reasons(trainer)["skip_old"] == ""
     monkeypatch.setattr(trainer.args, "rollout_importance_sampling_mode", "token_truncate")
-    assert reasons(trainer)["skip_old"] == "rollout importance sampling in the liger loss"
+    assert reasons(trainer)["skip_old"] == "the liger loss corrects rollouts by it"
 
 
-def test_vllm_shares_prompts_itself(trainer, monkeypatch):
+def test_vllm_is_asked_once_for_a_group_unless_a_scheduler_stands_between(trainer, monkeypatch):
     monkeypatch.setattr(trainer.args, "use_vllm", True)
-    assert reasons(trainer)["shared_prefill"] == "rollouts by vLLM, which shares prompts itself"
+    assert reasons(trainer)["shared_prefill"] == ""
+    monkeypatch.setattr(trainer.args, "multi_turn_scheduler", "gym_scheduler")
+    assert reasons(trainer)["shared_prefill"] == "gym_scheduler takes each completion by itself"
+
+
+def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path):
+    monkeypatch.setattr(trainer, "num_iterations", 2)
+    monkeypatch.setattr(trainer.args, "use_vllm", True)
+    monkeypatch.setattr(trainer.args, "output_dir", str(tmp_path))
+    with told() as messages:
+        switches = Settings(disable="trainer.shared_prefix,trainer.vision_once,trainer.chunked_logps")
+        Passes(trainer, switches, "micro-batches of 1 x 8 are now 8 x 1")
+    (line,) = [text for text in messages if "shared_prefix" in text]
+    assert line == (
+        "swift-grpo-ext: shared_prefix off (switched off), vision_once off (switched off), "
+        "skip_old off (--num_iterations 2), chunked_logps off; gains.json"
+    )
+    found = json.loads((tmp_path / "gains.json").read_text())
+    assert found["of_a_prompt_in_a_micro_batch"] == found["num_generations"] == 4
+    assert found["cut"].endswith("are now 8 x 1")
+    assert found["gains"]["spare_recompute"] == {"state": "on", "why": "", "fix": ""}
+    assert found["gains"]["skip_old"] == {
+        "state": "off",
+        "why": "--num_iterations 2",
+        "fix": "--num_iterations 1",
+    }
+    assert found["gains"]["vision_once"]["fix"] == "SWIFT_GRPO_EXT_DISABLE without trainer.vision_once"
+    assert "skip_old off: --num_iterations 2 (to change it: --num_iterations 1)" in read_gains(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"gains": [1]}', '{"gains": {"a": 1, "b": {"state": null}}}'])
+def test_a_damaged_file_of_gains_is_no_reason_not_to_report(text, tmp_path):
+    (tmp_path / "gains.json").write_text(text)
+    assert len(read_gains(tmp_path)) == ("b" in text)

@@ -98,7 +98,13 @@ def render(
         title=title,
         version=__version__,
         runs=[
-            {"name": name, "folder": str(run.folder), "verdict": judge(run), "figures": figures(run)}
+            {
+                "name": name,
+                "folder": str(run.folder),
+                "verdict": judge(run),
+                "figures": figures(run),
+                "gains": run.gains,
+            }
             for name, run in zip(names, runs, strict=True)
         ],
         extra_figures=extra_figures,

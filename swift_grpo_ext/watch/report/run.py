@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
-from swift_grpo_ext.watch.logs import newest_version, read_completions, read_logging
+from swift_grpo_ext.watch.logs import GAINS, newest_version, read_completions, read_logging
 from swift_grpo_ext.watch.report.completions import Group, read_groups, whole
 
 
@@ -45,6 +45,7 @@ class Run:
         arguments: The host's arguments (args.json); empty if the file is missing or damaged.
         damaged: Places of lines that could not be read.
         evaluated: Completions logged in evaluation.
+        gains: What was on, and what was not and why (gains.json), a line each; empty without the file.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class Run:
     arguments: dict[str, Any] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     evaluated: int = 0
+    gains: tuple[str, ...] = ()
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
@@ -78,14 +80,15 @@ def read_run(output_dir: str | Path) -> Run:
         raise OutputFolderError(
             "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
         )
-    arguments = _read_arguments(folder)
+    arguments = _object(folder / "args.json")
     size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
     sampled = [row for row in rows if row.get("split") != "eval"]
     groups = _since_resumed(read_groups(sampled, size))
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
-    return Run(folder, records, tuple(groups), arguments, tuple(damaged), len(rows) - len(sampled))
+    evaluated = len(rows) - len(sampled)
+    return Run(folder, records, tuple(groups), arguments, tuple(damaged), evaluated, read_gains(folder))
 
 
 def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, object]]:
@@ -144,9 +147,22 @@ def _is_reward(name: str) -> bool:
     return name.startswith("rewards/") and name.endswith("/mean")
 
 
-def _read_arguments(folder: Path) -> dict[str, object]:
+def read_gains(folder: Path) -> tuple[str, ...]:
+    """Lines of ``gains.json``, which the trainer writes."""
+    gains = _object(folder / GAINS).get("gains")
+    rows = gains.items() if isinstance(gains, dict) else ()
+    return tuple(_told(name, row) for name, row in rows if isinstance(row, dict))
+
+
+def _told(name: str, row: Mapping[str, object]) -> str:
+    why, fix = (f" {text}" if (text := row.get(key)) else "" for key in ("why", "fix"))
+    return f"{name} {row.get('state')}" + (why and f":{why}") + (fix and f" (to change it:{fix})")
+
+
+def _object(path: Path) -> dict[str, object]:
+    """A JSON file that holds an object; empty if it is missing or damaged."""
     try:
-        found = json.loads((folder / "args.json").read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,0 +1,86 @@
+"""What is on in a run, what is off and why: one line, and the same with all reasons in ``gains.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.trainer.features import FEATURES, Enabled
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.watch.logs import GAINS
+
+LONGEST = 160
+"""Characters of the line, ours in front of it among them."""
+_MARK = "swift-grpo-ext: "
+_HEAVY = 4  # names that are never left out of the line: passes, and what is computed in them
+
+Facts = dict[str, Any]
+
+
+def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None]) -> None:
+    """Say what is on in one line, and write it down in the run's output folder."""
+    facts = facts_of(host, enabled, cut)
+    say(line_of(facts))
+    if host.accelerator.is_main_process:
+        folder = Path(host.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / GAINS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
+    """What is on, idle or off, by name, with the batch sizes that it hangs on.
+
+    Args:
+        host: The trainer.
+        enabled: What was decided.
+        cut: What micro-batches were cut into, or why they were not.
+
+    Returns:
+        ``gains``: by name ``state`` (``on``, ``idle``: on, without anything to do, or ``off``), ``why`` and
+        ``fix``, what would turn it on; and the sizes of a rank in completions.
+    """
+    args, group = host.args, host.num_generations
+    batch = args.per_device_train_batch_size
+    gains = {name: _gain(enabled.why_off.get(name, "")) for name in FEATURES}
+    if gains["shared_prefix"]["state"] == "on" and gcd(batch, group) == 1:
+        gains["shared_prefix"] = {
+            **_gain(cut or "one completion of a prompt in a micro-batch"),
+            "state": "idle",
+        }
+    return {
+        "num_generations": group,
+        "of_a_prompt_on_a_rank": gcd(batch * args.steps_per_generation, group),
+        "of_a_prompt_in_a_micro_batch": gcd(batch, group),
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": args.gradient_accumulation_steps,
+        "steps_per_generation": args.steps_per_generation,
+        "cut": cut,
+        "gains": gains,
+    }
+
+
+def line_of(facts: Facts) -> str:
+    """One line of at most 160 characters; what does not fit is left to the file, the least weighty first."""
+    gains = facts["gains"]
+    names = list(gains)
+    heavy = names[:_HEAVY]
+    first = [name for name in names if name in heavy or gains[name]["state"] != "on"]
+    shorter = [(heavy, heavy[:kept]) for kept in range(_HEAVY, -1, -1)]
+    for shown, with_reasons in ((names, names), (first, first), (first, heavy), *shorter):
+        line = f"{', '.join(_said(name, gains[name], name in with_reasons) for name in shown)}; {GAINS}"
+        if len(line) <= LONGEST - len(_MARK):
+            break
+    return line
+
+
+def _gain(reason: str) -> dict[str, str]:
+    why, _, fix = reason.partition("; ")
+    return {"state": "off" if reason else "on", "why": why, "fix": fix}
+
+
+def _said(name: str, gain: dict[str, str], with_reason: bool) -> str:
+    reason = f" ({gain['why']})" if with_reason and gain["why"] else ""
+    return f"{name} {gain['state']}{reason}"
