@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ class GRPOTrainer(HostGRPOTrainer):
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
         with ending_together():
             turn_off_unasked_dropout(model)
-            tell(cut_by_groups(Early.of(model, kwargs), current_settings()))
+            self.cut = cut_by_groups(Early.of(model, kwargs), current_settings())
+            tell(self.cut)
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)
@@ -67,7 +68,7 @@ class GRPOTrainer(HostGRPOTrainer):
     @cached_property
     def passes(self) -> Passes:
         """Made at the first generation batch, when the models are in their wrappers."""
-        return Passes(self, current_settings())
+        return Passes(self, current_settings(), self.cut)
 
     # Training.
 
@@ -128,7 +129,10 @@ class GRPOTrainer(HostGRPOTrainer):
     def _engine_infer(self, infer_requests: Any, request_config: Any = None, **kwargs: Any) -> Any:
         with self.passes.sampling():
             self.rollout.agree(infer_requests, request_config)
-            return super()._engine_infer(infer_requests, request_config, **kwargs)
+            asked = partial(super()._engine_infer, **kwargs)
+            if not self.args.use_vllm or not self.passes.enabled.shared_prefill:
+                return asked(infer_requests, request_config)
+            return self.rollout.ask(infer_requests, request_config, asked)
 
     def _postprocess_rollout_outputs(self, samples: Any, outputs: Any) -> list[VisionSample]:
         self.engine_check.note(outputs)

@@ -39,6 +39,8 @@ class Host(Protocol):
     dynamic_num_samples: bool
     dynamic_resample_iterator: Iterator[Any]
     max_resample_times: int
+    engine: Any
+    vllm_client: Any
     vllm_mode: str
     vllm_tensor_parallel_size: int
     tp_group: Any
@@ -57,6 +59,7 @@ class Host(Protocol):
     beta: float
     kl_in_reward: bool
     loss_type: str
+    num_iterations: int
     overlong_filter: bool
     temperature: float
     use_liger_loss: bool

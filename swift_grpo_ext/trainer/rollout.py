@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from swift_grpo_ext.models.families import forbidden_token_ids
 from swift_grpo_ext.trainer.empty_completions import fill_empty
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.placeholders import cut_placeholders
+from swift_grpo_ext.trainer.requests_once import completions_per_request, one_by_one, seeds_apart
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tensor_parallel import agree, request_digest, seed_of
 
@@ -45,6 +49,26 @@ class Rollout:
             self._generations = max(self._generations, self._host.state.global_step) + 1
             config.seed = seed_of(self._host.args.seed, self._generations, config.seed)
         return config
+
+    def ask(self, requests: Any, config: Any, asked: Callable[[Any, Any], Any]) -> Any:
+        """Answers of the engine, one for each request; a group's prompt is handed to vLLM once.
+
+        Args:
+            requests: One for each completion.
+            config: Sampling settings.
+            asked: ms-swift's way to ask the engine.
+        """
+        host, server = self._host, self._host.vllm_mode == "server"
+        engine = host.vllm_client if server else host.engine
+        greedy = config is not None and config.temperature == 0  # vLLM refuses several of the same
+        if config is None or config.n != 1 or greedy or engine.use_async_engine:
+            return asked(requests, config)
+        comms = host.vllm_client.pynccl_comms if server else ()
+        size = completions_per_request(requests, sum(one.world_size - 1 for one in comms) or 1)
+        if size == 1:
+            return asked(requests, config)
+        with nullcontext() if server else seeds_apart(engine, size):
+            return one_by_one(asked(requests[::size], replace(config, n=size)), size)
 
     def trainable(self, samples: list[VisionSample]) -> list[VisionSample]:
         """The samples with a token in every turn, and without image placeholders.
