@@ -204,6 +204,14 @@ _ALL = (
         patch="F25-gloo-exit",
     ),
     Defect(
+        "unscored",
+        "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
+        _ANY_HOST,
+        "rewards that score every completion",
+        (f"{SWIFT}/blob/main/swift/rl_core/advantage.py",),
+        "unscored",
+    ),
+    Defect(
         "hpz-second-model",
         "ZeRO-3 with hpZ stops with 'ZeRO parameter intra parallel group is already initialized' when a "
         "reference, reward or teacher model is loaded",

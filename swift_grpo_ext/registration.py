@@ -17,6 +17,8 @@ from swift_grpo_ext.version import __version__
 LONGEST = 160
 """Characters of the line at the start of a run."""
 
+NOT_UNDER_MEGATRON = "not under Megatron: prompts and images once, monitors"
+
 _registered: dict[str, list[str]] = {}
 
 
@@ -70,6 +72,8 @@ def summary() -> str:
         for name, names in _registered.items()
         if names and (not command or not PARTS[name].commands or command in PARTS[name].commands)
     ]
+    if command == "megatron rlhf":
+        working.append(NOT_UNDER_MEGATRON)
     head = f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}"
     disabled = current_settings().disable
     for off in (", ".join(disabled), str(len(disabled))):

@@ -41,6 +41,21 @@ def test_registers_every_part_once_and_prints_one_line(fresh, capsys):
     assert all(name in line for name in PARTS)
 
 
+@pytest.mark.parametrize("names", [1, 40])
+def test_megatron_is_told_what_is_not_there(fresh, capsys, monkeypatch, names):
+    """Megatron builds its own trainer: ours, and the monitors that it feeds, are never there."""
+    monkeypatch.setattr("sys.argv", ["/x/swift/cli/_megatron/rlhf.py", "--rlhf_type", "grpo"])
+    monkeypatch.setattr(registration.import_module("x").__class__, "register", lambda room: ["n"] * names)
+    registration.register()
+    line = capsys.readouterr().err.strip()
+    assert registration.NOT_UNDER_MEGATRON in line
+    assert "rewards:" in line
+    assert "templates:" in line
+    assert "trainer:" not in line
+    assert "callbacks:" not in line
+    assert len(line) <= 160
+
+
 def test_a_second_plugin_adds_only_what_is_missing(fresh, capsys):
     registration.register(["rewards"])
     registration.register(["rewards", "trainer"])

@@ -36,6 +36,7 @@ MODULES: tuple[str, ...] = (
     "video_frames",
     "jinja_completion",
     "gloo_exit",
+    "unscored",
 )
 
 

@@ -1,0 +1,73 @@
+"""Advantages under Megatron, where a completion without a score counts as one of 0."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.defects import DEFECTS
+
+TARGET = "swift.rl_core.advantage:compute_advantages"
+
+
+def probe() -> bool:
+    """True if one that was not scored has an advantage."""
+    import torch
+    from swift.rl_core.advantage import compute_advantages
+
+    advantages, _ = compute_advantages(torch.tensor([[1.0], [torch.nan]]), torch.ones(1), 2)
+    return bool(advantages[1] != 0)
+
+
+def fix(compute_advantages: Callable[..., Any]) -> Callable[..., Any]:
+    """Compare scored completions with each other; the others have the advantage 0.
+
+    Their reward, which goes into the log alone, is the mean of their group's scored ones. Where all are
+    scored, nothing changes.
+    """
+
+    @functools.wraps(compute_advantages)
+    def over_scored(
+        rewards_per_func: Any,
+        reward_weights: Any,
+        num_generations: int,
+        advantage_estimator: str = "grpo",
+        scale_rewards: str = "group",
+        kl_in_reward: bool = False,
+        beta: float = 0.0,
+        kl_values: Any = None,
+    ) -> Any:
+        if bool(rewards_per_func[:, reward_weights != 0].isfinite().all()):
+            chosen = (advantage_estimator, scale_rewards, kl_in_reward, beta, kl_values)
+            return compute_advantages(rewards_per_func, reward_weights, num_generations, *chosen)
+        import torch
+
+        from swift_grpo_ext.group.advantages import group_advantages
+
+        found = group_advantages(
+            rewards_per_func,
+            reward_weights,
+            torch.arange(len(rewards_per_func)) // num_generations,
+            estimator=advantage_estimator,  # type: ignore[arg-type]
+            scale=scale_rewards,  # type: ignore[arg-type]
+            penalty=beta * kl_values if kl_in_reward and kl_values is not None else None,
+        )
+        groups = found.rewards.view(-1, num_generations)
+        means = groups.nanmean(dim=1, keepdim=True).nan_to_num()
+        return found.advantages, torch.where(groups.isnan(), means, groups).view(-1)
+
+    return over_scored
+
+
+PATCH = Patch(
+    defect=DEFECTS["unscored"],
+    target=TARGET,
+    fingerprint="rewards_per_func, reward_weights, num_generations, advantage_estimator=, scale_rewards=, "
+    "kl_in_reward=, beta=, kl_values=",
+    probe=probe,
+    fix=fix,
+    remove_when="ms-swift leaves completions without a score out of their group",
+    after="swift.rl_core.advantage",
+)
