@@ -5,8 +5,9 @@
         --json peers.json
 
 Measured is each trainer's own training step with made-up completions and rewards: preparing inputs, the
-passes that it makes, loss and backward, in turn. The other TRL runs by itself afterwards. Passes that a
-trainer makes or leaves out show in the tokens; how equal the work is shows in the gradient's norm.
+passes that it makes, loss and backward; ms-swift's and ours in turn, each TRL in a process of its own, since
+ms-swift takes TRL's trainer apart when it is imported. Passes that a trainer makes or leaves out show in the
+tokens; how equal the work is shows in the gradient's norm.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 
 import update_phase  # first: it puts the package on the path
 from bench_measure import exact_heap, machine, median
+from bench_models import build_checkpoint
 from bench_operations import Case
 from bench_trainers import Update, made_up_rewards, made_up_rollouts, made_up_tokens, run_update
 
@@ -31,9 +34,8 @@ TEMPERATURE = 0.9  # ms-swift's default
 
 def trl_trainer(model: Path, dataset: Path, output: Path, case: Case) -> Any:
     """TRL's trainer, set as ms-swift sets its own, not started."""
-    from datasets import Dataset
+    from datasets import Dataset, Image, List
     from peft import LoraConfig
-    from PIL import Image
     from transformers import Qwen2_5_VLForConditionalGeneration
     from trl import GRPOConfig, GRPOTrainer
 
@@ -41,8 +43,8 @@ def trl_trainer(model: Path, dataset: Path, output: Path, case: Case) -> Any:
     policy.model.visual.requires_grad_(False)
     row = json.loads(dataset.read_text(encoding="utf-8").splitlines()[0])
     prompt = [{"role": "user", "content": row["messages"][0]["content"].removeprefix("<image>")}]
-    rows = Dataset.from_list([{"prompt": prompt, "row": 0}] * 8)
-    rows = rows.add_column("images", [[Image.open(row["images"][0]).copy()]] * 8)
+    rows = Dataset.from_dict({"prompt": [prompt] * 8, "images": [row["images"]] * 8})
+    rows = rows.cast_column("images", List(Image()))
     config = GRPOConfig(
         output_dir=str(output),
         per_device_train_batch_size=case.group,
@@ -101,14 +103,11 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     trainers: dict[str, Any] = {}
     with exact_heap():  # memory and comparison
         if asked.trl_only:
-            model = update_phase.build_checkpoint(
-                "qwen2_5_vl", update_phase.SHAPES[asked.size], case, folder / "m"
-            )
+            model = build_checkpoint("qwen2_5_vl", update_phase.SHAPES[asked.size], case, folder / "m")
             dataset = update_phase.build_dataset(case, folder / "data")
+            trainers = {f"trl {version('trl')}": trl_trainer(model, dataset, folder / "trl", case)}
         else:
             trainers = update_phase.build_both(asked, case, folder)
-            model, dataset = folder / "model", folder / "data" / "train.jsonl"
-        trainers[f"trl {version('trl')}"] = trl_trainer(model, dataset, folder / "trl", case)
         for trainer in trainers.values():
             one(trainer, case, 0)  # with the self-check, and with what a process loads and allocates once
         first = {name: one(trainer, case, 0, keep_gradients=True) for name, trainer in trainers.items()}
@@ -141,6 +140,18 @@ def _figures(
     return found
 
 
+def _trl_of(python: Path, asked: argparse.Namespace, out: Path) -> dict[str, Any]:
+    """The figures of the TRL that another Python has."""
+    words = [python.absolute(), __file__, "--trl-only", "--json", out]
+    options = ("size", "group", "image_tokens", "text_tokens", "completion", "beta", "repeats", "tuner")
+    for name in options:
+        words += [f"--{name.replace('_', '-')}", getattr(asked, name)]
+    words += ["--no-checkpointing"] if asked.no_checkpointing else []
+    subprocess.run(list(map(str, words)), check=True, env=os.environ.copy())
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return found
+
+
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """As Markdown, slowest first."""
     lines = [
@@ -164,15 +175,8 @@ def main() -> None:
     asked.lora_dropout = 0.0  # draws other numbers in each trainer
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(asked, Path(folder))
-        if asked.other:
-            out = Path(folder) / "other.json"
-            words = [asked.other.absolute(), __file__, "--trl-only", "--json", out, "--size", asked.size]
-            options = ("group", "image_tokens", "text_tokens", "completion", "beta", "repeats", "tuner")
-            chosen = [
-                word for name in options for word in (f"--{name.replace('_', '-')}", getattr(asked, name))
-            ]
-            subprocess.run([str(word) for word in [*words, *chosen]], check=True, env=os.environ.copy())
-            rows |= json.loads(out.read_text(encoding="utf-8"))
+        for python in () if asked.trl_only else filter(None, (Path(sys.executable), asked.other)):
+            rows |= _trl_of(python, asked, Path(folder) / "trl.json")
     if asked.trl_only:
         asked.json.write_text(json.dumps(rows), encoding="utf-8")
         return

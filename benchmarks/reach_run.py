@@ -70,7 +70,9 @@ def says_placeholders(trainer: Any) -> bool:
 
     template = trainer.template
     base = template.get_base_model(trainer.accelerator.unwrap_model(trainer.model))
-    media = [id_ for id_, one in template.tokenizer.added_tokens_decoder.items() if "image" in one.content]
+    media = [
+        id_ for id_, one in template.tokenizer.added_tokens_decoder.items() if "image" in one.content.lower()
+    ]
 
     def prefer(module: Any, args: Any, output: Any) -> Any:
         output[..., media] += 1000.0

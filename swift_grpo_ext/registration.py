@@ -17,7 +17,7 @@ from swift_grpo_ext.version import __version__
 LONGEST = 160
 """Characters of the line at the start of a run."""
 
-NOT_UNDER_MEGATRON = "not under Megatron: prompts and images once, monitors"
+NOT_UNDER_MEGATRON = "Megatron: no shared prompts, images, monitors"
 
 _registered: dict[str, list[str]] = {}
 

@@ -97,16 +97,7 @@ def render(
     return _template().render(
         title=title,
         version=__version__,
-        runs=[
-            {
-                "name": name,
-                "folder": str(run.folder),
-                "verdict": judge(run),
-                "figures": figures(run),
-                "gains": run.gains,
-            }
-            for name, run in zip(names, runs, strict=True)
-        ],
+        runs=[_shown(name, run) for name, run in zip(names, runs, strict=True)],
         extra_figures=extra_figures,
         sections=sections,
         arguments=_arguments(runs),
@@ -116,6 +107,16 @@ def render(
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _shown(name: str, run: Run) -> dict[str, object]:
+    return {
+        "name": name,
+        "folder": str(run.folder),
+        "verdict": judge(run),
+        "figures": figures(run),
+        "gains": run.gains,
+    }
 
 
 def _template() -> Any:
