@@ -148,7 +148,10 @@ def run(path: str, row: Row, ranks: int, folder: Path) -> tuple[Any, Update, Cou
     model = checkpoint(row.family, 0, shared)
     trainer = build_trainer(path, model, dataset(shared), folder / path, case, **options)
     unguarded = says_placeholders(trainer)
+    rewards = trainer._compute_rewards_per_func
     made_up_rollouts(trainer, case, seed=0)
+    if row.group == 1:  # distilled without rewards
+        trainer._compute_rewards_per_func = rewards
     done = Update()
     passes = tokens_by_pass(trainer, done)
     with attributes(trainer, {}), counted(trainer, done):
