@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from typing import Any, Literal
 
@@ -12,6 +13,16 @@ from swift_grpo_ext.rewards.gold import gold_value, listed, without_array
 from swift_grpo_ext.rewards.option_letters import LEADING, parse_choice, plain
 
 GOLD = ("solution", "answer")
+
+_WORDS = ("first one 1 一", "second two 2 二", "third three 3 三", "fourth four 4 四", "fifth five 5 五")
+_PLACES = {
+    word: string.ascii_uppercase[place] for place, words in enumerate(_WORDS) for word in words.split()
+}
+_COUNTED = re.compile(
+    r"\b(?:(first|second|third|fourth|fifth) (?:option|choice|answer)"
+    r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]",
+    re.IGNORECASE,
+)
 
 
 def _options(columns: Columns) -> dict[str, str]:
@@ -94,6 +105,8 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     options = _options(columns)
     gold = _gold_letters(columns, options)
     text = short_answer(completion)
+    if text and not any(option[:1].isdigit() for option in options.values()):
+        text = _COUNTED.sub(lambda one: f"option {_PLACES[next(filter(None, one.groups())).lower()]}", text)
     chosen = parse_choice(text, options) if text else frozenset()
     if len(gold) == 1 or multiple == "exact":
         return float(chosen == gold)

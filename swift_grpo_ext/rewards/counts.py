@@ -16,11 +16,11 @@ _NOTHING = re.compile(
 )
 _SINGLE = re.compile(r"\b(?:an? |the |only )?(?:single|solitary|lone)\b")
 _NOT_ONE = re.compile(
-    r"(?:\bnot|n['’]t)(?: \w{1,10}){0,2} (?:an?y?|one|a single)\b|(?:一|半)\w?(?:也|都)(?:没|沒|不|无)有?"
+    r"(?:\bnot|n['’]t)(?: \w{1,10}){0,2} (?:a single|one|an?y?)\b|(?:一|半)\w{0,4}(?:也|都)(?:没|沒|不|无)有?"
 )
 _PARTS = re.compile(
     r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
-    r"|[,，]?\s?(?:including|consisting|of which|made up|其中|包括))"
+    r"|[,，]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these)))"
 )
 _COUPLE = re.compile(r"\b(?:a )?(?:couple|pair)(?= of)")
 _HEDGED = re.compile(rf"({_N})\s*(?:or|to|-|–|~|至|到|或者?)\s*(\d{{1,15}})(?![\d.])")
@@ -75,6 +75,9 @@ def stated_count(text: str) -> int | None:
         found = [_value(match[1]) for match in total.finditer(plain)]
         if found and (total is not _BOLD or len(set(found)) == 1):
             return found[-1]
+    first = _COUNT.match(plain)
+    if first and _PARTS.match(plain, first.end()):
+        return _value(first[0])
     stated = _counts(_SENTENCE.split(after_label(plain), maxsplit=1)[0]) or _existing(plain) or _counts(plain)
     return stated[-1] if stated else None
 

@@ -25,7 +25,7 @@ _NO_LABEL = re.compile(
 _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
 
 
-def label_around(text: str, begin: int, start: int, end: int) -> str:
+def label_around(text: str, begin: int, start: int, end: int, behind: bool = False) -> tuple[str, bool]:
     """The words before a place on its line, or behind it if there are none; "" without letters.
 
     Args:
@@ -33,16 +33,19 @@ def label_around(text: str, begin: int, start: int, end: int) -> str:
         begin: End of the place before it.
         start: Where the place starts.
         end: Where it ends.
+        behind: The place before it on this line has its words behind it, so they are not this one's.
+
+    Returns:
+        The label, and whether it stands behind the place.
     """
     begin = max(begin, text.rfind("\n", begin, start) + 1, start - MAX_LABEL)
     alt = _ALT.match(text[start : end + MAX_LABEL])
     if alt and text[start - 1 : start] in (" ", "<"):
-        return alt[1].strip()
-    before = _cleaned(text[begin:start])
-    if before:
-        return before
-    after = _AFTER.match(_TAGS.sub("", text[end : end + MAX_LABEL]).lstrip(" ])}.,"))
-    return _cleaned(after[0].rstrip(" .,。")) if after else ""
+        return alt[1].strip(), False
+    before = "" if behind else _cleaned(text[begin:start])
+    after = None if before else _AFTER.match(_TAGS.sub("", text[end : end + MAX_LABEL]).lstrip(" ])}.,"))
+    found = _cleaned(after[0].rstrip(" .,。")) if after else before
+    return found, bool(found and not before)
 
 
 def _cleaned(words: str) -> str:

@@ -13,6 +13,7 @@ from swift_grpo_ext.rewards.math_text import answer_reading, gold_reading, joine
 GOLD = ("solution", "answer")
 MAX_CHARS = 4_096
 
+_DECIMAL_COMMA = re.compile(r"\$-?\d+, ?\d+\$")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -86,5 +87,7 @@ def math(completion: str, columns: Columns) -> float:
     readings = [answer_reading(answer)]
     if type(gold[0]).__name__ in ("FiniteSet", "Tuple") and (joined := joined_boxes(answer)):
         readings.append(f"$\\{{{joined}\\}}$")
+    if type(gold[0]).__name__ == "Float" and _DECIMAL_COMMA.fullmatch(readings[0]):
+        readings.append(readings[0].replace(",", "."))
     parsed = [found for found in map(_parse, readings) if found]
     return float(any(verify(list(gold), found, timeout_seconds=None) for found in parsed))

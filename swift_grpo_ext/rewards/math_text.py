@@ -42,7 +42,7 @@ _UNIT = re.compile(
     re.IGNORECASE,
 )
 _WORDS = re.compile(
-    r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?:is|so|it|we|to|of|in|at|by|be|an)\b)"
+    r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?i:is|so|it|we|to|of|in|at|by|be|an)\b)"
     r"|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 )
 _COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}|\\text\s?\{[^{}]{0,40}\}")
@@ -61,12 +61,21 @@ _SENTENCE = re.compile(
 _THAT_IS = re.compile(
     r"[\s,，(（]{0,4}(?:i\.e\.|that is|which is|in other words|namely|或者说|也就是|即)[\s,，:：]{0,4}"
 )
-_BETWEEN_BOXES = re.compile(r"[\s$.,，、;]{0,8}(?:and|or|和|或|及)?[\s$,，]{0,8}\Z")
+_BETWEEN_BOXES = re.compile(
+    r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
+    r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
+)
+_BRACKETED = re.compile(r"(?<!\\left)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
+_FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
+_METRES = re.compile(r"(?<=\d)\s?m[²³]")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
+_ONE_NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:[.,]\d+)*\\?%?")
 
 
 def latex(text: str) -> str:
     """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", units behind it."""
     text = _STYLED.sub(r"{\1}", unwrapped(fold_width(text)))
+    text = _METRES.sub("", _GROUPED.sub(lambda groups: re.sub(r"\D", "", groups[0]), text))
     text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
     text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
     text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_TABLE).replace("**", "^"))).strip()
@@ -79,7 +88,9 @@ def _values(text: str) -> str:
     if len(parts) < 2 or any(part is None or "=" in part[2] for part in parts):
         return text
     names = {part[1] for part in parts if part}
-    return f"\\{{{', '.join(part[2] for part in parts if part)}\\}}" if len(names) == 1 else text
+    values = [part[2] for part in parts if part]
+    both = [value.replace("\\pm", sign) for value in values for sign in ("+", "-")[: 1 + ("\\pm" in value)]]
+    return f"\\{{{', '.join(both)}\\}}" if len(names) == 1 else text
 
 
 def is_expression(text: str) -> bool:
@@ -93,13 +104,13 @@ def in_dollars(text: str) -> str:
     return f"${expression}$" if is_expression(expression) else text
 
 
-def joined_boxes(text: str) -> str:
+def joined_boxes(text: str, between: re.Pattern[str] = _BETWEEN_BOXES) -> str:
     """The contents of the boxes that end a text one beside the other, as a list; "" if it is only one."""
     boxes = all_boxed(text)
     run: list[str] = []
     for box in reversed(boxes):
         before, _, text = text.rpartition(f"\\boxed{{{box}}}")
-        if run and not _BETWEEN_BOXES.match(text):
+        if run and not between.match(text):
             break
         run, text = [box, *run], before
     return ", ".join(map(latex, run)) if len(run) > 1 else ""
@@ -108,7 +119,8 @@ def joined_boxes(text: str) -> str:
 def gold_reading(text: str) -> str:
     """How a gold is read: the boxes that end it, what follows ``####``, an expression, or prose."""
     text = text.rpartition("####")[2].strip()
-    if joined := joined_boxes(text):
+    joined = joined_boxes(text) or joined_boxes(text, _FEW_WORDS)
+    if joined:
         return f"$\\{{{joined}\\}}$"
     boxed = last_boxed(text)
     return in_dollars(text if boxed is None else boxed)
@@ -118,11 +130,14 @@ def answer_reading(text: str) -> str:
     """The part of an answer that states its result, as Math-Verify is to read it."""
     boxed = last_boxed(text)
     if boxed is not None:
+        later = _after_label(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
+        if later and is_expression(latex(later)):
+            return in_dollars(later)
         reading = in_dollars(boxed)
         return reading if reading.startswith("$") else f"\\boxed{{{boxed}}}"
     if is_expression(latex(text)):
-        return in_dollars(text)
-    for part in (_after_label(text), _only_bold(text), _last_span(text), _tail(text)):
+        return in_dollars((_BRACKETED.match(text) and _bracketed(text)) or text)
+    for part in (_after_label(text), _only_bold(text), _bracketed(text), _last_span(text), _tail(text)):
         if part and is_expression(latex(part)):
             return in_dollars(part)
     return text
@@ -134,7 +149,8 @@ def _after_label(text: str) -> str:
         return ""
     if bold := _BOLD.match(stated):
         return str(bold[1])
-    return _run(list(_SPAN.finditer(stated)), stated) or _SENTENCE.split(stated, maxsplit=1)[0]
+    found = _run(list(_SPAN.finditer(stated)), stated) or _SENTENCE.split(stated, maxsplit=1)[0]
+    return found if is_expression(latex(found)) else _tail(found)
 
 
 def _run(spans: list[re.Match[str]], text: str) -> str:
@@ -159,11 +175,19 @@ def _only_bold(text: str) -> str:
     return str(found[0]).rpartition("=")[2] if len(found) == 1 else ""
 
 
+def _bracketed(text: str) -> str:
+    """The result in brackets at the end, as geometry3k's prompts want it: ``The angle is [45].``"""
+    found = _BRACKETED.search(text)
+    return found[1].strip(" $") if found else ""
+
+
 def _last_span(text: str) -> str:
     """The last expression in dollar signs, with those that it is listed with."""
     run: list[str] = []
     last = len(text)
     for span in reversed(list(_SPAN.finditer(text))):
+        if not run and re.fullmatch(r"\$[A-Za-z]\$", span[0]) and re.search(r"\d", text[span.end() :]):
+            continue  # "The largest $n$ is 34."
         if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
             break
         run, last = [next(filter(None, span.groups())), *run], span.start()
@@ -171,9 +195,11 @@ def _last_span(text: str) -> str:
 
 
 def _tail(text: str) -> str:
-    """What follows the last "is" of the last sentence that holds a digit."""
+    """What follows the last "is" of the last sentence that holds a digit; of prose, its only number."""
     sentences = [part for part in _SENTENCE.split(text[-2000:]) if part and re.search(r"[0-9]", part)]
     if not sentences:
         return ""
     places = list(_COPULA.finditer(sentences[-1]))
-    return sentences[-1][places[-1].end() :].strip(" ,*") if places else ""
+    said = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
+    numbers = _ONE_NUMBER.findall(said)
+    return said if is_expression(latex(said)) or len(numbers) != 1 else numbers[0]

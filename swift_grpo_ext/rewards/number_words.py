@@ -40,7 +40,7 @@ _ENGLISH = re.compile(
     rf"|{_BELOW_100}\s+dozen)(\s+dozen)?(?![\w]|-[a-z])",
     re.IGNORECASE,
 )
-_DOZENS = re.compile(r"(?<![\w.])(\d{1,6})\s+dozen\b", re.IGNORECASE)
+_DOZENS = re.compile(r"(?<![\w.])(\d{1,6})\s+(?:dozen|(hundred))\b", re.IGNORECASE)
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
 
 _HAN = {character: value for value, character in enumerate("零一二三四五六七八九")} | {
@@ -70,7 +70,7 @@ def with_digits(text: str, alone: bool = False) -> str:
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
     text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
     text = _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
-    return _DOZENS.sub(lambda dozens: str(12 * int(dozens[1])), text)
+    return _DOZENS.sub(lambda many: str((100 if many[2] else 12) * int(many[1])), text)
 
 
 def _digits(text: str) -> str:

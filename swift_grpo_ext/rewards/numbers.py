@@ -45,6 +45,10 @@ _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm|unit|operatorname)\s?\{([^{}]{0,24})
 _DEGREES = re.compile(r"\^?\s?\{?\s?(?:\\circ|\\degree)\s?\}?|\\textdegree|[º˚]")
 _SPACES = re.compile(r"\\[,;:! ]|~")
 _GROUPS = re.compile(r"(?<![\d.,/] )(?<![\d.,/])\d{1,3}(?: \d{3}){1,5}(?![\d/]| \d)")
+_CLOCK = re.compile(r"(?<![\w.])(\d{1,3})\s?h\s?([0-5]\d)(?![\w.])")
+_HALVES = re.compile(
+    r"\b(?:an? (\w{3,12})|(\d{1,9})(?: (\w{3,12}))?) and a half\b|\bhalf an? (\w{3,12})", re.IGNORECASE
+)
 _HOURS = re.compile(r"(?<=\d)(\s?(?:h|hrs?|hours?|小时|min|m|分钟?))(?=\d{1,2}\s?(?:m|s|分|秒))")
 _POWER_OF_TEN = re.compile(
     r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^"
@@ -58,6 +62,9 @@ _SAID = re.compile(
 )
 _BOLD_BEFORE = re.compile(r"\*\*[^*\d]{0,20}\Z")
 _BOLD_AFTER = re.compile(r"[^*\d\n]{0,20}\*\*")
+_ASIDE = re.compile(
+    r"[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by|compared with|up from|down from)\b) ?\d"
+)
 _OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}")
 _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
@@ -86,7 +93,7 @@ class Quantity:
 
 def _written(text: str) -> str:
     """The text in the one writing that `_NUMBER` reads."""
-    text = with_digits(text)
+    text = _CLOCK.sub(r"\1 h \2 min", _HALVES.sub(_with_half, with_digits(text)))
     text = _SPACES.sub(" ", _UPRIGHT.sub(r" \1", _DEGREES.sub("°", _BETWEEN_DIGITS.sub("", text))))
     plain = _RAISED.sub(lambda above: f"^{above[0]}", _VULGAR.sub(r" \g<0>", text))
     plain = unicodedata.normalize("NFKC", plain).translate(_SIGNS)
@@ -159,7 +166,8 @@ def _chosen(plain: str, found: list[tuple[int, int, Quantity]], labelled: bool) 
     ]
     if len(bold) == 1:
         return bold[0]
-    if labelled and "=" not in plain and not plain[: found[0][0]].strip(" *~≈($"):
+    first = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
+    if first and (labelled or _ASIDE.match(plain, found[0][1])):
         return 0
     said = [index for index, words in enumerate(before) if _SAID.search(words)]
     return said[-1] if said else len(found) - 1
@@ -173,6 +181,12 @@ def _is_choice(plain: str, found: list[tuple[int, int, Quantity]], chosen: int) 
             if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):
                 return True
     return False
+
+
+def _with_half(words: re.Match[str]) -> str:
+    """ "An hour and a half", "2 and a half", "half an hour" with a number."""
+    one, number, of, half = words.groups()
+    return f"0.5 {half}" if half else f"{number or 1}.5 {of or one or ''}".rstrip()
 
 
 def _as_fraction(mixed: re.Match[str]) -> str:
@@ -201,7 +215,7 @@ def _scale_and_unit(
     word: str | None, next_word: str | None, power: str | None, digit: str | None, *below: str | None
 ) -> tuple[float, Unit]:
     """What stands behind a number: a scale word, a unit and its power, and what it is per."""
-    scale = _scale(word) if word else None
+    scale = _scale(word) if word and not (word[0] == "千" and find_unit(word).dimension) else None
     if scale is not None:
         word = next_word
     elif word and next_word and find_unit(word).dimension == "angle":  # degrees Celsius

@@ -46,12 +46,13 @@ _NEXT = re.compile(
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
 _DENIED = re.compile(
-    r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|的?)?\s{0,2}"
-    r"(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|❌)",
+    r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|seems|looks|appears|的?)?\s{0,2}"
+    r"(?:to be )?(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|❌)",
     re.IGNORECASE,
 )
 _NOT_BEFORE = re.compile(
-    r"(?:\bnot|n't|n’t|\bno|\bnever|不是|不选|并非|没有|排除)\W{0,3}(?:the |an? |option )?\W{0,3}\Z",
+    r"(?:\bnot|n't|n’t|\bno(?!\s?[,，.!])|\bnever|不是|不选|并非|没有|排除)"
+    r"\W{0,3}(?:the |an? |option )?\W{0,3}\Z",
     re.IGNORECASE,
 )
 _IS_RIGHT = re.compile(
@@ -59,7 +60,7 @@ _IS_RIGHT = re.compile(
     r"|seems|appears|looks)"
     r"(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only |most |best |single )?"
     r"(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为|が|가)?(?:正确"
-    r"|正確|正解|对的|정답))"
+    r"|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|对)(?![A-Za-z]))"
 )
 _CLOSING = re.compile(
     r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be)|所以|因此|故|即|→|=>|=)[\s,，:：]{0,4}(?:it"
@@ -87,10 +88,9 @@ def plain(text: str) -> str:
 def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     """The letters that a text chooses; empty if it chooses none or contradicts itself.
 
-    Tried in turn, the first that finds something counts: the whole text as an option or as letters; a letter
-    that leads it; what it states ("the answer is"
-    " B", "B is correct", 故选B); the only letter or the only option
-    that it names in a form less plain. Options that are named beside a statement do not matter.
+    Tried in turn, the first that finds something counts: the whole text as an option or as letters; what it
+    states ("the answer is B", "B is correct", 故选B); a letter that leads it; the only letter or option that
+    it names in a form less plain. Options that are named beside a statement do not matter.
 
     Args:
         text: An answer, or a gold, after `normalise_short`.

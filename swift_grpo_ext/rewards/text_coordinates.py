@@ -112,10 +112,14 @@ def written_out(text: str, kind: Kind) -> list[Written]:
         or _named_points(plain, kind)
         or (list(_runs_of_four(plain)) if kind != "point" else [])
     )
-    return [
-        replace(one, label=label_around(plain, before.end if before else 0, one.start, one.end))
-        for before, one in zip([None, *found], found, strict=False)
-    ]
+    named: list[Written] = []
+    behind = False
+    for one in found:
+        begin = named[-1].end if named else 0
+        behind = behind and "\n" not in plain[begin : one.start]
+        label, behind = label_around(plain, begin, one.start, one.end, behind)
+        named.append(replace(one, label=label))
+    return named
 
 
 def shaped(values: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]) -> tuple[float, ...] | None:

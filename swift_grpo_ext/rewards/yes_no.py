@@ -13,16 +13,21 @@ from swift_grpo_ext.rewards.statement import UNSURE, Statement, labels, last_sta
 GOLD = ("solution", "answer")
 
 _WORDS = {
-    True: "yes yeah yep yup true correct right affirmative indeed certainly definitely absolutely"
+    True: "yes yeah yep yup true correct right affirmative indeed certainly definitely absolutely sure"
+    " of_course no_doubt without_doubt without_a_doubt"
+    " 当然可以 当然有 当然是 当然会 当然能 是有的 的确有 的确是 确实有"
     " 是 是的 是啊 对 对的 正确 正确的 没错 肯定 肯定的 有 有的 存在 存在的 可以 可以的 能 能够 会 会的 真"
     " 确实 确实是 确实如此 的确 当然 属实 嗯 oui vrai sí si sim ja richtig wahr verdadero да верно نعم"
     " はい うん 正しい そうです 네 예 맞습니다 맞아요",
-    False: "no nope nah false incorrect wrong negative never"
+    False: "no nope nah false incorrect wrong negative never not_at_all"
+    " not_really of_course_not certainly_not definitely_not absolutely_not probably_not clearly_not"
+    " 当然不 当然没有"
     " 否 否定 否定的 不 不是 不是的 不对 不对的 错误 错误的 错 错的 没有 没有的 没 无 不存在 不存在的 不可以"
     " 不可以的 不能 不会 不会的 不行 不正确 不正确的 并非 并非如此 并不是 并没有 假 假的 non faux nein falsch"
     " não нет неверно لا いいえ いや 違います ありません 아니요 아니오 아닙니다 없습니다",
 }
-_POLARITY = {word: polarity for polarity, words in _WORDS.items() for word in words.split()}
+_POLARITY = {word.replace("_", " "): polarity for polarity, words in _WORDS.items() for word in words.split()}
+_ALONE = {"y": True, "n": False, "1": True, "0": False}
 _LONGEST_FIRST = sorted(_POLARITY, key=len, reverse=True)
 _ANY = "|".join(map(re.escape, _LONGEST_FIRST))
 _CLAIM = (
@@ -58,7 +63,7 @@ _EXISTS = re.compile(
 )
 _NEGATED = re.compile(
     r"\b(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)(?: not\b|n't\b|n’t\b)"
-    r"|\b(?:cannot|neither|none of|no (?:such )?"
+    r"|\b(?:cannot|neither|none of|nothing (?:like|of|in|is)|no (?:such )?"
     r"(?:visible|sign|evidence|indication))\b|没有|不存在|不是|并非|并不|看不到|不能|ありません|いません"
     r"|ない。|없습니다|아닙니다"
 )
@@ -72,7 +77,7 @@ def leading_polarity(text: str) -> bool | None:
 
 def _turns(rest: str, polarity: bool) -> bool:
     """Whether the opposite follows at once: "yes or no"."""
-    following = rest.lstrip(" ,/|;&、([*").removeprefix("or ").removeprefix("and ").lstrip()
+    following = rest.lstrip(" ,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip()
     return _first_word(following)[0] is (not polarity)
 
 
@@ -88,6 +93,8 @@ def _first_word(text: str) -> tuple[bool | None, str]:
 def parse_yes_no(text: str) -> bool | None:
     """The polarity that a text states; None if it states none, or contradicts itself."""
     plain = text.casefold().strip()
+    if plain.strip(" .") in _ALONE:
+        return _ALONE[plain.strip(" .")]
     polarity, rest = _first_word(plain.lstrip(" ([{*\"'“「"))
     found: list[Statement[bool | None]] = []
     if polarity is not None:

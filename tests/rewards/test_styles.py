@@ -1,12 +1,13 @@
 """Agreement with a careful human on `benchmarks/reward_styles*.jsonl` stays where it is."""
 
 import importlib.util
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.rewards.catalogue import NAMES
+from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FLOOR = 0.95
@@ -41,3 +42,11 @@ def test_agreement_with_a_human(measured, reward):
     rate = sum(agreed[reward]) / len(agreed[reward])
     missed = [(case["completion"], case["human"], case["ours"]) for case in wrong if case["reward"] == reward]
     assert rate >= FLOOR, missed
+
+
+@pytest.mark.parametrize("reward", ["ext_choice", "ext_yes_no", "ext_numeric", "ext_count"])
+def test_short_answers_right_and_wrong(reward):
+    lines = (Path(__file__).parent / "short_answers.jsonl").read_text(encoding="utf-8").splitlines()
+    cases = [case for case in map(json.loads, lines) if case["reward"] == reward]
+    scored = [(case, get_reward(reward)(case["completion"], case["row"])) for case in cases]
+    assert not [(case["completion"], score) for case, score in scored if score != case["human"]]
