@@ -19,6 +19,7 @@ from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.pointing import written_point
 from swift_grpo_ext.rewards.region import Region, pointed_at
+from swift_grpo_ext.rewards.region_values import is_numbers
 from swift_grpo_ext.rewards.tokens import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
@@ -48,7 +49,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     beside = {
         role: columns[name]
         for name, role in _BESIDE.get(source, {}).items()
-        if columns.get(name) not in (None, "", [])
+        if columns.get(name) not in (None, "", []) and not _is_placeholder(columns[name])
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
         action = action_of(
@@ -70,6 +71,11 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     if action.kind in _NEED_A_PLACE and action.target is None:
         raise Unscorable(f"gold {gold!r:.80} has no place, or several")
     return action
+
+
+def _is_placeholder(value: Any) -> bool:
+    """GUI-R1 writes ``[-100, -100]`` where an action has no place."""
+    return isinstance(value, (list, tuple)) and all(is_numbers([one], 1) and one < 0 for one in value)
 
 
 def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:

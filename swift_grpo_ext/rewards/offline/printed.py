@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 from collections import Counter
@@ -71,15 +72,15 @@ def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
 
 
 def print_read(found: Sequence[Scored], console: Console) -> None:
-    """Print how golds were read: of each form of gold, by its type and length, the first row."""
+    """Print how golds were read: of each form of gold the first row."""
     for scored in found:
-        readings: dict[tuple[str, int], str] = {}
+        readings: dict[Any, str] = {}
         for sample, outcome in zip(scored.samples, scored.outcomes, strict=True):
             gold = next(
                 (sample.columns[name] for name in scored.reward.gold if sample.columns.get(name) is not None),
                 None,
             )
-            form = type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
+            form = _form(gold)
             if outcome.score is not None and form not in readings and len(readings) < READ:
                 answer = last_block(sample.completion, ANSWER) or sample.completion
                 read = " ".join(answer.split())[:SHOWN]
@@ -89,6 +90,13 @@ def print_read(found: Sequence[Scored], console: Console) -> None:
         )
         for reading in readings.values():
             console.print(f"  {escape(reading)}", soft_wrap=True, highlight=False)
+
+
+def _form(gold: Any) -> tuple[str, Any]:
+    """What golds have in common that are probably read alike: type and length; of a text, its signs."""
+    if isinstance(gold, str):
+        return "text", re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", gold[:SHOWN]))
+    return type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
 
 
 def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
