@@ -92,5 +92,5 @@ def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float
     if predicted.percent != gold.percent:
         readings.append(predicted.written * (100 if predicted.percent else 0.01))
     rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
-    allowed = max(absolute, relative * abs(wanted), rounding)
+    allowed = max(absolute, relative * abs(wanted)) + rounding
     return any(abs(reading - wanted) <= allowed for reading in readings)

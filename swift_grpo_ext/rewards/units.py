@@ -1,8 +1,14 @@
-"""Units of measurement as they stand behind a number: what is measured, and how to convert it."""
+"""Units of measurement as they stand behind a number: what is measured, and how to convert it, by pint.
+
+Pint reads nearly any word as a unit ("5 in total" as inches), so the words that count are listed here.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -30,46 +36,30 @@ class Unit:
 
 NO_UNIT = Unit()
 
-_WORDS: dict[str, dict[str, float]] = {  # also in the plural and in capitals
-    "length": {"nm": 1e-9, "μm": 1e-6, "um": 1e-6, "mm": 1e-3, "cm": 1e-2, "dm": 0.1, "m": 1.0, "km": 1e3}
-    | dict.fromkeys(("meter", "metre", "米"), 1.0)
-    | dict.fromkeys(("kilometer", "kilometre", "千米", "公里"), 1e3)
-    | dict.fromkeys(("centimeter", "centimetre", "厘米"), 1e-2)
-    | dict.fromkeys(("millimeter", "millimetre", "毫米"), 1e-3)
-    | dict.fromkeys(("inch", "inches"), 0.0254)
-    | dict.fromkeys(("ft", "foot", "feet"), 0.3048)
-    | {"yd": 0.9144, "yard": 0.9144, "mile": 1609.344},
-    "length^2": {"ha": 1e4, "hectare": 1e4, "acre": 4046.8564224},
-    "mass": {"μg": 1e-9, "mg": 1e-6, "milligram": 1e-6}
-    | dict.fromkeys(("g", "gram", "克"), 1e-3)
-    | dict.fromkeys(("kg", "kilogram", "kilo", "千克", "公斤"), 1.0)
-    | {"lb": 0.45359237, "pound": 0.45359237, "oz": 0.028349523125, "ounce": 0.028349523125}
-    | dict.fromkeys(("tonne", "ton", "吨"), 1e3),
-    "time": {"ns": 1e-9, "μs": 1e-6, "us": 1e-6, "ms": 1e-3, "millisecond": 1e-3}
-    | dict.fromkeys(("s", "sec", "second", "秒"), 1.0)
-    | dict.fromkeys(("min", "minute", "分钟"), 60.0)
-    | dict.fromkeys(("h", "hr", "hour", "小时"), 3600.0)
-    | {"day": 86400.0, "天": 86400.0, "week": 604800.0, "month": 31557600 / 12}
-    | dict.fromkeys(("year", "yr"), 31557600.0),
-    "volume": {"μl": 1e-6, "ml": 1e-3, "cl": 1e-2, "dl": 0.1}
-    | dict.fromkeys(("milliliter", "millilitre", "毫升"), 1e-3)
-    | dict.fromkeys(("l", "liter", "litre", "升"), 1.0)
-    | {"gallon": 3.785411784, "gal": 3.785411784},
-    "angle": dict.fromkeys(("°", "degree", "deg", "度"), 1.0),
-    "length/time": {"mph": 1609.344 / 3600, "kmh": 1 / 3.6, "kph": 1 / 3.6, "knot": 1852 / 3600},
-    "voltage": {"volt": 1.0, "kv": 1e3, "millivolt": 1e-3, "kilovolt": 1e3},
-    "current": {"ampere": 1.0, "amp": 1.0, "milliampere": 1e-3},
-    "power": {"watt": 1.0, "kw": 1e3, "kilowatt": 1e3, "megawatt": 1e6, "hp": 745.69987158227},
-    "energy": {"joule": 1.0, "kilojoule": 1e3, "wh": 3.6e3, "kwh": 3.6e6, "mwh": 3.6e9, "gwh": 3.6e12}
-    | dict.fromkeys(("cal", "calorie"), 4.184)
-    | dict.fromkeys(("kcal", "kilocalorie"), 4184.0),
-    "frequency": {"hertz": 1.0, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9},
-    "rotation": {"rpm": 1.0},
-    "pressure": {"pascal": 1.0, "hpa": 1e2, "kpa": 1e3, "bar": 1e5, "mbar": 1e2, "millibar": 1e2}
-    | {"psi": 6894.757293168, "atm": 101325.0, "mmhg": 133.322387415},
-    "data": {"byte": 1.0, "kb": 1e3, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40},
+# Words that are units, also in the plural and in capitals; behind "=" what pint calls them if not so.
+_WORDS = {
+    "length": "nm μm um=μm mm cm dm m km meter metre 米=m kilometer kilometre 千米=km 公里=km centimeter"
+    " centimetre 厘米=cm millimeter millimetre 毫米=mm inch inches=inch ft foot feet=foot yd yard mile",
+    "length^2": "ha=hectare hectare acre",
+    "mass": "μg mg milligram g gram 克=g kg kilogram kilo=kg 千克=kg 公斤=kg lb pound oz ounce tonne"
+    " ton=tonne 吨=tonne",
+    "time": "ns μs us=μs ms millisecond s sec=s second 秒=s min minute 分钟=minute h hr=h hour 小时=hour"
+    " day 天=day week month year yr=year",
+    "volume": "μl=μL ml=mL cl=cL dl=dL milliliter millilitre 毫升=mL l=L liter litre 升=L gallon gal=gallon",
+    "angle": "°=degree degree deg=degree 度=degree",
+    "length/time": "mph kmh=kph kph knot",
+    "voltage": "volt kv=kV millivolt kilovolt",
+    "current": "ampere amp=ampere milliampere",
+    "power": "watt kw=kW kilowatt megawatt hp",
+    "energy": "joule kilojoule wh=Wh kwh=kWh mwh=MWh gwh=GWh cal calorie kcal kilocalorie",
+    "frequency": "hertz hz=Hz khz=kHz mhz=MHz ghz=GHz",
+    "rotation": "rpm",
+    "pressure": "pascal hpa=hPa kpa=kPa bar mbar millibar psi atm mmhg=mmHg",
+    "data": "byte kb=kB kib=KiB mib=MiB gib=GiB tib=TiB",
+    "temperature": "celsius=degC centigrade=degC 摄氏度=degC °c=degC fahrenheit=degF 华氏度=degF °f=degF"
+    " kelvin",
 }
-_SYMBOLS = {  # with SI prefixes, in which capitals differ
+_SYMBOLS = {
     "V": "voltage",
     "A": "current",
     "W": "power",
@@ -80,26 +70,33 @@ _SYMBOLS = {  # with SI prefixes, in which capitals differ
     "Ω": "resistance",
     "B": "data",
 }
-_PREFIXES = {"n": 1e-9, "μ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-
-_CELSIUS = Unit("temperature", 1.0, 273.15)
-_FAHRENHEIT = Unit("temperature", 5 / 9, 273.15 - 32 * 5 / 9)
-_KELVIN = Unit("temperature")
-_TEMPERATURES = {
-    **dict.fromkeys(("C", "°C", "celsius", "centigrade", "摄氏度"), _CELSIUS),
-    **dict.fromkeys(("F", "°F", "fahrenheit", "华氏度"), _FAHRENHEIT),
-    "kelvin": _KELVIN,
-}
-
-_EXACT = {
-    prefix + symbol: Unit(dimension, factor)
+_PREFIXES = ("n", "μ", "m", "", "k", "M", "G", "T")
+_EXACT = {  # in which capitals differ
+    prefix + symbol: (dimension, prefix + symbol)
     for symbol, dimension in _SYMBOLS.items()
-    for prefix, factor in _PREFIXES.items()
-} | _TEMPERATURES
-_FOLDED = {word: Unit(name, factor) for name, words in _WORDS.items() for word, factor in words.items()} | {
-    word: unit for word, unit in _TEMPERATURES.items() if word == word.casefold()
+    for prefix in _PREFIXES
+} | {"C": ("temperature", "degC"), "F": ("temperature", "degF")}
+_FOLDED = {
+    word.partition("=")[0]: (dimension, word.partition("=")[2] or word)
+    for dimension, words in _WORDS.items()
+    for word in words.split()
 }
+_BASE = {"volume": 1000, "angle": math.degrees(1)}  # litres and degrees, not cubic metres and radians
 _LONGEST = 3  # characters of a unit in a script without spaces
+
+
+@lru_cache(maxsize=1)
+def _registry() -> Any:
+    from pint import UnitRegistry
+
+    return UnitRegistry()
+
+
+@lru_cache(maxsize=512)
+def _unit(dimension: str, name: str) -> Unit:
+    """The unit that pint knows by this name."""
+    zero, one = (_registry().Quantity(number, name).to_base_units().magnitude for number in (0.0, 1.0))
+    return Unit(dimension, (one - zero) * _BASE.get(dimension, 1), zero)
 
 
 def find_unit(word: str) -> Unit:
@@ -108,13 +105,15 @@ def find_unit(word: str) -> Unit:
     Case counts only for symbols with SI prefixes (mW, MW) and for single letters. A word of a script without
     spaces need only begin with a unit.
     """
-    if word in _EXACT:
-        return _EXACT[word]
     plain = word.casefold()
-    if ord(plain[0]) > 0x2E80:
+    if word in _EXACT:
+        found = _EXACT[word]
+    elif ord(plain[0]) > 0x2E80:
         starts = (plain[:length] for length in range(_LONGEST, 0, -1))
-        return next((_FOLDED[start] for start in starts if start in _FOLDED), NO_UNIT)
-    return _FOLDED.get(plain, _FOLDED.get(plain.removesuffix("s"), NO_UNIT))
+        found = next((_FOLDED[start] for start in starts if start in _FOLDED), ("", ""))
+    else:
+        found = _FOLDED.get(plain) or _FOLDED.get(plain.removesuffix("s"), ("", ""))
+    return _unit(*found) if found[0] else NO_UNIT
 
 
 def raised(unit: Unit, power: int) -> Unit:
