@@ -44,7 +44,7 @@ lint: $(READY)  ## ruff (lint, format), the floors of imports, the size of files
 	$(BIN)/lint-imports --no-cache --verbose > /dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/house.py
 
-browser: $(READY)  ## Chromium for the tests of the report's page, by apt as root
+browser: $(READY)  ## Chromium for the tests of the report's page: apt as root, else npm
 	@$(BIN)/python tools/browser.py
 
 types: $(READY)  ## mypy

@@ -215,10 +215,10 @@ def arguments_of_benchmark(
         help="share of silent groups, 0.5 or 1, with --beta 0",
     )
     parser.add_argument(
-        "--tuner", default="full", choices=["full", "lora"], help="lora: as the host sets it up"
+        "--tuner", default="full", choices=["full", "lora"], help="lora: as ms-swift sets it up"
     )
     parser.add_argument(
-        "--lora-dropout", type=float, default=0.05, help="the host's default; none in the comparison"
+        "--lora-dropout", type=float, default=0.05, help="ms-swift's default; none in the comparison"
     )
     parser.add_argument("--json", type=Path)
     further(parser)

@@ -216,7 +216,7 @@ def selftest(
     ] = None,
     only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
-    stock: Annotated[bool, typer.Option("--stock", help="The host's own trainer, no patches.")] = False,
+    stock: Annotated[bool, typer.Option("--stock", help="ms-swift's own trainer, no patches.")] = False,
 ) -> None:
     """Hold pairs of tiny CPU runs against each other that must be equal (exit code 1 if one is not)."""
     from swift_grpo_ext.testing.environment import cpu_environment

@@ -1,4 +1,4 @@
-"""Folders that a command writes to."""
+"""Folders and files that are written to."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ def made_folder(path: Path, flag: str) -> Path:
             f"cannot write there: {problem}", where=f"{flag} {path}", fix="give a folder that can be written"
         )
     return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, also after a kill, sees the old or the new one, never half of it."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(content)
+    os.replace(fresh, path)

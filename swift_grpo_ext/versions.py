@@ -19,11 +19,14 @@ HOST_RANGE = ">=4.5,<4.7"
 
 # Range that each package must lie in, and why. An empty range: any release will do.
 REQUIRED: dict[str, tuple[str, str]] = {
-    HOST: (HOST_RANGE, "the host; the names that this package hooks into were checked in these releases"),
+    HOST: (
+        HOST_RANGE,
+        "the framework itself; the names that this package hooks into were checked in these releases",
+    ),
     "torch": (">=2.6", "tensors"),
     "torchvision": ("", "image processing; its release must be the one made for the installed torch"),
     "transformers": (">=4.57,<5.20", "models; the upper end is ms-swift's own"),
-    "trl": (">=0.26,<1.0", "base class of the host's GRPO trainer"),
+    "trl": (">=0.26,<1.0", "base class of ms-swift's GRPO trainer"),
     "peft": (">=0.17,<0.21", "LoRA"),
     "accelerate": (">=1.8", "devices and ranks"),
     "qwen-vl-utils": (">=0.0.14", "image resizing of the Qwen templates"),

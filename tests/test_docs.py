@@ -1,11 +1,13 @@
 """The documentation builds without a warning, loads nothing from elsewhere, and says what the code says."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 from importlib.metadata import metadata
 from pathlib import Path
+from statistics import median
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -177,3 +179,51 @@ def test_a_folder_in_the_navigation_becomes_its_pages(tmp_path):
         {"Reference": [{"Rewards": ["rewards/index.md", "rewards/a.md", "rewards/b.md"]}]},
         "plain.md",
     ]
+
+
+def texts(path):
+    """The string constants of a file that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    return [node.value for node in strings if isinstance(node.value, str)]
+
+
+def test_ms_swift_is_called_by_its_name_in_what_users_read():
+    sources = [
+        path for folder in ("swift_grpo_ext", "plugins", "examples") for path in (ROOT / folder).rglob("*.py")
+    ]
+    said = [(path.name, text) for path in sources for text in texts(path)]
+    pages = [path for folder in ("docs", "examples") for path in (ROOT / folder).rglob("*.md")]
+    said += [(path.name, path.read_text(encoding="utf-8")) for path in (*pages, ROOT / "README.md")]
+    assert [name for name, text in said if re.search(r"\bthe host\b", text, re.IGNORECASE)] == []
+
+
+def test_pages_name_files_that_are_there():
+    """Of the package or the repository; what a run writes stands in folders of its own."""
+    folders = (
+        "swift_grpo_ext",
+        "tests",
+        "tools",
+        "benchmarks",
+        "examples",
+        "docs",
+        "upstream",
+        "constraints",
+        "plugins",
+    )
+    name = re.compile(rf"`((?:{'|'.join(folders)})/[\w./-]+\.(?:py|sh|md|txt|json|jsonl|yaml|toml))[`:]")
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *ROOT.glob("*.md")]
+    named = {(page.name, found) for page in pages for found in name.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 20
+    assert {(page, path) for page, path in named if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/zh/architecture.md"])
+def test_a_newcomer_opens_six_files_at_most_and_four_as_a_rule(page):
+    last = (ROOT / page).read_text(encoding="utf-8").rpartition("\n## ")[2]
+    rows = [line for line in last.splitlines() if line.startswith("| ")][1:]
+    counts = [len(re.findall(r"`[\w/]+\.py`", row.split("|")[-2])) + 1 for row in rows]  # and the page itself
+    assert len(counts) == 15
+    assert max(counts) <= 6
+    assert median(counts) <= 4

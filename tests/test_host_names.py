@@ -128,8 +128,9 @@ def inherited_names(classes):
 
 def members(protocol):
     """Attributes and methods that a Protocol of ours names."""
-    methods = {name for name, value in vars(protocol).items() if inspect.isroutine(value)}
-    attributes = set(inspect.get_annotations(protocol))
+    ours = [cls for cls in protocol.__mro__ if cls.__module__.startswith("swift_grpo_ext.")]
+    methods = {name for cls in ours for name, value in vars(cls).items() if inspect.isroutine(value)}
+    attributes = {name for cls in ours for name in inspect.get_annotations(cls)}
     return attributes, {name for name in methods if name not in dir(Protocol)}
 
 

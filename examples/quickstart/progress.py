@@ -30,7 +30,7 @@ class Progress:
         self._figures = figures
         self._started = time.monotonic()
         self._printed = -1
-        print("      the host is starting (its imports take 10 to 20 s) ...", flush=True)
+        print("      ms-swift is starting (its imports take 10 to 20 s) ...", flush=True)
 
     def __call__(self, line: str) -> None:
         self._log.write(line + "\n")

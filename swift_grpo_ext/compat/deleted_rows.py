@@ -125,6 +125,6 @@ PATCH = Patch(
     fingerprint="self, inputs, max_resample_rounds=, strip_response=",
     probe=probe,
     fix=fix,
-    remove_when="the host replaces a row for its whole group",
+    remove_when="ms-swift replaces a row for its whole group",
     after="swift.rlhf_trainers.rollout_mixin",
 )

@@ -82,6 +82,6 @@ PATCH = Patch(
     fingerprint="self, inputs",
     probe=probe,
     fix=fix,
-    remove_when="the host's jinja backend takes completions as token ids",
+    remove_when="ms-swift's jinja backend takes completions as token ids",
     after="swift.template.base",
 )

@@ -40,6 +40,6 @@ PATCH = Patch(
     fingerprint="",
     probe=probe,
     fix=fix,
-    remove_when="the host lets a loader say that its class is native",
+    remove_when="ms-swift lets a loader say that its class is native",
     after="swift.model.model_meta",
 )

@@ -108,6 +108,6 @@ PATCH = Patch(
     fingerprint="self, model, args, kwargs",
     probe=probe,
     fix=fix,
-    remove_when="the host hands labels, or a merge that does without them, to every template",
+    remove_when="ms-swift hands labels, or a merge that does without them, to every template",
     after="swift.template.base",
 )

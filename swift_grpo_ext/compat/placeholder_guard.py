@@ -34,6 +34,6 @@ PATCH = Patch(
     fingerprint="self, request_config",
     probe=lambda: True,
     fix=fix,
-    remove_when="the host forbids placeholder tokens in its sampling parameters",
+    remove_when="ms-swift forbids placeholder tokens in its sampling parameters",
     after="swift.infer_engine.vllm_engine",
 )

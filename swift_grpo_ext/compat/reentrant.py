@@ -47,5 +47,5 @@ PATCH = Patch(
     fingerprint="self",
     probe=probe,
     fix=fix,
-    remove_when="the host refuses use_reentrant true under DDP, or torch allows it",
+    remove_when="ms-swift refuses use_reentrant true under DDP, or torch allows it",
 )

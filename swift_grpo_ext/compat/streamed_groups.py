@@ -45,6 +45,6 @@ PATCH = Patch(
     fingerprint="self, *args, **kwargs",
     probe=probe,
     fix=fix,
-    remove_when="the host repeats the rows of streams",
+    remove_when="ms-swift repeats the rows of streams",
     after="swift.rlhf_trainers.rlhf_mixin",
 )

@@ -53,7 +53,7 @@ ELSEWHERE: tuple[Row, ...] = (
     ),
     Row(
         "ValueError: signal only works in main thread of the main interpreter",
-        "The host's `accuracy` limits its parser with a signal, and rewards may run in a thread.",
+        "ms-swift's `accuracy` limits its parser with a signal, and rewards may run in a thread.",
         "ext_math has its own limit, in a process",
     ),
     Row(
@@ -70,7 +70,7 @@ ELSEWHERE: tuple[Row, ...] = (
     ),
     Row(
         "parameters never change although loss is finite; one reward was inf",
-        "The host drops non-finite gradients without a word.",
+        "ms-swift drops non-finite gradients without a word.",
         "fixed: a non-finite reward is not scored, and counted",
         ("B4",),
     ),
@@ -94,7 +94,7 @@ ELSEWHERE: tuple[Row, ...] = (
     ),
     Row(
         "TypeError: __call__() missing 1 required positional argument: 'solution'",
-        "The column is not in the data, or the host renamed it: answer becomes response.",
+        "The column is not in the data, or ms-swift renamed it: answer becomes response.",
         "`swift-grpo-ext check`: error `reward-column`",
         (),
     ),
@@ -118,13 +118,13 @@ ELSEWHERE: tuple[Row, ...] = (
     ),
     Row(
         "FileNotFoundError for an image that lies beside the dataset",
-        "The host looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
+        "ms-swift looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
         "`swift-grpo-ext check`: error `row-image`",
         (),
     ),
     Row(
         "the dataset has fewer rows than the file",
-        "The host drops rows that it cannot read, with a traceback for the first ten only.",
+        "ms-swift drops rows that it cannot read, with a traceback for the first ten only.",
         "`swift-grpo-ext check`: error `row-dropped`",
         (),
     ),

@@ -16,7 +16,7 @@ from swift_grpo_ext.models.family import Supported as Supported
 from swift_grpo_ext.models.family import Unsupported as Unsupported
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 
-_FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
+_FLASH = "--attn_impl flash_attn, as ms-swift demands for rows without padding"
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,6 @@ from swift_grpo_ext.models.image_store import PreparedImageCache
 logger = get_logger()
 Options = Mapping[str, Any]
 Size = tuple[int, int]
-_KEY = "swift_grpo_ext_key"
-_ORIGIN = "swift_grpo_ext_origin"
 _BAD_SIZE = (ValueError, AssertionError, OSError, ZeroDivisionError, MemoryError)
 
 
@@ -138,19 +137,23 @@ def _decode(source: object, key: str, where: str) -> Image.Image:
     return _named(decoded, key, Origin(decoded.size, where))
 
 
+# Key and origin of the images that live, by id: Pillow's are not hashable, so no weak table holds them.
+_known: dict[int, tuple[str, Origin]] = {}
+
+
 def _key_of(image: Image.Image) -> str:
-    return getattr(image, _KEY, None) or images.pixel_key(image)
+    return _known[id(image)][0] if id(image) in _known else images.pixel_key(image)
 
 
 def _origin_of(image: Image.Image) -> Origin:
-    return getattr(image, _ORIGIN, None) or Origin(image.size, images.describe(image))
+    return _known[id(image)][1] if id(image) in _known else Origin(image.size, images.describe(image))
 
 
 def _named(image: Image.Image, key: str, origin: Origin) -> Image.Image:
-    """The image, carrying its name and its origin; a copy if it carries another name."""
-    named = image.copy() if hasattr(image, _KEY) else image
-    setattr(named, _KEY, key)
-    setattr(named, _ORIGIN, origin)
+    """The image, known by its key and its origin; a copy if it is known by another key."""
+    named = image.copy() if id(image) in _known else image
+    _known[id(named)] = (key, origin)
+    weakref.finalize(named, _known.pop, id(named)).atexit = False
     return named
 
 

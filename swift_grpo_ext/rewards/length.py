@@ -21,7 +21,7 @@ def completion_tokens(completion: str, columns: Columns) -> int:
     """
     ids = columns.get(TOKENS_COLUMN)
     if not isinstance(ids, (list, tuple)) or (completion and not ids):
-        raise Unscorable(f"no column {TOKENS_COLUMN}, which the host fills during training")
+        raise Unscorable(f"no column {TOKENS_COLUMN}, which ms-swift fills during training")
     return sum(len(turn) if isinstance(turn, (list, tuple)) else 1 for turn in ids)
 
 
@@ -53,7 +53,7 @@ def overlong(
             `max_tokens`.
 
     Gold:
-        None needed; ``response_token_ids`` comes from the host.
+        None needed; ``response_token_ids`` comes from ms-swift.
 
     None:
         No token ids, or no `max_tokens` (outside of a training run).
@@ -121,7 +121,7 @@ def cosine(
 
     Gold:
         ``accuracy``: 1 for right. It is filled by another reward, `ext_math` unless the reward table names
-        one under ``inputs``. ``response_token_ids`` comes from the host.
+        one under ``inputs``. ``response_token_ids`` comes from ms-swift.
 
     None:
         No token ids, no `max_tokens`, or no accuracy for the row.

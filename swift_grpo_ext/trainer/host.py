@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
+from swift_grpo_ext.watch.watched import Watched
 
-class Host(Protocol):
-    """ms-swift's GRPO trainer as our collaborators see it.
+
+class Host(Watched, Protocol):
+    """ms-swift's GRPO trainer as our collaborators see it, with what the monitors read of it.
 
     tests/test_host_names.py holds every name against the installed ms-swift, on both ends of the range.
     """
 
     # The run.
-    args: Any
-    state: Any
     control: Any
-    accelerator: Any
     template: Any
     train_dataset: Any
     eval_dataset: Any
-    is_deepspeed_enabled: bool
-    is_fsdp_enabled: bool
 
     # The models.
-    model: nn.Module
     ref_model: nn.Module | None
     is_multimodal: bool
     model_kwarg_keys: Any
 
     # Rollouts.
-    num_generations: int
     num_generations_eval: int
     dynamic_num_samples: bool
     dynamic_resample_iterator: Iterator[Any]
@@ -47,7 +41,6 @@ class Host(Protocol):
 
     # Rewards.
     reward_funcs: list[Any]
-    reward_func_names: list[str]
     reward_model_plugins: list[Any]
     reward_weights: Tensor
     _rewards_per_func: Tensor
@@ -56,7 +49,6 @@ class Host(Protocol):
     advantage_estimator: Literal["grpo", "rloo", "reinforce_plus_plus"]
     advantage_reweight: str
     scale_rewards: Literal["group", "batch", "none", "gdpo"]
-    beta: float
     kl_in_reward: bool
     loss_type: str
     num_iterations: int
@@ -74,7 +66,6 @@ class Host(Protocol):
     # The step at hand, and the log.
     _step: int
     _buffered_inputs: Any
-    _metrics: dict[str, defaultdict[str, list[float]]]
     _logs: dict[str, Any]
     log_completions: bool
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.watch.phases import Phases
+from swift_grpo_ext.watch.watched import Watched
 
 SECONDS = 120.0
 """How long it may take; a thread that does not come to its end is left behind."""
@@ -21,7 +21,7 @@ _HALF_DONE = ("optimizer", "save")
 
 
 def save_last_step(
-    trainer: Any, phases: Phases, also: Callable[[Path], None], seconds: float = SECONDS
+    trainer: Watched, phases: Phases, also: Callable[[Path], None], seconds: float = SECONDS
 ) -> str:
     """Write a checkpoint of the last finished step from another thread than the one that trains.
 
@@ -57,7 +57,7 @@ def save_last_step(
     return f"step {step} is saved in {folder}"
 
 
-def _why_not(trainer: Any, phase: str, step: int, folder: Path) -> str:
+def _why_not(trainer: Watched, phase: str, step: int, folder: Path) -> str:
     """Why nothing is to be saved; empty if something is."""
     if step == 0:
         return "no step was finished, so there is nothing to save"
@@ -70,7 +70,7 @@ def _why_not(trainer: Any, phase: str, step: int, folder: Path) -> str:
     return ""
 
 
-def _save(trainer: Any, folder: Path, also: Callable[[Path], None]) -> None:
+def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
     """What the host saves, without its collectives."""
     trainer.save_model(str(folder), _internal_call=True)
     if not trainer.args.save_only_model:

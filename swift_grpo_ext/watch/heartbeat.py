@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.folders import write_whole
+
 
 @dataclass(frozen=True)
 class Beat:
@@ -41,10 +43,7 @@ def write_beat(folder: Path, beat: Beat) -> None:
     """Replace the rank's file; a reader sees the old or the new one, never half of it."""
     folder.mkdir(parents=True, exist_ok=True)
     own = asdict(beat) | {"pid": os.getpid(), "host": socket.gethostname()}
-    path = _path(folder, beat.rank)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(own), encoding="utf-8")
-    os.replace(fresh, path)
+    write_whole(_path(folder, beat.rank), json.dumps(own).encode())
 
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:

@@ -25,7 +25,7 @@ def newest_version(output_dir: str | Path) -> Path:
     versions = [folder for folder in output.glob("v*-*") if re.match(r"v\d+-", folder.name)]
     if not versions:
         raise OutputFolderError(
-            "no run of the host was found", where=str(output), fix="give the --output_dir of a run"
+            "no run of ms-swift was found", where=str(output), fix="give the --output_dir of a run"
         )
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 

@@ -10,9 +10,10 @@ from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.versions import installed_version
 from swift_grpo_ext.watch.movement import local_masters, local_parameters
 from swift_grpo_ext.watch.records import RunFacts
+from swift_grpo_ext.watch.watched import Watched
 
 
-def run_facts(trainer: Any, max_steps: int) -> RunFacts:
+def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     """Facts of a run that is about to take its first step.
 
     Args:
@@ -22,12 +23,12 @@ def run_facts(trainer: Any, max_steps: int) -> RunFacts:
     args = trainer.args
     zero = _zero_config(trainer)
     return RunFacts(
-        num_generations=getattr(trainer, "num_generations", 0),
-        beta=float(getattr(trainer, "beta", 0.0) or 0.0),
-        temperature=float(getattr(args, "temperature", 1.0)),
+        num_generations=trainer.num_generations,
+        beta=float(trainer.beta or 0.0),
+        temperature=float(args.temperature),
         accumulation=args.gradient_accumulation_steps,
         max_steps=max_steps,
-        learning_rate=getattr(args, "learning_rate", None),
+        learning_rate=args.learning_rate,
         trainable=sum(
             _size(parameter) for parameter in trainer.model.parameters() if parameter.requires_grad
         ),
@@ -40,7 +41,7 @@ def run_facts(trainer: Any, max_steps: int) -> RunFacts:
     )
 
 
-def _zero_config(trainer: Any) -> Mapping[str, Any] | None:
+def _zero_config(trainer: Watched) -> Mapping[str, Any] | None:
     """DeepSpeed's ``zero_optimization``; None without DeepSpeed."""
     if not trainer.is_deepspeed_enabled:
         return None

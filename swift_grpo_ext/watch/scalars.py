@@ -9,7 +9,7 @@ from swift_grpo_ext.watch.records import StepFacts
 
 
 def add_scalars(
-    metrics: Mapping[str, MutableSequence[object]], facts: StepFacts, seconds: Mapping[str, float]
+    metrics: Mapping[str, MutableSequence[float]], facts: StepFacts, seconds: Mapping[str, float]
 ) -> None:
     """Hand the figures of a step to the host: console, ``logging.jsonl`` and every tracker get them.
 

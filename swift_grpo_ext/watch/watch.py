@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -24,13 +22,13 @@ from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts, with_infinite
 from swift_grpo_ext.watch.run_facts import run_facts
+from swift_grpo_ext.watch.saved_state import read_state, write_state
 from swift_grpo_ext.watch.scalars import add_scalars
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.tally import Tally
+from swift_grpo_ext.watch.watched import Watched
 
 logger = get_logger()
-
-STATE = "swift_grpo_ext_watch_rank_{rank}.json"
 
 
 class Watch:
@@ -45,7 +43,7 @@ class Watch:
     _weights: Sampler
     _masters: Sampler
 
-    def __init__(self, trainer: Any, args: Any) -> None:
+    def __init__(self, trainer: Watched, args: Any) -> None:
         settings = current_settings()
         self._began = False
         self._trainer = trainer
@@ -167,31 +165,19 @@ class Watch:
 
     def save(self, checkpoint: Path) -> None:
         """Keep in a checkpoint what a resumed run goes on with. Every rank calls it for itself."""
-        if not checkpoint.is_dir():
-            return
-        state = {
-            "monitor": self.monitor.state() if self._first else {},
-            "longest": self.phases.longest,
-            "probe": self.probe.state() if self.probe else None,
-            "kl": self._kl,
-        }
-        path = checkpoint / STATE.format(rank=self.journal.rank)
-        fresh = path.with_suffix(".new")  # so that a kill leaves none or all of it
-        try:
-            fresh.write_text(json.dumps(state), encoding="utf-8")
-            os.replace(fresh, path)
-        except OSError as error:
-            logger.warning(f"swift-grpo-ext [watch] a run resumed here begins its monitors anew: {error}")
+        if checkpoint.is_dir():
+            state = {
+                "monitor": self.monitor.state() if self._first else {},
+                "longest": self.phases.longest,
+                "probe": self.probe.state() if self.probe else None,
+                "kl": self._kl,
+            }
+            write_state(checkpoint, self.journal.rank, state)
 
     def load(self, checkpoint: Path) -> None:
         """Go on where `save` left off; a checkpoint of a run that was not watched is a fresh start."""
-        path = checkpoint / STATE.format(rank=self.journal.rank)
-        if not path.is_file():
-            return
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
+        state = read_state(checkpoint, self.journal.rank)
+        if state is None:
             return
         self.monitor.load_state(state["monitor"])
         self.phases.longest.update(state["longest"])
@@ -255,4 +241,4 @@ class Watch:
         counts = Counter(self.infinite)
         new = counts - self._infinite_before
         self._infinite_before = counts
-        return tuple(float(new[name]) for name in getattr(self._trainer, "reward_func_names", ()))
+        return tuple(float(new[name]) for name in self._trainer.reward_func_names)

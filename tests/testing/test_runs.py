@@ -133,7 +133,7 @@ def test_the_newest_version_folder_is_read(tmp_path):
         (tmp_path / name / "logging.jsonl").write_text(json.dumps({"step": step}) + "\n")
     assert testing.read_logging(tmp_path) == [{"step": 10}]
     assert testing.read_logging(tmp_path / "v2-20260101-000000") == [{"step": 2}]
-    with pytest.raises(OutputFolderError, match="no run of the host"):
+    with pytest.raises(OutputFolderError, match="no run of ms-swift"):
         testing.read_logging(tmp_path / "v2-20260101-000000" / "missing")
 
 

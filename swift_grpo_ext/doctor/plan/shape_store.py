@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 from swift_grpo_ext.doctor.plan import shape
 from swift_grpo_ext.doctor.plan.catalogue import bundled, require_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape, VisionShape, shape_of
+from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.versions import installed_version
 
 OWN = Path(__file__).with_name("shapes.json.gz")
@@ -65,9 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, shapes: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_bytes(gzip.compress(json.dumps(shapes, sort_keys=True).encode(), mtime=0))
-    part.replace(path)
+    write_whole(path, gzip.compress(json.dumps(shapes, sort_keys=True).encode(), mtime=0))
 
 
 def _cached(key: str) -> Path:

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
+# Where tools/browser.py puts one if the machine has none.
+OWN = Path(__file__).resolve().parents[3] / ".swift_grpo_ext/browser"
 COMMANDS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find_browser():
-    return next(filter(None, map(shutil.which, COMMANDS)), None)
+    return next(filter(None, map(shutil.which, (*COMMANDS, OWN / "chromium"))), None)
 
 
 class Browser:
