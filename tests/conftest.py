@@ -44,6 +44,15 @@ def pytest_report_header() -> str:
     return ", ".join(f"{name} {found}" for name in names if (found := installed_version(name)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items) -> None:
+    """Tests that share a fixture of their module run on one worker: else each worker sets it up."""
+    for item in items:
+        used = (found[-1].scope for found in item._fixtureinfo.name2fixturedefs.values() if found)
+        if "module" in used and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
     """Undo what a run in this process leaves in it: settings read, plugin files, import paths, rewards."""

@@ -138,7 +138,7 @@ def test_only_the_first_rows_are_read(folder, found_in):
     found_in("rows.jsonl")
     started = time.monotonic()
     assert found_in("rows.jsonl") == {}
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(

