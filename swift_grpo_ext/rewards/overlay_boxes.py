@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
-from swift_grpo_ext.rewards.catalogue import FAMILIES, NAMES, PREFIX, get_reward
+from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import Frame, convert
 from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
@@ -15,12 +15,6 @@ from swift_grpo_ext.rewards.regions import parse_regions
 from swift_grpo_ext.rewards.text_coordinates import Kind
 
 _BOXES_ONLY = ("grounding", "detection")
-
-
-def reward_with_frame(names: Sequence[object]) -> Reward | None:
-    """The first reward of the catalogue among these names that compares places on an image."""
-    rewards = (get_reward(name) for name in names if name in NAMES)
-    return next((reward for reward in rewards if "frame" in reward.parameters), None)
 
 
 def located(

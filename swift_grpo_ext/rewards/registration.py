@@ -17,6 +17,9 @@ from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.settings import current_settings
 
+FIRST_ROWS = 64
+"""Rows of the dataset that are looked at before a run."""
+
 
 class RewardORM(ORM):
     """One reward of the catalogue as the host calls it: a batch of completions with their columns."""
@@ -88,11 +91,18 @@ def register_short_forms(names: Sequence[str]) -> None:
             orms[text] = _class_of(name, text if used[name] > 1 else name, given)
 
 
-def use_frame(functions: Iterable[object], frame: str | None) -> None:
-    """Let the rewards among these functions read answers in this frame unless they are told another."""
+def prepare(functions: Iterable[object], frame: str | None, dataset: Any) -> None:
+    """Let the rewards among these functions read answers in this frame unless they are told another.
+
+    What the dataset's columns mean to them is said once, here, if it can be looked at without reading all.
+    """
+    known = getattr(dataset, "column_names", None) or () if hasattr(dataset, "__len__") else ()
     for function in functions:
         if isinstance(function, (RewardORM, AsyncRewardORM)):
             function.runner.in_frame(frame)
+            wanted = [name for name in function.reward.columns if name in known]
+            if wanted and hasattr(dataset, "select_columns"):
+                function.runner.look_at(dataset.select_columns(wanted)[:FIRST_ROWS])
 
 
 def _class_of(name: str, shown: str, given: dict[str, object]) -> type:

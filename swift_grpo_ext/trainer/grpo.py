@@ -11,7 +11,7 @@ from torch import Tensor
 
 from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.models.derived import frame_of
-from swift_grpo_ext.rewards.registration import register_short_forms, use_frame
+from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.engine_check import EngineCheck
@@ -62,7 +62,8 @@ class GRPOTrainer(HostGRPOTrainer):
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
         register_short_forms(names)
         super()._prepare_rewards(reward_funcs, *args, **kwargs)
-        use_frame(self.reward_funcs, frame_of(getattr(self.model.config, "model_type", "")))
+        frame = frame_of(getattr(self.model.config, "model_type", ""))
+        prepare(self.reward_funcs, frame, self.train_dataset)
         self.scoring.guard(names)
 
     @cached_property

@@ -16,9 +16,7 @@ from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.group.statistics import WeightedMean, per_token_kl, with_mean_for_nonfinite
-from swift_grpo_ext.rewards.overlay_boxes import located, reward_with_frame
-from swift_grpo_ext.rewards.runtime.rules import load_table
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.rewards.overlay_boxes import located
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.picture_folder import PictureFolder
 from swift_grpo_ext.trainer.samples import VisionSample
@@ -126,15 +124,15 @@ class Logging:
 
     def _places_of(self) -> Callable[[VisionSample], Any]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""
-        reward = reward_with_frame(self._host.reward_func_names)
-        if reward is None:
+        runners = (getattr(getattr(one, "function", None), "runner", None) for one in self._host.reward_funcs)
+        runner = next((one for one in runners if one and "frame" in one.reward.parameters), None)
+        if runner is None:
             return lambda sample: None
-        parameters = load_table(current_settings().reward_table).rule(reward.name).parameters
         return lambda sample: located(
             sample.messages[-1]["content"],
             {"objects": sample.objects or None, **sample.extra},
-            reward,
-            parameters,
+            runner.reward,
+            runner.parameters,
         )
 
     def _pictures_of_rows(self) -> list[str | None]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.overlay_boxes import located, reward_with_frame
+from swift_grpo_ext.rewards.overlay_boxes import located
 
 SIZES = [{"original": [200, 100], "resized": [400, 200]}]
 ROW = {"solution": "[50, 20, 150, 60]", "image_sizes": SIZES}
@@ -56,8 +56,3 @@ def test_the_row_overrides_the_run():
 )
 def test_what_cannot_be_placed_is_left_out(row):
     assert located("[1, 2, 3, 4]", row, IOU, {"gold_frame": "pixel_original"}) is None
-
-
-def test_the_first_reward_with_frames_is_taken():
-    assert reward_with_frame(["mine", "ext_choice", "ext_giou", "ext_iou"]).name == "ext_giou"
-    assert reward_with_frame(["mine", "ext_choice"]) is None

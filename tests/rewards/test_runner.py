@@ -88,6 +88,22 @@ def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch
     assert """--columns '{"frame": "frame_of_data"}'""" in line
 
 
+def test_what_columns_mean_is_said_before_any_row_is_scored(capsys, monkeypatch):
+    monkeypatch.setattr(log_once, "_told", set())
+    columns = {"frame": [None, "12.png"], "bbox": [[0, 0, 9, 9], None], "answer": ["a cat", "a dog"]}
+    for name in ("ext_iou", "ext_giou"):
+        Runner(get_reward(name), table=RewardTable()).look_at(columns)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3, "the column that is a parameter once, the gold for each reward"
+    assert "column 'frame' is a parameter of rewards" in lines[0]
+    assert "'ext_iou' reads its gold from column 'bbox', not 'answer'" in lines[1]
+    fitting = {"solution": ["B"], "answer": ["B"], "frame": ["norm1"]}
+    Runner(get_reward("ext_iou"), table=RewardTable()).look_at(fitting)
+    table = RewardTable.model_validate({"rewards": {"ext_ocr": {"gold": "text"}}})
+    Runner(get_reward("ext_ocr"), table=table).look_at({"text": ["a"], "answer": ["b"]})
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
 def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_path):
     scores, report = run(a_reward(function), ["x", "y"], arguments=SimpleNamespace(output_dir=str(tmp_path)))

@@ -98,6 +98,7 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Seq
     reward = get_reward(base)
     runner = Runner(reward, table=table, given=given)
     batch = _batch(samples)
+    runner.look_at(batch.columns)
     if reward.cost == "async":
         outcomes = asyncio.run(runner.awaited_outcomes(batch))
     else:

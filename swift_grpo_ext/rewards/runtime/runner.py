@@ -6,14 +6,14 @@ import asyncio
 import os
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
 from swift_grpo_ext.rewards.runtime import replay
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
@@ -180,23 +180,50 @@ class Runner:
     def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
         """The scores; rows that cannot be scored are counted, and named the first time."""
         for index, outcome in enumerate(outcomes):
-            unscored = outcome.score is None and outcome.reason and not outcome.failed
-            if unscored and self._book.unscored(outcome.reason):
-                row = row_in_words(index, batch.row(index))
-                say(
-                    self._reserved(outcome.reason)
-                    or f"reward {self.reward.name!r} does not score a row: {outcome.reason} [{row}]"
-                )
+            told = outcome.score is None and outcome.reason and not outcome.failed
+            if told and self._book.unscored(outcome.reason):
+                row = batch.row(index)
+                known = told_columns(self.reward, {name: [value] for name, value in row.items()})
+                meant = next(known, "") if outcome.reason.startswith("column ") else ""
+                unscored = f"reward {self.reward.name!r} does not score a row: {outcome.reason}"
+                say(meant or f"{unscored} [{row_in_words(index, row)}]")
         return [outcome.score for outcome in outcomes]
 
-    def _reserved(self, reason: str) -> str:
-        """One line for all rows where a column has a parameter's name by chance; else ""."""
-        for name in self.reward.row_settable:
-            if reason.startswith(f"column {name}: "):
-                renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
-                what = f"column {name!r} is a parameter of rewards, and rows hold something else"
-                return f"{what}: {renamed} renames it"
-        return ""
+    def look_at(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Say at the start which column is the gold if several might be, and which ones mean something else.
+
+        Args:
+            columns: The first rows of the dataset.
+        """
+        for line in told_columns(self.reward, columns, self.composition.rule.gold):
+            say(line)
+
+
+def told_columns(
+    reward: Reward, columns: Mapping[str, Sequence[Any]], named: str | None = None
+) -> Iterator[str]:
+    """What a user should know of a dataset's columns before a reward reads them.
+
+    Args:
+        reward: The reward.
+        columns: The first rows of the dataset.
+        named: The column that the reward table names as its gold.
+    """
+    filled = [name for name, values in columns.items() if any(value not in (None, "") for value in values)]
+    for name in (name for name in reward.row_settable if name in filled):
+        try:
+            for value in columns[name]:
+                reward.row_parameters({name: value})
+        except Unscorable:
+            renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
+            what = f"column {name!r} is a parameter of rewards, and rows hold something else"
+            yield f"{what}: {renamed} renames it"
+    golds = [name for name in reward.gold if name in filled]
+    if len(golds) > 1 and golds[0] != "solution" and not named:
+        rest = " and ".join(map(repr, golds[1:]))
+        table = f'{SETTING}={{"rewards": {{"{reward.name}": {{"gold": "{golds[1]}"}}}}}}'
+        what = f"reward {reward.name!r} reads its gold from column {golds[0]!r}, not {rest}"
+        yield f"{what}; {table} changes that"
 
 
 def _host_defaults(reward: Reward, arguments: object) -> dict[str, object]:
