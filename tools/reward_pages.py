@@ -6,14 +6,16 @@ python tools/reward_pages.py --check   exit code 1 if they are not current
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
+import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from swift_grpo_ext.rewards.card import card_of
 from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX, all_rewards
 from swift_grpo_ext.rewards.contract import Reward
 
@@ -35,6 +37,50 @@ HEADINGS = {
 }
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false"}
+
+
+SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source", "Example")
+"""In the order in which a card has them; ``Args`` only if the reward has parameters."""
+UNSAID = {"Frame": "None."}
+
+_HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.MULTILINE)
+_ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A spec card.
+
+    Attributes:
+        summary: Its first paragraph.
+        description: What follows until the first section.
+        sections: Heading to text, without its indentation.
+        shared: Parameters that it shares with other rewards, as text of an ``Args`` section.
+    """
+
+    summary: str
+    description: str
+    sections: dict[str, str]
+    shared: str = ""
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Name and meaning of each parameter, the meaning on one line."""
+        _, *parts = _ARGUMENT.split("\n".join((self.sections.get("Args", ""), self.shared)))
+        return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def card_of(reward: Reward) -> Card:
+    """Take a reward's docstring apart."""
+    head, *parts = _HEADING.split(inspect.getdoc(reward.function) or "")
+    summary, _, description = head.strip().partition("\n\n")
+    sections = {
+        heading: textwrap.dedent(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+    sections = {name: (UNSAID | sections)[name] for name in SECTIONS if name in UNSAID | sections}
+    shared = [inspect.getdoc(group) or "" for group in reward.declared.groups.values()]
+    arguments = "\n".join(textwrap.dedent(text.partition("Attributes:\n")[2]) for text in shared)
+    return Card(summary, description.strip(), sections, arguments)
 
 
 def pages() -> dict[str, str]:

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 
 # Kind of action, and the text that the word itself says ("" if none): words.
 _WORDS = {
-    (
-        "click",
-        "",
-    ): "click left_click tap left_single single_click click_at click_absolute touch leftclick point 点击",
+    ("click", ""): "click left_click tap left_single single_click click_at click_absolute"
+    " touch leftclick point 点击",
     ("double_click", ""): "double_click left_double doubleclick double_tap dblclick 双击",
     ("triple_click", ""): "triple_click tripleclick",
     ("right_click", ""): "right_click right_single rightclick context_click 右击 右键点击",
@@ -39,10 +37,8 @@ _WORDS = {
     ("swipe", "right"): "swipe_right",
     ("swipe", "up"): "swipe_up",
     ("swipe", "down"): "swipe_down",
-    (
-        "key",
-        "",
-    ): "key hotkey press keypress key_press press_key key_combination system_button press_button key_down",
+    ("key", ""): "key hotkey press keypress key_press press_key key_combination"
+    " system_button press_button key_down",
     ("key", "back"): "back press_back navigate_back go_back 返回",
     ("key", "home"): "home press_home navigate_home go_home",
     ("key", "menu"): "press_menu press_recent recent press_app_switch",
@@ -95,49 +91,29 @@ ARGUMENTS: Mapping[str, str] = {
 }
 """Name of an argument, without underscores, to what it holds."""
 
-_KEY_WORDS = {
-    "control": "ctrl",
-    "return": "enter",
-    "escape": "esc",
-    "command": "cmd",
-    "meta": "cmd",
-    "win": "cmd",
-    "super": "cmd",
-    "windows": "cmd",
-    "option": "alt",
-    "del": "delete",
-    "spacebar": "space",
-    "arrowup": "up",
-    "arrowdown": "down",
-    "arrowleft": "left",
-    "arrowright": "right",
-    "pgdn": "pagedown",
-    "pgup": "pageup",
-    "recent": "menu",
-    "recents": "menu",
+_SAME_KEYS = {
+    "ctrl": "control",
+    "enter": "return",
+    "esc": "escape",
+    "cmd": "command meta win super windows",
+    "alt": "option",
+    "delete": "del",
+    "space": "spacebar",
+    "up": "arrowup",
+    "down": "arrowdown",
+    "left": "arrowleft",
+    "right": "arrowright",
+    "pagedown": "pgdn",
+    "pageup": "pgup",
+    "menu": "recent recents",
 }
-_SUCCESS = {
-    "",
-    "success",
-    "successful",
-    "complete",
-    "completed",
-    "succeeded",
-    "done",
-    "finish",
-    "finished",
-    "true",
-}
+_KEY_WORDS = {word: key for key, words in _SAME_KEYS.items() for word in words.split()}
+_SUCCESS = "success successful complete completed succeeded done finish finished true".split()  # noqa: SIM905
 _FAILURE = {"failure", "fail", "failed", "infeasible", "impossible", "error", "false"}
 DIRECTIONS = {
-    "up": "up",
-    "down": "down",
-    "left": "left",
-    "right": "right",
-    "上": "up",
-    "下": "down",
-    "左": "left",
-    "右": "right",
+    word: name
+    for name, han in zip(("up", "down", "left", "right"), "上下左右", strict=True)
+    for word in (name, han)
 }
 OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 BUTTONS = {"left": "click", "right": "right_click", "middle": "middle_click", "wheel": "middle_click"}
@@ -168,7 +144,7 @@ def keys_of(text: str) -> frozenset[str]:
 def status_of(text: str) -> str:
     """``success``, ``failure``, or "" for a text that is neither."""
     plain = text.strip().casefold()
-    return "success" if plain in _SUCCESS else "failure" if plain in _FAILURE else ""
+    return "success" if not plain or plain in _SUCCESS else "failure" if plain in _FAILURE else ""
 
 
 def direction_of(text: str) -> str:

@@ -14,32 +14,29 @@ _PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
 
 # Name without its prefix (also the function's name) to the module of its family.
 FAMILIES: dict[str, str] = {
-    "iou": "grounding",
-    "giou": "grounding",
-    "detection_f1": "detection",
-    "detection_map": "detection",
-    "point_in_box": "pointing",
-    "click": "click",
-    "segmentation_points": "segmentation",
-    "temporal_iou": "temporal",
-    "count": "counting",
-    "count_shaped": "counting",
-    "choice": "choice",
-    "yes_no": "yes_no",
-    "numeric": "numeric",
-    "math": "math",
-    "ocr": "ocr",
-    "wer": "ocr",
-    "anls": "ocr",
-    "table": "table",
-    "json_schema": "structured",
-    "text_f1": "text",
-    "rouge": "text",
-    "format": "format",
-    "overlong": "length",
-    "cosine": "length",
-    "repetition": "repetitive",
-    "judge": "judge",
+    name: family
+    for family, names in {
+        "grounding": "iou giou",
+        "detection": "detection_f1 detection_map",
+        "pointing": "point_in_box",
+        "click": "click",
+        "segmentation": "segmentation_points",
+        "temporal": "temporal_iou",
+        "counting": "count count_shaped",
+        "choice": "choice",
+        "yes_no": "yes_no",
+        "numeric": "numeric",
+        "math": "math",
+        "ocr": "ocr wer anls",
+        "table": "table",
+        "structured": "json_schema",
+        "text": "text_f1 rouge",
+        "format": "format",
+        "length": "overlong cosine",
+        "repetitive": "repetition",
+        "judge": "judge",
+    }.items()
+    for name in names.split()
 }
 
 NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)

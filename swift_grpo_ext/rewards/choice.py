@@ -91,9 +91,6 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
         - A letter with another option's text: contradicts itself, 0 (test_letter_and_text_must_agree).
         - The article "A" at the start of a sentence: not the letter A (test_article_is_no_letter).
 
-    Frame:
-        None.
-
     Source:
         Accuracy, and the set F1 of multi-label classification.
 

@@ -26,16 +26,8 @@ GOLD = ("solution", "action", "answer", "gt_action", "operation")
 _BESIDE = {"gt_action": {"gt_bbox": "place", "gt_input_text": "text"}, "operation": {"bbox": "place"}}
 """Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web."""
 _MOVES = ("scroll", "swipe")
-_NEED_A_PLACE = (
-    "click",
-    "double_click",
-    "right_click",
-    "middle_click",
-    "triple_click",
-    "long_press",
-    "hover",
-    "drag",
-)
+_NEED_A_PLACE = ("click", "long_press", "hover", "drag")
+"""Also with another button, or several times: ``double_click``."""
 
 
 def _gold_action(columns: Columns, places: Places) -> Action:
@@ -68,7 +60,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
             check_inside(place, places.gold_frame or places.frame, columns, places.image_index)
     if action.kind in _MOVES and not (action.text or action.towards):
         raise Unscorable(f"gold {gold!r:.80} has no direction")
-    if action.kind in _NEED_A_PLACE and action.target is None:
+    if action.kind.endswith(_NEED_A_PLACE) and action.target is None:
         raise Unscorable(f"gold {gold!r:.80} has no place, or several")
     return action
 

@@ -47,9 +47,6 @@ def count(completion: str, columns: Columns) -> float:
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
 
-    Frame:
-        None.
-
     Source:
         Accuracy.
 
@@ -79,9 +76,6 @@ def count_shaped(completion: str, columns: Columns) -> float:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
         - Always answering a typical count: earns its relative error, so weigh it below `ext_count`
           (test_a_constant_count_earns_less_than_counting).
-
-    Frame:
-        None.
 
     Source:
         Relative counting error.

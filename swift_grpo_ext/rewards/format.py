@@ -43,15 +43,9 @@ GRAMMARS: dict[str, tuple[Block, ...]] = {
     "react": (Block("Thought:", ""), Block("Action:", ""), Block("Action Input:", "")),
 }
 Grammar: TypeAlias = Literal[
-    "think_answer",
-    "think",
-    "answer",
-    "opened_think_answer",
-    "opened_think",
-    "think_boxed",
-    "think_glm_box",
-    "react",
-]
+    "think_answer", "think", "answer", "opened_think_answer", "opened_think", "think_boxed",
+    "think_glm_box", "react",
+]  # fmt: skip
 
 
 def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
@@ -118,9 +112,6 @@ def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answe
         - Empty blocks: 0 (test_empty_blocks_score_nothing).
         - Two answer blocks, or a block inside another: 0 (test_repeated_or_nested_blocks_score_nothing).
         - 200,000 characters of opening tags: linear time, 0 (test_a_flood_of_tags_is_linear).
-
-    Frame:
-        None.
 
     Source:
         The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.

@@ -74,9 +74,6 @@ async def judge(
         - Persuasion: a judge can be flattered, and no parser helps: it passes on what the judge says
           (test_an_ordinary_score). Look at samples, and weigh it below rewards that compute.
 
-    Frame:
-        None.
-
     Source:
         LLM-as-a-judge (arXiv 2306.05685).
 

@@ -65,9 +65,6 @@ def overlong(
         - Endless text: clamped to -1, so that it cannot outweigh everything else
           (test_overlong_is_clamped).
 
-    Frame:
-        None.
-
     Source:
         DAPO, equation 13 (arXiv 2503.14476).
 
@@ -134,9 +131,6 @@ def cosine(
           (test_cosine_is_clamped_beyond_the_maximum).
         - Length alone: a wrong completion never reaches the value of a right one while ``wrong_long`` is
           below ``right_long`` (test_no_wrong_completion_earns_more_than_a_right_one).
-
-    Frame:
-        None.
 
     Source:
         Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373).

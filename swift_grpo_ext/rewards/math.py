@@ -67,9 +67,6 @@ def math(completion: str, columns: Columns) -> float:
     Gaming:
         - Several boxes: only the last one counts (test_the_last_box_counts).
 
-    Frame:
-        None.
-
     Source:
         Math-Verify.
 

@@ -64,9 +64,6 @@ def numeric(
         - Another unit of the same dimension is converted, one of another dimension is wrong
           (test_units_are_converted).
 
-    Frame:
-        None.
-
     Source:
         Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
 

@@ -68,9 +68,6 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
           (test_surplus_text_lowers_the_score).
         - Text in the thinking part: not read (test_text_in_the_thinking_part_is_not_read).
 
-    Frame:
-        None.
-
     Source:
         Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
 
@@ -105,9 +102,6 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     Gaming:
         - A long answer that holds the text somewhere: each surplus word is an edit
           (test_surplus_text_lowers_the_score).
-
-    Frame:
-        None.
 
     Source:
         Word error rate.
@@ -159,9 +153,6 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
     Gaming:
         - A long answer that holds the right one: each surplus character is an edit
           (test_surplus_text_lowers_the_score).
-
-    Frame:
-        None.
 
     Source:
         ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL < threshold.

@@ -66,9 +66,6 @@ def repetition(
         - A short completion has nothing to repeat and scores 0, the best: use it with a reward for the task
           (test_short_text_has_nothing_to_repeat).
 
-    Frame:
-        None.
-
     Source:
         The repetition penalty of Yeo et al. (arXiv 2502.03373).
 

@@ -104,9 +104,6 @@ def json_schema(completion: str, columns: Columns) -> float:
           (test_fields_of_an_item_stay_together).
         - NaN, infinities, nesting without end: not JSON (test_nan_is_not_json).
 
-    Frame:
-        None.
-
     Source:
         JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
 

@@ -142,9 +142,6 @@ def table(completion: str, columns: Columns) -> float:
         - Surplus rows and cells: each costs an edit (test_surplus_cells_lower_the_score); a table with more
           than twice the gold's cells scores 0 (test_a_flood_of_cells_scores_nothing).
 
-    Frame:
-        None.
-
     Source:
         TEDS (arXiv 1911.10683); here rows are aligned with rows only, and heads and bodies are not nodes, so
         the distance is never below the unrestricted one.

@@ -35,32 +35,9 @@ _PAIRS = re.compile(
     re.IGNORECASE,
 )
 _MARKED = re.compile(r"\d:\d|\d\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])")
-_STARTS = (
-    "start",
-    "start_time",
-    "starttime",
-    "begin",
-    "begin_time",
-    "from",
-    "t_start",
-    "start_sec",
-    "开始",
-    "开始时间",
-)
-_ENDS = ("end", "end_time", "endtime", "stop", "finish", "to", "t_end", "end_sec", "结束", "结束时间")
-_HOLDERS = (
-    "time",
-    "span",
-    "segment",
-    "interval",
-    "moment",
-    "window",
-    "answer",
-    "range",
-    "event",
-    "clip",
-    "时间",
-)
+_STARTS = "start start_time starttime begin begin_time from t_start start_sec 开始 开始时间".split()  # noqa: SIM905
+_ENDS = "end end_time endtime stop finish to t_end end_sec 结束 结束时间".split()  # noqa: SIM905
+_HOLDERS = "time span segment interval moment window answer range event clip 时间".split()  # noqa: SIM905
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 _BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
 

@@ -43,9 +43,6 @@ def text_f1(completion: str, columns: Columns) -> float:
         - The right word many times: each occurrence counts once per occurrence in the reference
           (test_repeated_words_do_not_pay).
 
-    Frame:
-        None.
-
     Source:
         Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
 
@@ -85,9 +82,6 @@ def rouge(completion: str, columns: Columns) -> float:
     Gaming:
         - Copying words in any order: only a common subsequence counts (test_order_matters_for_rouge).
         - A long answer: surplus tokens lower precision (test_surplus_text_lowers_the_score).
-
-    Frame:
-        None.
 
     Source:
         Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.

@@ -171,9 +171,6 @@ def yes_no(completion: str, columns: Columns) -> float:
         - A yes and a no in one answer: neither, unless the second is a conclusion or a correction
           (test_contradictions_are_no_answer).
 
-    Frame:
-        None.
-
     Source:
         Accuracy.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.rewards.card import SECTIONS, card_of
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
+from tools.reward_pages import SECTIONS, card_of
 
 REWARDS = all_rewards()
 ROOT = Path(__file__).parents[2]
