@@ -78,7 +78,8 @@ def card_of(reward: Reward) -> Card:
         heading: textwrap.dedent(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
     sections = {name: (UNSAID | sections)[name] for name in SECTIONS if name in UNSAID | sections}
-    shared = [inspect.getdoc(group) or "" for group in reward.declared.groups.values()]
+    classes = [one for group in reward.declared.groups.values() for one in reversed(group.__mro__)]
+    shared = [inspect.getdoc(one) or "" for one in classes]
     arguments = "\n".join(textwrap.dedent(text.partition("Attributes:\n")[2]) for text in shared)
     return Card(summary, description.strip(), sections, arguments)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou, iou_matrix
-from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.gold_regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.regions import parse_regions
@@ -26,11 +26,11 @@ RECALL_POINTS = tuple(step / 100 for step in range(101))
 
 
 def _by_label(
-    completion: str, columns: Columns, places: Places, empty_gold: EmptyGold
+    completion: str, columns: Columns, places: Places
 ) -> tuple[dict[str, list[Scored]], dict[str, list[Box]]]:
     """Predicted and gold boxes by label; all under one label if the gold has none."""
     gold: dict[str, list[Box]] = defaultdict(list)
-    for region in gold_places(columns, "box", places, empty_gold=empty_gold):
+    for region in gold_places(columns, "box", places):
         assert region.box is not None
         if region.label.isdecimal():
             raise Unscorable(f"gold label {region.label!r} is a class number: write the class's name")
@@ -61,8 +61,7 @@ def detection_f1(
     columns: Columns,
     *,
     iou_threshold: Threshold = 0.5,
-    places: Places = PLACES,
-    empty_gold: EmptyGold = "unscored",
+    places: Objects = OBJECTS,
 ) -> float:
     """F1 of the detected objects at one IoU threshold, 0..1.
 
@@ -72,7 +71,6 @@ def detection_f1(
 
     Args:
         iou_threshold: IoU that a hit must reach.
-        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
@@ -102,7 +100,7 @@ def detection_f1(
         >>> get_reward("ext_detection_f1")(answer, {"solution": gold})
         0.5
     """
-    predicted, gold = _by_label(completion, columns, places, empty_gold)
+    predicted, gold = _by_label(completion, columns, places)
     if not gold:
         return float(says_nothing(extract_answer(completion)))
     found = sum(
@@ -176,17 +174,13 @@ def detection_map(
     completion: str,
     columns: Columns,
     *,
-    places: Places = PLACES,
-    empty_gold: EmptyGold = "unscored",
+    places: Objects = OBJECTS,
 ) -> float:
     """Mean average precision (COCO, IoU .50 to .95) of one image, times a price for surplus boxes, 0..1.
 
     The model may give each object a ``score``; it is clamped to 0..1, and a missing one is 1. The price is
     gold boxes over predicted boxes where there are more predicted ones: average precision alone lets a model
     add any number of boxes of low confidence for free.
-
-    Args:
-        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         As for `ext_detection_f1`.
@@ -215,7 +209,7 @@ def detection_map(
         >>> get_reward("ext_detection_map")("[[0, 0, 9, 9], [20, 0, 29, 9]]", {"solution": [[0, 0, 9, 9]]})
         0.25
     """
-    predicted, gold = _by_label(completion, columns, places, empty_gold)
+    predicted, gold = _by_label(completion, columns, places)
     if not gold:
         return float(says_nothing(extract_answer(completion)))
     given, wanted = sum(map(len, predicted.values())), sum(map(len, gold.values()))

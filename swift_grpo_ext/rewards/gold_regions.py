@@ -62,18 +62,28 @@ class Places:
         return self.image_index if region.image is None else region.image
 
 
+@dataclass(frozen=True)
+class Objects(Places):
+    """How objects are written, of which there may be none.
+
+    Attributes:
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
+    """
+
+    empty_gold: EmptyGold = "unscored"
+
+
 PLACES = Places()
+OBJECTS = Objects()
 
 
-def gold_places(
-    columns: Columns, kind: Kind, places: Places, empty_gold: EmptyGold = "unscored"
-) -> list[Region]:
+def gold_places(columns: Columns, kind: Kind, places: Places) -> list[Region]:
     """The row's gold objects, in the frame of the model's answers; none if there is nothing to be found.
 
     Raises:
         Unscorable: No usable gold, or the image's size is missing for the conversion.
     """
-    regions, source = gold_regions(columns, GOLD, kind, places, empty_gold)
+    regions, source = gold_regions(columns, GOLD, kind, places)
     return converted(regions, source, places.frame, columns, places)
 
 
@@ -103,11 +113,7 @@ def moved(region: Region, source: Frame, target: Frame, columns: Columns, image:
 
 
 def gold_regions(
-    columns: Columns,
-    names: tuple[str, ...],
-    kind: Kind,
-    places: Places,
-    empty_gold: EmptyGold = "unscored",
+    columns: Columns, names: tuple[str, ...], kind: Kind, places: Places
 ) -> tuple[list[Region], Frame]:
     """The gold objects of a row and the frame that they are in.
 
@@ -116,16 +122,16 @@ def gold_regions(
         names: Columns that may hold the gold. ``objects`` is ms-swift's own grounding column
             (``{"ref": [...], "bbox": [...], "bbox_type": "real" or "norm1"}``) and knows its frame.
         kind: What a list without keys means.
-        places: Frame and order of the gold in every other column.
-        empty_gold: ``nothing`` if an empty gold says that there is nothing to be found.
+        places: Frame and order of the gold in every other column, and what an empty one means.
 
     Raises:
         Unscorable: No gold, a gold without any object, or one that no answer could meet.
     """
+    may_be_empty = getattr(places, "empty_gold", "") == "nothing"
     try:
         gold = gold_value(columns, names)
     except NoGold as fault:
-        if empty_gold == "nothing":
+        if may_be_empty:
             return [], places.frame
         raise Unscorable(
             f"{fault}; if an empty one means that there is nothing: empty_gold=nothing"
@@ -138,7 +144,7 @@ def gold_regions(
     _refuse_undeclared_coco(gold, columns, places)
     is_text = isinstance(gold, str)
     regions = parse_regions(gold, kind, convention) if is_text else regions_in(gold, kind, convention)
-    if not regions and empty_gold == "nothing" and _says_nothing(gold):
+    if not regions and may_be_empty and _says_nothing(gold):
         return [], frame
     if not regions or len(regions) > MAX_REGIONS:
         raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")

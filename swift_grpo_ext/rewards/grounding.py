@@ -9,17 +9,15 @@ from typing import Any
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
 from swift_grpo_ext.rewards.geometry import Box, box_giou, box_iou, matched_mean
-from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.gold_regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.regions import parse_regions
 
 
-def gold_boxes_text(
-    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: object
-) -> str:
+def gold_boxes_text(columns: Columns, *, places: Objects = OBJECTS, **_: object) -> str:
     """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
     listed: list[dict[str, Any]] = []
-    for region in gold_places(columns, "box", places, empty_gold=empty_gold):
+    for region in gold_places(columns, "box", places):
         assert region.box is not None
         listed.append(written_box(region.box, places) | ({"label": region.label} if region.label else {}))
     return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
@@ -37,13 +35,8 @@ def _overlap(
     gain: Callable[[Box, Box], float],
     worst: float,
     places: Places,
-    empty_gold: EmptyGold,
 ) -> float:
-    gold = [
-        region.box
-        for region in gold_places(columns, "box", places, empty_gold=empty_gold)
-        if region.box is not None
-    ]
+    gold = [region.box for region in gold_places(columns, "box", places) if region.box is not None]
     answer = extract_answer(completion)
     if not gold:
         return 1.0 if says_nothing(answer) else worst
@@ -57,17 +50,13 @@ def iou(
     completion: str,
     columns: Columns,
     *,
-    places: Places = PLACES,
-    empty_gold: EmptyGold = "unscored",
+    places: Objects = OBJECTS,
 ) -> float:
     """Intersection over union of the predicted with the gold boxes, 0..1.
 
     Predicted and gold boxes are paired one to one so that the total IoU is greatest; the score is that total
     over the number of predicted or gold boxes, whichever is greater. With one box each it is their IoU. A box
     whose corners come in another order is put in order; one without area scores 0.
-
-    Args:
-        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
@@ -98,7 +87,7 @@ def iou(
         >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
         0.5
     """
-    return _overlap(completion, columns, box_iou, 0.0, places, empty_gold)
+    return _overlap(completion, columns, box_iou, 0.0, places)
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -106,16 +95,12 @@ def giou(
     completion: str,
     columns: Columns,
     *,
-    places: Places = PLACES,
-    empty_gold: EmptyGold = "unscored",
+    places: Objects = OBJECTS,
 ) -> float:
     """Generalised intersection over union of the predicted with the gold boxes, -1..1.
 
     Like `ext_iou`, but boxes that do not touch still tell near from far: IoU minus the share of the smallest
     enclosing box that neither fills. An answer without a box, and every box without a partner, is -1.
-
-    Args:
-        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         As for `ext_iou`.
@@ -142,4 +127,4 @@ def giou(
         >>> get_reward("ext_giou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 30, 10, 40]})
         -0.5
     """
-    return _overlap(completion, columns, box_giou, -1.0, places, empty_gold)
+    return _overlap(completion, columns, box_giou, -1.0, places)

@@ -7,16 +7,14 @@ import json
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
 from swift_grpo_ext.rewards.geometry import Box, Point, matched_mean, strictly_inside
-from swift_grpo_ext.rewards.gold_regions import GOLD, PLACES, READS, EmptyGold, Places, gold_places
+from swift_grpo_ext.rewards.gold_regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.nothing import says_nothing
 from swift_grpo_ext.rewards.region import pointed_at
 from swift_grpo_ext.rewards.regions import parse_regions
 
 
-def _gold_points_text(
-    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored", **_: object
-) -> str:
-    points = map(pointed_at, gold_places(columns, "box", places, empty_gold=empty_gold))
+def _gold_points_text(columns: Columns, *, places: Objects = OBJECTS, **_: object) -> str:
+    points = map(pointed_at, gold_places(columns, "box", places))
     return json.dumps([{"point_2d": written_point(point, places)} for point in points])
 
 
@@ -30,16 +28,12 @@ def point_in_box(
     completion: str,
     columns: Columns,
     *,
-    places: Places = PLACES,
-    empty_gold: EmptyGold = "unscored",
+    places: Objects = OBJECTS,
 ) -> float:
     """The share of points that lie strictly inside their gold box, 0..1.
 
     Points and gold boxes are paired one to one for the most hits; the score is the hits over the number of
     points or boxes, whichever is greater. A predicted box stands for its middle.
-
-    Args:
-        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or
@@ -67,11 +61,7 @@ def point_in_box(
         >>> get_reward("ext_point_in_box")("(50, 60)", {"solution": [10, 20, 110, 220]})
         1.0
     """
-    gold = [
-        region.box
-        for region in gold_places(columns, "box", places, empty_gold=empty_gold)
-        if region.box is not None
-    ]
+    gold = [region.box for region in gold_places(columns, "box", places) if region.box is not None]
     answer = extract_answer(completion)
     if not gold:
         return float(says_nothing(answer))

@@ -11,9 +11,9 @@ from swift_grpo_ext.rewards.frames import extent
 from swift_grpo_ext.rewards.geometry import Box, Point, box_iou, matched_mean, strictly_inside
 from swift_grpo_ext.rewards.gold_regions import (
     GOLD,
-    PLACES,
+    OBJECTS,
     READS,
-    EmptyGold,
+    Objects,
     Places,
     converted,
     gold_regions,
@@ -46,20 +46,18 @@ def _mean_l1(one: Box | Point, other: Box | Point) -> float:
     return sum(abs(a - b) for a, b in zip(one, other, strict=True)) / len(one)
 
 
-def _gold_objects(columns: Columns, places: Places, empty_gold: EmptyGold) -> list[Region]:
+def _gold_objects(columns: Columns, places: Places) -> list[Region]:
     """The gold objects in fractions of the image."""
-    regions, source = gold_regions(columns, GOLD, "both", places, empty_gold)
+    regions, source = gold_regions(columns, GOLD, "both", places)
     for region in regions:
         if region.box is None or region.point is None:
             raise Unscorable("each gold object needs bbox_2d and point_2d")
     return converted(regions, source, "norm1", columns, places)
 
 
-def _gold_objects_text(
-    columns: Columns, *, places: Places = PLACES, empty_gold: EmptyGold = "unscored"
-) -> str:
+def _gold_objects_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
     written: list[dict[str, Any]] = []
-    for region in _gold_objects(columns, places, empty_gold):
+    for region in _gold_objects(columns, places):
         there = moved(region, "norm1", places.frame, columns, places.of_image(region))
         assert there.box is not None
         assert there.point is not None
@@ -72,8 +70,7 @@ def segmentation_points(
     completion: str,
     columns: Columns,
     *,
-    places: Places = PLACES,
-    empty_gold: EmptyGold = "unscored",
+    places: Objects = OBJECTS,
 ) -> float:
     """Boxes and points for prompting a segmentation model (Seg-Zero, VisionReasoner), 0..1.
 
@@ -81,9 +78,6 @@ def segmentation_points(
     the boxes below 10/840 of the image; point within 30/840 of the gold point and strictly inside the
     predicted box. Pairs are matched one to one for the greatest total, over the number of predicted or gold
     objects, whichever is greater.
-
-    Args:
-        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
 
     Gold:
         ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.
@@ -114,7 +108,7 @@ def segmentation_points(
         >>> get_reward("ext_segmentation_points")(answer, row)
         1.0
     """
-    gold = _gold_objects(columns, places, empty_gold)
+    gold = _gold_objects(columns, places)
     extent(places.frame, columns, places.image_index)  # unscorable for every completion alike
     answer = extract_answer(completion)
     if not gold:
