@@ -22,11 +22,13 @@ class Known:
         samples: Of its rows, without their encodings; empty where they are unknown.
         batch: Its images and groups, once a pass has asked for them.
         forwarded: ``(batch, keep)`` tokens whose log-probs the policy's pass has computed; None for all.
+        skipped: Passes over it that were left out and are not counted yet.
     """
 
     samples: tuple[VisionSample, ...] = ()
     batch: MicroBatch | None = None
     forwarded: Tensor | None = None
+    skipped: int = 0
 
     def keep(self, samples: Sequence[VisionSample]) -> None:
         """Keep copies of samples without their encodings, which hold pixels."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from accelerate.utils import gather_object
@@ -12,17 +13,18 @@ from swift.utils import get_logger
 from swift_grpo_ext.group.sampled_logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.engine_compare import Claim, Comparison, together
+from swift_grpo_ext.trainer.engine_compare import Compared, Comparison, together
 from swift_grpo_ext.trainer.engine_recorder import Recorder
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.watch.agreement import Agreement, EngineFacts, judge
+from swift_grpo_ext.trainer.samples import Claim, VisionSample
+from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
+from swift_grpo_ext.watch.garbage import is_garbage
 from swift_grpo_ext.watch.records import EngineRecord
 
 logger = get_logger()
 T = TypeVar("T")
 
-ROWS = 4
+ROWS = 2
 """Completions of a check, on each rank."""
 FIRST_STEPS = 3
 """Checked each: a weight sync that does not arrive shows at the second one."""
@@ -36,46 +38,40 @@ class EngineCheck:
         every: Steps between two checks; 0: never.
 
     Attributes:
-        why_off: Why nothing is checked; empty if it is.
         history: The checks so far, the same on every rank.
     """
 
     def __init__(self, host: Host, every: int) -> None:
         self._host, self._every = host, every
-        self._claims: list[Claim] = []
         self._recorder: Recorder | None = None
-        self._checked, self._listening, self._told = -1, False, False
+        self._checked, self._told = -1, set[str]()
         self.history: list[Agreement] = []
-        self.why_off = "" if every else "switched off"
-        if host.template.sequence_parallel_size > 1:
-            self.why_off = "sequence parallel"
-        elif host.args.repetition_penalty not in (None, 1.0):
-            self.why_off = "a repetition penalty changes what tokens are drawn from"
+        if every and host.template.sequence_parallel_size > 1:
+            self._every = 0
+            self._tell("nothing is, with sequence parallelism")
 
     def _due(self) -> bool:
         """The next rollout is checked. From configuration and the step alone: the same on every rank."""
         step = self._host.state.global_step
-        if self.why_off or not self._host.model.training or step == self._checked:
+        if not self._every or not self._host.model.training or step == self._checked:
             return False
         return bool(step < FIRST_STEPS or step % self._every == 0)
 
-    @property
-    def engine(self) -> EngineFacts:
-        """The engine of this run."""
+    def _engine(self) -> EngineFacts:
         host, args = self._host, self._host.args
+        sampling = self._sampling()
         return EngineFacts(
             f"vLLM {host.vllm_mode}" if args.use_vllm else "transformers' generate",
             half=bool(args.bf16 or args.fp16 or next(host.model.parameters()).dtype.itemsize == 2),
             lags=bool(args.async_generate),
-            temperature=args.temperature,
+            asked={name: getattr(sampling, name) for name in SETTINGS},
         )
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """While this is open, a rollout begins and ends; what transformers draws is written down."""
-        self._claims, self._recorder = [], None
-        self._listening = self._due()  # later the model may be in evaluation mode, to sample
-        if not self._listening or self._host.args.use_vllm:
+        self._recorder = None
+        if self._host.args.use_vllm or not self._due():
             yield
             return
         base = self._host.template.get_base_model(self._host.accelerator.unwrap_model(self._host.model))
@@ -83,25 +79,23 @@ class EngineCheck:
         with swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor)):
             yield
 
-    def note(self, outputs: Sequence[Any]) -> None:
-        """Keep what the engine says of a few completions of this rank.
+    def note(self, samples: Sequence[VisionSample], outputs: Sequence[Any]) -> None:
+        """Keep with each completion what the engine says of it. ``--async_generate`` comes here in a thread.
 
         Args:
-            outputs: ms-swift's rollout outputs, one for each sample in their order.
+            samples: With the completions of the outputs.
+            outputs: ms-swift's rollout outputs.
         """
-        if not self._listening or self._claims or self._host.dynamic_num_samples:
+        if not self._every or not (self._recorder or self._host.args.use_vllm):
             return
-        for row in range(0, len(outputs), max(1, len(outputs) // ROWS)):
-            response = outputs[row].response
-            choice = response.choices[0]
+        for row, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
+            choice = output.response.choices[0]
             logps = self._recorder.of_row(row, len(outputs)) if self._recorder else _logps_of(choice)
-            if outputs[row].messages is None:  # of several turns the prompt is not one piece
-                self._claims.append(
-                    Claim(row, response.prompt_token_ids, list(choice.token_ids or ()), logps)
-                )
+            if output.messages is None:  # of several turns the prompt is not one piece
+                sample.claim = Claim(output.response.prompt_token_ids or (), choice.token_ids or (), logps)
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
-        """Compare; every rank comes here together.
+        """Compare; every rank comes here together, after a rollout.
 
         Args:
             samples: This rank's, with completions.
@@ -109,53 +103,85 @@ class EngineCheck:
         Returns:
             What it shows over all ranks; None where nothing is due or possible.
         """
-        if not self._listening:
+        if not self._due():
             return None
         self._checked = self._host.state.global_step
-        claims = [claim for claim in self._claims if claim.row < len(samples) and claim.logps]
-        if not all(gather_object([bool(claims)])):
-            self._turn_off("the engine returns no log-probs of what it samples")
+        claimed = [sample for sample in samples if sample.claim]
+        claimed = [sample for sample in claimed if sample.claim and sample.claim.logps] or claimed
+        chosen = claimed[:: max(1, len(claimed) // ROWS)][:ROWS]
+        garbage = [is_garbage(str(s.messages[-1]["content"]), s.is_truncated) for s in samples]
+        claims = [sample.claim for sample in chosen if sample.claim]
+        told = (any(claim.logps for claim in claims), any(claim.prompt for claim in claims))
+        ranks = gather_object([(bool(claims), *told, sum(garbage), len(garbage))])
+        some, logps, prompts, bad, number = zip(*ranks, strict=True)
+        if not all(some):
+            self._tell("nothing is, with rollouts of several turns")
             return None
+        if not any(prompts):
+            self._tell("prompts are not: the engine does not return the token ids that it saw")
+        why = self._unscored() or ("" if any(logps) else "the engine returns none")
+        if why:
+            self._tell(f"log-probs (weights, LoRA, temperature, filters) are not: {why}")
         try:
-            return self._over_ranks(claims, [samples[claim.row] for claim in claims])
+            return self._over_ranks(chosen, not why, sum(bad) / sum(number))
         except _CheckFailedError as problem:
-            self._turn_off(str(problem))
+            self._every = 0
+            self._tell(f"nothing is any more: {problem}")
             return None
 
-    def _over_ranks(self, claims: Sequence[Claim], samples: Sequence[VisionSample]) -> EngineRecord:
+    def _over_ranks(self, samples: Sequence[VisionSample], scored: bool, garbage: float) -> EngineRecord:
+        """Every rank may have an engine of its own: if some ranks are apart, those are judged."""
         made: list[Comparison] = []
 
-        def compare() -> Any:
-            made.append(Comparison(self._host, claims, samples, self._sampling()))
+        def compare() -> Compared:
+            made.append(Comparison(self._host, samples, self._sampling(), scored))
             return made[0].as_configured()
 
-        parts, engine = _of_all_ranks(compare), self.engine
+        parts, engine = _of_all_ranks(compare), self._engine()
         found = together(self._checked, parts)
-        if found.all.mean_ratio > engine.limit:
-            found = together(self._checked, parts, _of_all_ranks(lambda: made[0].otherwise()))
+        apart = [rank for rank, part in enumerate(parts) if not part.within(engine.limit)]
+        if apart:
+            others = _of_all_ranks(lambda: made[0].otherwise())
+            found = replace(
+                together(self._checked, [parts[rank] for rank in apart]),
+                hypotheses={
+                    name: sum((others[rank][name] for rank in apart), Distance()) for name in others[0]
+                },
+                prompt=found.prompt,
+                ranks="" if len(apart) == len(parts) else f" of rank {', '.join(map(str, apart))}",
+            )
+        found = replace(found, garbage=garbage)
         shown = judge(found, self.history, engine)
         self.history.append(found)
         return shown
+
+    def _unscored(self) -> str:
+        """Why log-probs cannot be compared, as far as the configuration tells; empty if they can."""
+        args = self._host.args
+        if args.repetition_penalty not in (None, 1.0):
+            return "a repetition penalty changes what tokens are drawn from"
+        if args.structured_outputs_regex:
+            return "structured outputs change what tokens are drawn from"
+        return "" if args.temperature else "--temperature 0 draws nothing"
 
     def _sampling(self) -> Sampling:
         args, top_k = self._host.args, self._host.args.top_k or 0
         if self._recorder and top_k <= 0 and self._recorder.top_k:
             # ms-swift hands "all" on as None, which transformers takes for its own default.
             top_k = self._recorder.top_k
-            if not self._told and self._host.accelerator.is_main_process:
-                logger.info(
-                    f"swift-grpo-ext: --top_k {args.top_k} asks for all tokens, but transformers samples "
-                    f"among the {top_k} likeliest, its default; --top_k <size of the vocabulary> is all"
-                )
-            self._told = True
+            self._tell(
+                f"--top_k {args.top_k} asks for all tokens, but transformers samples among the {top_k} "
+                "likeliest, its default; --top_k <size of the vocabulary> is all"
+            )
         family = family_of(self._host.template.config)
         forbidden = tuple(family.forbidden_token_ids) if family else ()
-        return Sampling(args.temperature, top_k, args.top_p or 1.0, args.min_p or 0.0, forbidden)
+        return Sampling(args.temperature, max(top_k, 0), args.top_p or 1.0, args.min_p or 0.0, forbidden)
 
-    def _turn_off(self, reason: str) -> None:
-        self.why_off = reason
-        if self._host.accelerator.is_main_process:
-            logger.warning(f"swift-grpo-ext: rollout engine and trainer are not compared: {reason}")
+    def _tell(self, message: str) -> None:
+        """Log what is not compared, once."""
+        if message not in self._told and self._host.accelerator.is_main_process:
+            logger.info(f"swift-grpo-ext: comparing rollout engine and trainer: {message}")
+        self._told.add(message)
 
 
 class _CheckFailedError(Exception):

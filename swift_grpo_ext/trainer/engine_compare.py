@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -17,77 +18,66 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.teacher_forced import TeacherForced
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
-from swift_grpo_ext.watch.garbage import is_garbage
 from swift_grpo_ext.watch.prompts import prompt_difference
 from swift_grpo_ext.watch.rollout import row_name
 
 PLACES = 64
 """Tokens of a completion that are looked at: the first ones, and others spread over the rest."""
-_TEMPERATURES = tuple(round(0.05 * k, 2) for k in range(1, 41))
+_OTHER_SAMPLING: Mapping[str, Sequence[float]] = {
+    "temperature": [round(0.05 * k, 2) for k in range(1, 41)],
+    "top_p": [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.99],
+    "top_k": [1, 5, 10, 20, 40, 50, 64, 100],
+}
+_AT_ONCE = 64
+"""Tokens whose logits are scored together: 40 MB of a large vocabulary."""
 _PARTED = 0.1
 """Nats from which on two log-probs of a token are named."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What the engine said of one completion.
-
-    Attributes:
-        row: Place in the rank's generation batch.
-        prompt: Token ids of the prompt that it saw; None if it does not tell.
-        tokens: Ids that it sampled.
-        logps: Their log-probs, in nats; the last ones may be missing.
-    """
-
-    row: int
-    prompt: Sequence[int] | None
-    tokens: Sequence[int]
-    logps: Sequence[float]
-
-
-@dataclass(frozen=True)
 class Compared:
-    """This rank's share of a check.
-
-    Attributes:
-        begin, rest: Distances over the first tokens of completions, and over the others.
-        engine_logp, trainer_logp, garbage, completions: Sums.
-        prompt, parted: In words.
-    """
+    """This rank's share of a check; sums over its tokens, the rest as in `Agreement`."""
 
     begin: Distance
     rest: Distance
     engine_logp: float
     trainer_logp: float
-    garbage: float
-    completions: int
     prompt: str
     parted: str
 
+    def within(self, limit: float) -> bool:
+        """Its mean of exp|d| is no larger than this."""
+        return (self.begin + self.rest).mean_ratio <= limit
+
 
 class Comparison:
-    """Runs the trainer's model over the claimed completions. All ranks make one together.
+    """Holds completions against what the engine claims of them. All ranks make one together.
 
     Args:
         host: The trainer.
-        claims: What the engine said.
-        samples: The completions, one for each claim.
+        samples: The completions, each with a claim.
         sampling: How the engine is asked to draw tokens.
+        scored: Log-probs are compared, and not only prompts.
     """
 
-    def __init__(
-        self, host: Host, claims: Sequence[Claim], samples: Sequence[VisionSample], sampling: Sampling
-    ) -> None:
-        self._host, self._claims, self._samples, self._sampling = host, claims, samples, sampling
+    def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
+        self._host, self._samples, self._sampling = host, samples, sampling
+        self._claims = [sample.claim for sample in samples if sample.claim]
         self._forced = TeacherForced(host, samples)
-        self._places = [_places(c, tokens) for c, tokens in zip(claims, self._forced.tokens, strict=True)]
-        self._told = [[c.logps[p] for p in chosen] for c, chosen in zip(claims, self._places, strict=True)]
+        self._places = [
+            _places(claim.tokens[: len(claim.logps)], tokens) if scored else []
+            for claim, tokens in zip(self._claims, self._forced.tokens, strict=True)
+        ]
+        self._told = [
+            [c.logps[p] for p in chosen] for c, chosen in zip(self._claims, self._places, strict=True)
+        ]
         self._targets = self._forced.targets(self._places)
-        self._logits = self._forced.logits(host.model, self._places)
+        self._logits = self._forced.logits(host.model, self._places) if scored else torch.zeros(0, 1)
 
     def as_configured(self) -> Compared:
         """Distances to what the trainer computes."""
-        ours = _split(sampled_logps(self._logits, self._targets, self._sampling), self._places)
+        values = self._scored(self._logits, self._sampling)
+        ours = [part.tolist() for part in values.split(list(map(len, self._places)))]
         begin, rest = Distance(), Distance()
         for chosen, one, other in zip(self._places, self._told, ours, strict=True):
             early = sum(place < EARLY for place in chosen)
@@ -98,9 +88,7 @@ class Comparison:
             rest,
             engine_logp=sum(map(sum, self._told)),
             trainer_logp=sum(map(sum, ours)),
-            garbage=sum(is_garbage(s.messages[-1]["content"], s.is_truncated) for s in self._samples),
-            completions=len(self._claims),
-            prompt=next(filter(None, map(self._prompt, self._claims, self._forced.rows, self._samples)), ""),
+            prompt=next(filter(None, map(self._prompt, self._forced.rows, self._samples)), ""),
             parted=self._parted(ours),
         )
 
@@ -110,19 +98,23 @@ class Comparison:
         return {name: distance(told, logps.tolist()) for name, logps in self._hypotheses()}
 
     def _hypotheses(self) -> Iterator[tuple[str, Tensor]]:
-        logits, targets, sampling = self._logits, self._targets, self._sampling
-        for temperature in _TEMPERATURES:
-            if temperature != sampling.temperature:
-                other = replace(sampling, temperature=temperature)
-                yield f"{agreement.TEMPERATURE}{temperature:g}", sampled_logps(logits, targets, other)
-        unfiltered = Sampling(sampling.temperature, forbidden=sampling.forbidden)
-        if sampling != unfiltered:
-            yield agreement.UNFILTERED, sampled_logps(logits, targets, unfiltered)
-            yield agreement.RAW, sampled_logps(logits, targets, Sampling())
+        asked = self._sampling
+        for setting, values in _OTHER_SAMPLING.items():
+            for value in values:
+                if value != getattr(asked, setting):
+                    settings: dict[str, Any] = {setting: value}
+                    yield f"{setting} {value:g}", self._scored(self._logits, replace(asked, **settings))
+        unfiltered = Sampling(asked.temperature, forbidden=asked.forbidden)
+        if asked != unfiltered:
+            yield agreement.UNFILTERED, self._scored(self._logits, unfiltered)
+            yield agreement.RAW, self._scored(self._logits, Sampling())
         for name, model, context in self._other_models():
             with context:
-                others = self._forced.logits(model, self._places)
-            yield name, sampled_logps(others, targets, sampling)
+                yield name, self._scored(self._forced.logits(model, self._places), asked)
+
+    def _scored(self, logits: Tensor, sampling: Sampling) -> Tensor:
+        parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
+        return torch.cat([sampled_logps(*part, sampling) for part in parts])
 
     def _other_models(self) -> Iterator[tuple[str, Any, AbstractContextManager[Any]]]:
         host = self._host
@@ -132,14 +124,13 @@ class Comparison:
         if host.ref_model is not None:
             yield agreement.REFERENCE, host.ref_model, nullcontext()
 
-    def _prompt(self, claim: Claim, row: Sequence[int], sample: VisionSample) -> str:
-        if not claim.prompt:
+    def _prompt(self, row: Sequence[int], sample: VisionSample) -> str:
+        if not sample.claim or not sample.claim.prompt:
             return ""
         template = self._host.template
         family = family_of(template.config)
-        words = prompt_difference(
-            claim.prompt, row, family.placeholder_token_ids if family else (), template.tokenizer.decode
-        )
+        placeholders = family.placeholder_token_ids if family else ()
+        words = prompt_difference(sample.claim.prompt, row, placeholders, template.tokenizer.decode)
         return f"{words} ({row_name(sample)})" if words else ""
 
     def _parted(self, ours: Sequence[Sequence[float]]) -> str:
@@ -157,44 +148,32 @@ class Comparison:
         return ""
 
 
-def _places(claim: Claim, tokens: Sequence[int]) -> list[int]:
+def _places(claimed: Sequence[int], tokens: Sequence[int]) -> list[int]:
     """Which tokens of a completion are compared: those that the engine sampled and that are trained on."""
-    known = min(len(claim.logps), len(tokens), len(claim.tokens))
-    same = next((n for n in range(known) if claim.tokens[n] != tokens[n]), known)
+    pairs = enumerate(zip_longest(claimed, tokens))
+    same = next((place for place, (one, other) in pairs if one != other), len(tokens))
     if same <= PLACES:
         return list(range(same))
     spread = torch.linspace(EARLY, same - 1, PLACES - EARLY).long().unique().tolist()
     return [*range(EARLY), *spread]
 
 
-def _split(values: Tensor, places: Sequence[Sequence[int]]) -> list[list[float]]:
-    return [part.tolist() for part in values.split([len(chosen) for chosen in places])]
-
-
-def together(
-    step: int, parts: Sequence[Compared], otherwise: Sequence[Mapping[str, Distance]] = ()
-) -> Agreement:
-    """The check over all ranks.
+def together(step: int, parts: Sequence[Compared]) -> Agreement:
+    """The check over ranks.
 
     Args:
         step: Optimizer steps taken.
         parts: Of the ranks.
-        otherwise: Their distances to hypotheses.
     """
     begin = sum((part.begin for part in parts), Distance())
     rest = sum((part.rest for part in parts), Distance())
-    tokens, completions = (begin + rest).tokens or 1.0, sum(part.completions for part in parts)
+    tokens = (begin + rest).tokens or 1.0
     return Agreement(
         step=step,
-        completions=completions,
         begin=begin,
         rest=rest,
-        hypotheses={
-            name: sum((found[name] for found in otherwise), Distance()) for name in next(iter(otherwise), ())
-        },
         engine_logp=sum(part.engine_logp for part in parts) / tokens,
         trainer_logp=sum(part.trainer_logp for part in parts) / tokens,
-        garbage=sum(part.garbage for part in parts) / completions,
         prompt=next((part.prompt for part in parts if part.prompt), ""),
         parted=next((part.parted for part in parts if part.parted), ""),
     )

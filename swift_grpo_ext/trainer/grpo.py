@@ -98,7 +98,8 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self.passes.start_generation_batch()
-        return self.passes.stored(super()._generate_and_score_completions(inputs))
+        with self.monitors.phase("prepare"):  # less the phases inside it
+            return self.passes.stored(super()._generate_and_score_completions(inputs))
 
     def resample_encode_failed_inputs(self, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
@@ -114,7 +115,8 @@ class GRPOTrainer(HostGRPOTrainer):
     def _generate_completions(self, samples: list[VisionSample]) -> list[VisionSample]:
         with self.monitors.phase("rollout"), self.monitors.tracer.sampling(), self.engine_check.listening():
             completed: list[VisionSample] = super()._generate_completions(samples)
-        self.monitors.add_engine(self.engine_check.look(completed))
+        with self.monitors.phase("check"):
+            self.monitors.add_engine(self.engine_check.look(completed))
         return completed
 
     def _add_prompt_id_to_inputs(self, samples: list[VisionSample]) -> list[VisionSample]:
@@ -128,7 +130,7 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.rollout.seeded(super()._get_request_config())
 
     def _engine_infer(self, infer_requests: Any, request_config: Any = None, **kwargs: Any) -> Any:
-        with self.passes.sampling():
+        with self.passes.sampling(), self.monitors.encoding():
             self.rollout.agree(infer_requests, request_config)
             asked = partial(super()._engine_infer, **kwargs)
             if not self.args.use_vllm or not self.passes.enabled.shared_prefill:
@@ -136,8 +138,10 @@ class GRPOTrainer(HostGRPOTrainer):
             return self.rollout.ask(infer_requests, request_config, asked)
 
     def _postprocess_rollout_outputs(self, samples: Any, outputs: Any) -> list[VisionSample]:
-        self.engine_check.note(outputs)
-        return self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
+        self.monitors.add_outputs(outputs)
+        completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
+        self.engine_check.note(completed, outputs)
+        return completed
 
     def _compute_rewards_per_func(self, samples: list[VisionSample]) -> Tensor:
         with self.monitors.phase("reward"):
@@ -155,7 +159,7 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.scoring.baselines.deviations(samples, rewards_per_func)
 
     def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, Any]]:
-        with self.monitors.phase("logps"), self.passes.preparing(samples):
+        with self.passes.preparing(samples):
             prepared: list[dict[str, Any]] = super()._prepare_batch_inputs(samples)
         return prepared
 
@@ -178,10 +182,13 @@ class GRPOTrainer(HostGRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if self.passes.is_old(grpo_batch) and self.passes.enabled.skip_old:
+        phase = self.passes.phase_of(model, grpo_batch)
+        if phase == "old" and self.passes.enabled.skip_old:
+            self.passes.skip(grpo_batch)
             return None, None
         stock = super()._get_per_token_logps_and_entropies
-        logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
+        with self.monitors.phase(phase):
+            logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
         known = self.passes.known_of(grpo_batch)
         self.monitors.add_pass(logps, grpo_batch, known.forwarded)
@@ -218,7 +225,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def _maybe_log_save_evaluate(
         self, tr_loss: Any, grad_norm: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        self.monitors.end_step(grad_norm)
+        self.monitors.end_step(grad_norm, self.passes.work)
         with self.monitors.phase("log"):
             super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
 

@@ -13,9 +13,12 @@ import torch
 from swift.callbacks import callbacks_map
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
-from swift.utils import get_logger
 
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import current_settings, disabled
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.encode_clock import seconds_of
+from swift_grpo_ext.trainer.features import base_model
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
@@ -23,8 +26,6 @@ from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts
 from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
-
-logger = get_logger()
 
 CALLBACK = "ext_watch"
 
@@ -69,9 +70,42 @@ class Monitors:
         if settings.kl_every and host.beta == 0 and host.template.sequence_parallel_size == 1:
             self.watch.probe = Probe(self._logps_of, settings.kl_every)
 
+        self._time_tower()
+
+    def _time_tower(self) -> None:
+        """The vision tower's time is a phase, whoever calls it."""
+        assert self.watch
+        phases, base = self.watch.phases, base_model(self._host, self._host.model)
+        family = family_of(base.config)
+        for module in map(base.get_submodule, family.vision_tower if family else ()):
+            module.register_forward_pre_hook(lambda *_: phases.enter("vision"))
+            module.register_forward_hook(lambda *_: phases.leave("vision"), always_call=True)
+
     def phase(self, name: str) -> AbstractContextManager[None]:
         """While this is open, the run is in a phase."""
         return self.watch.phases.within(name) if self.watch else nullcontext()
+
+    @contextmanager
+    def encoding(self) -> Iterator[None]:
+        """While this is open, the time in which transformers' engine encodes its requests is a phase."""
+        if self._host.args.use_vllm:
+            yield
+            return
+        engine: Any = self._host.engine
+        encode = engine._batch_encode
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.phase("encode"):
+                return encode(*args, **kwargs)
+
+        with swapped(engine, "_batch_encode", timed):
+            yield
+
+    def add_outputs(self, outputs: Sequence[Any]) -> None:
+        """vLLM has answered, and told how long it encoded."""
+        seconds = seconds_of(outputs)
+        if self.watch and not self._host.args.async_generate:  # else nobody has waited for it
+            self.watch.phases.move("rollout", "encode", seconds)
 
     @contextmanager
     def watching(self, resumed_from: Any) -> Iterator[None]:
@@ -131,9 +165,7 @@ class Monitors:
         """The engine was compared with the trainer; None if not at this step."""
         if self.watch and record:
             self.watch.engine = record
-            if record.note and self._host.accelerator.is_main_process:
-                logger.info(f"swift-grpo-ext [engine-noise] {record.note}")
-                self.watch.journal.add("note", id="engine-noise", text=record.note)
+            self.watch.note("engine-noise", record.note)
 
     def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch has its advantages."""
@@ -148,8 +180,13 @@ class Monitors:
             if found:
                 self.watch.tally.kl, self.watch.tally.kl_tokens = found
 
-    def end_step(self, grad_norm: Any) -> None:
-        """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
+    def end_step(self, grad_norm: Any, work: Counter[str]) -> None:
+        """An optimizer step is done; ms-swift says so once more after an epoch's last one.
+
+        Args:
+            grad_norm: Before clipping.
+            work: Done since the last one, see `Passes`; emptied.
+        """
         host = self._host
         if not self.watch or host.state.global_step <= self._judged_step:
             return
@@ -158,7 +195,9 @@ class Monitors:
         norm = float(grad_norm) if grad_norm is not None else None
         dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
         skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
-        if self.watch.end_step(host.state.global_step, norm, skipped):
+        done = dict(work)
+        work.clear()
+        if self.watch.end_step(host.state.global_step, norm, skipped, done):
             host.control.should_training_stop = True
             host.control.should_save = True
 

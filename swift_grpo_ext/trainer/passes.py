@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -47,6 +48,7 @@ class Passes:
 
     Attributes:
         enabled: What is on, and why the rest is not.
+        work: What was done, and what ms-swift alone would have done; see `watch.bill.SAVED`.
     """
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
@@ -55,6 +57,8 @@ class Passes:
         if settings.disables("trainer.self_check"):
             self._trusted = {(one, other) for one in (True, False) for other in (True, False)}
         self._told: set[str] = set()
+        self.work: Counter[str] = Counter()
+        self._encoded = 0  # images, of those counted in `work`
         self._batches = Batches()
         self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
         base = base_model(host, host.model)
@@ -112,6 +116,14 @@ class Passes:
         finally:
             self._coming = None
 
+    def phase_of(self, model: nn.Module, grpo_batch: Any) -> str:
+        """What a pass is for, by the names of `watch.phases`."""
+        if self._coming is None:
+            return "forward" if torch.is_grad_enabled() else "logps"
+        if self.is_old(grpo_batch):
+            return "old"
+        return "reference" if self._is_reference(model) or model is self._host.model else "logps"
+
     def is_old(self, grpo_batch: Any) -> bool:
         """This is the old pass over a micro-batch: the first while batches are prepared."""
         if self._coming is None or grpo_batch in self._batches:
@@ -119,6 +131,10 @@ class Passes:
         chunk = next(self._coming, ())
         self._batches.of(grpo_batch).keep(chunk)
         return True
+
+    def skip(self, grpo_batch: Any) -> None:
+        """A pass over a micro-batch is left out."""
+        self._batches.of(grpo_batch).skipped += 1
 
     def known_of(self, grpo_batch: Any) -> Known:
         """What is known of a micro-batch."""
@@ -171,6 +187,7 @@ class Passes:
         """Log-probs, and entropies if they are asked for, of the completions that are not silent."""
         known = self._batches.of(grpo_batch)
         part = self._heard(batch, grpo_batch, known)
+        self._count(batch, part or batch, known)
         if part is None:
             scores = self._scores(model, batch, with_entropy)
             return scores[..., 0], scores[..., 1] if with_entropy else None
@@ -179,6 +196,20 @@ class Passes:
             self._scores(model, part, with_entropy), known.forwarded, grpo_batch.old_per_token_logps
         )
         return logps, entropies if with_entropy else None
+
+    def _count(self, whole: MicroBatch, forwarded: MicroBatch, known: Known) -> None:
+        """Add a pass to `work`, and those that were left out before it."""
+        passes, known.skipped = 1 + known.skipped, 0
+        if not self._host.model.training:
+            return
+        tokens = whole.inputs["input_ids"].numel()
+        done = len(forwarded.pack.source) if forwarded.pack else tokens
+        self.work.update(
+            {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
+        )
+        if self.vision and self.enabled.vision_once:
+            encoded, self._encoded = self.vision.cache.images - self._encoded, self.vision.cache.images
+            self.work.update({"images": encoded, "stock images": passes * whole.images})
 
     def _heard(self, batch: MicroBatch, grpo_batch: Any, known: Known) -> MicroBatch | None:
         """The micro-batch without its silent completions; None where all are needed."""

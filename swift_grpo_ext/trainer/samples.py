@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from swift.rl_core.data import GRPOSample
 
 from swift_grpo_ext.errors import RefusedError
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What an engine said of one completion.
+
+    Attributes:
+        prompt: Token ids of the prompt that it saw; empty if it does not tell.
+        tokens: Ids that it sampled.
+        logps: Their log-probs, in nats; the last ones may be missing.
+    """
+
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logps: Sequence[float]
 
 
 @dataclass
@@ -20,11 +35,13 @@ class VisionSample(GRPOSample):
         prompt_key: Equal for samples of the same prompt, images included; decided where rows become samples.
         held_placeholder: The engine answered with image placeholders, which have been cut away.
         kept: The completion takes part in the update.
+        claim: What the engine said of it; None of several turns, and where nobody asks.
     """
 
     prompt_key: str = ""
     held_placeholder: bool = False
     kept: bool = True
+    claim: Claim | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> VisionSample:

@@ -56,7 +56,7 @@ class TeacherForced:
         return torch.tensor(ids, device=self._mask.device)
 
     def logits(self, model: nn.Module, places: Places) -> Tensor:
-        """``(N, vocab)`` fp32 logits that predict the tokens at the places, row by row.
+        """``(N, vocab)`` logits that predict the tokens at the places, row by row.
 
         Args:
             model: Policy or reference, in its wrappers. All ranks call it together.
@@ -82,7 +82,7 @@ class TeacherForced:
                 found: Tensor = model(**self._inputs).logits
         finally:
             model.train(training)
-        return found.float().flatten(0, -2)
+        return found.flatten(0, -2)
 
 
 def _of(logits_of: Callable[[Tensor], Tensor], keep: int, slot: Tensor) -> Callable[[Tensor], Tensor]:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from swift_grpo_ext.watch.records import EngineRecord
 
-AS_CONFIGURED = "as configured"
 RAW = "raw"
 NO_ADAPTERS = "without adapters"
 REFERENCE = "reference"
-TEMPERATURE = "temperature "
 UNFILTERED = "unfiltered"
+SETTINGS = ("temperature", "top_p", "top_k")
+"""Hypotheses about one of these are named with the value: ``temperature 0.3``."""
 
 PROMPT, WEIGHTS, SAMPLING = "engine-prompt", "engine-weights", "engine-sampling"
 NUMERICS = "engine-numerics"
@@ -26,8 +26,13 @@ NUMERICS = "engine-numerics"
 FULL_PRECISION, HALF_PRECISION = 1.002, 1.05
 """Largest mean of exp|d| of a healthy engine: two kernels in fp32 differ by 1e-5 to 1e-3 nats a token, in
 bf16 by 0.01 to 0.03, which grows over long completions."""
+_UNCLEAR = 3.0
+"""Up to so many times a healthy engine's excess over 1, kernels or quantised weights may be all it is."""
+_GROWN = 4.0
+"""... or so many times what it was when it agreed: kernels do not come to differ all at once."""
 _BETTER = 0.25
 """Another hypothesis must explain all but this share of the distance."""
+_RESTART = "restart server and run, and look at the server's log for the sync"
 _MOSTLY = 0.5
 _LARGEST = 20.0
 """Nats: exp of more says no more."""
@@ -79,31 +84,31 @@ def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
 
 @dataclass(frozen=True)
 class Agreement:
-    """One check of an engine, over all ranks.
+    """One check of an engine, over all ranks or those that are apart.
 
     Attributes:
         step: Optimizer steps taken before it.
-        completions: Looked at.
-        begin: Distance over the first `EARLY` tokens of each.
+        begin: Distance over the first `EARLY` tokens of each completion.
         rest: Distance over the others.
         hypotheses: Distances, over all tokens, to what the trainer would compute were the engine set
-            otherwise: `RAW`, `UNFILTERED`, `NO_ADAPTERS`, `REFERENCE`, ``temperature T``.
+            otherwise: `RAW`, `UNFILTERED`, `NO_ADAPTERS`, `REFERENCE`, one of `SETTINGS` with a value.
         engine_logp, trainer_logp: Mean log-prob of a token.
         garbage: Share of completions that are noise: repeats, unknown tokens, all cut off.
         prompt: How the prompts differ, in words; empty if they do not.
         parted: Where the first large difference is, in words; empty if there is none.
+        ranks: Which ranks these are, in words; empty for all.
     """
 
     step: int
-    completions: int = 0
     begin: Distance = Distance()
     rest: Distance = Distance()
     hypotheses: Mapping[str, Distance] = field(default_factory=dict)
     engine_logp: float = 0.0
     trainer_logp: float = 0.0
-    garbage: float | None = None
+    garbage: float = 0.0
     prompt: str = ""
     parted: str = ""
+    ranks: str = ""
 
     @property
     def all(self) -> Distance:
@@ -116,23 +121,25 @@ class EngineFacts:
     """What is fixed about a run's engine.
 
     Attributes:
-        name: ``transformers``, ``vLLM colocate``, ``vLLM server``.
+        name: ``transformers' generate``, ``vLLM colocate``, ``vLLM server``.
         half: Weights or forwards in bf16 or fp16.
-        adapters: LoRA.
-        lags: Rollouts are one step behind on purpose (``--async_generate``).
-        temperature: As configured.
+        lags: Rollouts are one step behind on purpose (``--async_generate``), but for the first.
+        asked: `SETTINGS` as configured.
     """
 
     name: str
     half: bool = False
-    adapters: bool = False
     lags: bool = False
-    temperature: float = 1.0
+    asked: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def limit(self) -> float:
         """Largest mean of exp|d| that is no fault."""
         return HALF_PRECISION if self.half else FULL_PRECISION
+
+    def agrees(self, check: Agreement) -> bool:
+        """The check compared log-probs and found no fault."""
+        return bool(check.all.tokens) and check.all.mean_ratio <= self.limit
 
 
 def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> EngineRecord:
@@ -143,37 +150,51 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
         before: Earlier checks of the run, oldest first.
         engine: The engine.
     """
-    figures = (
-        EngineRecord(now.all.mean_ratio, now.all.mean, now.all.largest) if now.all.tokens else EngineRecord()
-    )
+    figures = EngineRecord()
+    if now.all.tokens:
+        figures = EngineRecord(now.all.mean_ratio, now.all.mean, now.all.largest)
+    name = f"{engine.name}{now.ranks}"
     if now.prompt:
-        text = f"{engine.name} got another prompt than the trainer: {now.prompt}"
+        text = f"{name} got another prompt than the trainer: {now.prompt}"
         return replace(figures, rule=PROMPT, text=text)
-    if not engine.lags and now.all.mean_ratio > engine.limit:
+    rule, cause = "", ""
+    if now.all.mean_ratio > engine.limit:
         rule, cause = _cause(now, before, engine)
-        size = f"mean |d| {now.all.mean:.2g} nats, mean exp|d| {now.all.mean_ratio:.3g}"
-        where = f"; {now.parted}" if now.parted else ""
-        words = f"{cause}{_noise(now, True)}{where}"
-        text = f"{engine.name} and trainer disagree on sampled tokens ({size}): {words}"
-        return replace(figures, rule=rule, text=text)
-    return replace(figures, note=_noise(now, False).removeprefix("; "))
+        if engine.lags and before and rule != SAMPLING:
+            rule = ""  # other weights are what was asked for
+    if not rule:
+        return replace(figures, note=_noise(now, False).removeprefix("; "))
+    size = f"mean |d| {now.all.mean:.2g} nats, mean exp|d| {now.all.mean_ratio:.3g}"
+    where = f"; {now.parted}" if now.parted else ""
+    words = f"{cause}{_noise(now, True)}{where}"
+    text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
+    return replace(figures, rule=rule, text=text)
 
 
 def _cause(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> tuple[str, str]:
     best = min(now.hypotheses, key=lambda name: now.hypotheses[name].mean, default="")
     if best and now.hypotheses[best].mean <= _BETTER * now.all.mean:
         return _explained(best, engine)
+    usual = (
+        "(usual: 0.01 to 0.03 in bf16, below 0.001 in fp32); --rollout_importance_sampling_mode "
+        "token_truncate corrects for it"
+    )
     if now.rest.tokens and now.begin.mean_ratio <= engine.limit:
         return NUMERICS, (
             f"they agree on the first {EARLY} tokens ({now.begin.mean:.2g}) and drift apart later "
-            f"({now.rest.mean:.2g}): numerics of two kernels (usual: 0.01 to 0.03 in bf16, below 0.001 "
-            "in fp32); --rollout_importance_sampling_mode token_truncate corrects for it"
+            f"({now.rest.mean:.2g}): numerics of two kernels {usual}"
         )
-    agreed = [check.step for check in before if check.all.tokens and check.all.mean_ratio <= engine.limit]
+    agreed = [check for check in before if engine.agrees(check)]
+    usually = max((check.all.mean_ratio for check in agreed), default=engine.limit) - 1
+    if now.all.mean_ratio - 1 <= min(_UNCLEAR * (engine.limit - 1), _GROWN * usually):
+        return NUMERICS, (
+            "from the first token on, by more than two kernels usually do and less than other weights would "
+            f"{usual}; quantised weights, or another type (--torch_dtype) on the server, look like this too"
+        )
     if agreed:
         return WEIGHTS, (
-            f"they agreed at step {agreed[-1]}, so the engine's weights are stale: the weight sync has not "
-            "reached it; restart the rollout server, and look at its log for the sync"
+            f"they agreed at step {agreed[-1].step}, so the engine's weights are stale: the weight sync does "
+            f"not reach it, or the server has been restarted; {_RESTART}"
         )
     return WEIGHTS, (
         "the prompts are equal and the first tokens already differ, so its weights are others: another "
@@ -181,40 +202,45 @@ def _cause(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> 
     )
 
 
+_CAUSES = {
+    RAW: (
+        SAMPLING,
+        "it reports log-probs before temperature and filters (logprobs_mode raw_logprobs, or speculative "
+        "decoding): vLLM 0.10.2 or newer reports those of what it samples from; with these, importance "
+        "sampling is unsound",
+    ),
+    UNFILTERED: (
+        SAMPLING,
+        "it samples without the trainer's top_k, top_p and min_p: set the same on the server",
+    ),
+    NO_ADAPTERS: (
+        WEIGHTS,
+        "it is the model without LoRA: the adapters were never applied or merged there "
+        "(--vllm_enable_lora true on `swift rollout`, or restart the server)",
+    ),
+    REFERENCE: (
+        WEIGHTS,
+        "it is the model that training started from: no weight sync has reached the engine, or the server "
+        f"has been restarted; {_RESTART}",
+    ),
+}
+
+
 def _explained(hypothesis: str, engine: EngineFacts) -> tuple[str, str]:
-    if hypothesis.startswith(TEMPERATURE):
-        found = hypothesis.removeprefix(TEMPERATURE)
-        return (
-            SAMPLING,
-            f"it samples at temperature {found}, the trainer at {engine.temperature:g}: --temperature",
-        )
-    return {
-        RAW: (
-            SAMPLING,
-            "it reports log-probs before temperature and filters (logprobs_mode raw_logprobs): vLLM 0.10.2 "
-            "or newer reports those of what it samples from; importance sampling is unsound so",
-        ),
-        UNFILTERED: (
-            SAMPLING,
-            "it samples without the trainer's top_k, top_p and min_p: set the same on the server",
-        ),
-        NO_ADAPTERS: (
-            WEIGHTS,
-            "it is the model without LoRA: the adapters were never applied or merged there "
-            "(--vllm_enable_lora true on `swift rollout`, or restart the server)",
-        ),
-        REFERENCE: (
-            WEIGHTS,
-            "it is the model that training started from: no weight sync has reached the engine; restart the "
-            "rollout server, and look at its log for the sync",
-        ),
-    }[hypothesis]
+    if hypothesis in _CAUSES:
+        return _CAUSES[hypothesis]
+    setting, value = hypothesis.split()
+    raw = ", or reports log-probs before temperature (raw_logprobs)" if hypothesis == "temperature 1" else ""
+    asked = f"{engine.asked[setting]:g}" if setting in engine.asked else "another"
+    return SAMPLING, f"it samples at {setting} {value}{raw}, the trainer at {asked}: --{setting}"
 
 
 def _noise(now: Agreement, disagree: bool) -> str:
     """That the rollouts of a first step are noise, and whose fault; empty if they are not."""
-    if now.step or not now.garbage or now.garbage < _MOSTLY:
+    if now.step or now.garbage < _MOSTLY:
         return ""
+    if not now.all.tokens:
+        return f"; {now.garbage:.0%} of the completions are loops, unknown characters or nothing"
     whose = (
         "they disagree, so the engine may not support this model family"
         if disagree

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.abort_save import Turn, end_now, save_last_step
+from swift_grpo_ext.watch.bill import Bill
 from swift_grpo_ext.watch.graceful_stop import EndRequest
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
@@ -51,6 +53,7 @@ class Watch:
         self._stops = settings.on_dead == "stop"
         self._first = args.process_index == 0
         self.phases = Phases()
+        self.bill = Bill()
         self.journal = Journal(args.output_dir, args.process_index)
         self.tally = Tally()
         self.rollout = RolloutFacts()
@@ -104,8 +107,14 @@ class Watch:
         rates = [float(group["lr"]) for group in self._trainer.optimizer.param_groups]
         self._learning_rate = max(rates, default=None)
 
-    def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
+    def end_step(self, step: int, grad_norm: float | None, skipped: bool, work: Mapping[str, float]) -> bool:
         """The optimizer has stepped. Every rank must call this, as the ranks add up what they counted.
+
+        Args:
+            step: Its number.
+            grad_norm: Before clipping.
+            skipped: The update was dropped.
+            work: For the bill.
 
         Returns:
             Whether the run is to end now.
@@ -126,8 +135,10 @@ class Watch:
         )
         total = tally.over_ranks(self._trainer.args.device)
         facts = self._facts(step, grad_norm, total)
-        add_scalars(self._trainer._metrics["train"], facts, self.phases.drain())
+        seconds = self.phases.drain()
+        add_scalars(self._trainer._metrics["train"], facts, seconds)
         self.tell(self.monitor.add(facts))
+        self.note("bill", self.bill.add(seconds, work))
         self._stopped_dead = self._stopped_dead or total.dead > 0
         if total.asked_to_end and self._first:
             self.journal.add("stopped", step=step, signal=self._end_request.reason or "on another rank")
@@ -145,6 +156,12 @@ class Watch:
                 self._last_save.wait()
         finally:
             end_now(EXIT_CODE)
+
+    def note(self, name: str, text: str) -> None:
+        """Say, and write down, what is worth knowing and no fault; nothing of nothing."""
+        if self._first and text:
+            logger.info(f"swift-grpo-ext [{name}] {text}")
+            self.journal.add("note", step=int(self._trainer.state.global_step), id=name, text=text)
 
     def tell(self, findings: list[Finding]) -> None:
         """Say what is wrong, once, and write it down."""
@@ -208,6 +225,7 @@ class Watch:
         if not self._began:
             return
         self.tell(self.monitor.at_end())
+        self.note("bill", self.bill.close())
         if self._stopped_dead:
             raise DeadRunError(
                 self.monitor.verdict.text or "the run could not learn",

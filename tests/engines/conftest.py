@@ -71,7 +71,7 @@ def grpo_with_vllm(model, digits, folder, variables, **chosen):
         **chosen,
     )
     environment = {**ENVIRONMENT, "RECORD": str(folder), "MASTER_PORT": str(free_port()), **variables}
-    testing.run_swift("rlhf", arguments, env=environment, timeout=280)
+    testing.run_swift("rlhf", arguments, env=environment, timeout=1500)
     return Recorded(folder)
 
 

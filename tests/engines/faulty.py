@@ -4,6 +4,7 @@ import os
 from copy import deepcopy
 from dataclasses import replace
 
+from PIL import Image
 from swift.infer_engine import GRPOVllmEngine
 from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 
@@ -23,9 +24,20 @@ def in_verse(self, infer_requests, request_config=None, **kwargs):
     return infer(self, infer_requests, request_config, **kwargs)
 
 
+def resized(self, infer_requests, request_config=None, **kwargs):
+    infer_requests = deepcopy(infer_requests)
+    for request in infer_requests:
+        request.images = [Image.open(path).resize((140, 140)) for path in request.images]
+    return infer(self, infer_requests, request_config, **kwargs)
+
+
 if FAULT == "temperature":
     GRPOVllmEngine.infer = colder
 elif FAULT == "system":
     GRPOVllmEngine.infer = in_verse
+elif FAULT == "pixels":
+    GRPOVllmEngine.infer = resized
 elif FAULT == "never synced":
     RolloutTrainerMixin._move_model_to_vllm = lambda self, skip_async_check=False: None
+elif FAULT == "adapters never sent":
+    RolloutTrainerMixin._move_adapter_to_vllm = lambda self: None

@@ -5,16 +5,22 @@ import pytest
 from swift_grpo_ext.watch.journal import read_events
 from tests.engines.conftest import grpo_with_vllm, rollout_server
 
-pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
 
 MOVES = {"learning_rate": 1e-2, "max_steps": 2}
+LORA = {"tuner_type": "lora", "target_modules": "all-linear"}
+STALE = "they agreed at step 0, so the engine's weights are stale"
+
+
+def said(run, kind="verdict"):
+    """What the monitors said, the newest last."""
+    (folder,) = (run.folder / "output").glob("v*")
+    return read_events(folder, [kind])
 
 
 def faults(run):
     """What was said of the engine."""
-    (folder,) = (run.folder / "output").glob("v*")
-    events = read_events(folder, ["verdict"])
-    return [e["text"] for e in events if e["id"].startswith("engine-")]
+    return [event["text"] for event in said(run) if event["id"].startswith("engine-")]
 
 
 def compared(run):
@@ -26,8 +32,9 @@ def compared(run):
     [
         ("temperature", {}, "it samples at temperature 0.3, the trainer at 0.9"),
         ("system", {}, "the system prompt differs"),
-        ("never synced", {}, "they agreed at step 0, so the engine's weights are stale"),
-        ("never synced", {"tuner_type": "lora"}, "the adapters were never applied"),
+        ("pixels", {}, "image tokens, the trainer"),
+        ("never synced", {}, STALE),
+        ("never synced", LORA, "the adapters were never applied"),
     ],
 )
 def test_a_fault_of_colocate_is_named(fault, overrides, words, tiny_qwen_stock, digits, tmp_path):
@@ -41,27 +48,71 @@ def test_a_fault_of_colocate_is_named(fault, overrides, words, tiny_qwen_stock, 
     assert words in faults(run)[0]
 
 
-def test_other_pixel_limits_on_a_server_are_named(tiny_qwen_stock, digits, tmp_path):
-    with rollout_server(tiny_qwen_stock, tmp_path, {"MIN_PIXELS": str(112 * 112)}) as mode:
-        run = grpo_with_vllm(tiny_qwen_stock, digits, tmp_path, {}, **mode, **MOVES)
-    assert "image tokens, the trainer" in faults(run)[0]
-    assert "MAX_PIXELS" in faults(run)[0]
+@pytest.mark.parametrize(
+    ("server", "options", "trainer", "overrides", "words"),
+    [
+        ({"MIN_PIXELS": str(112 * 112)}, {}, {}, {}, "image tokens, the trainer"),
+        ({}, {"system": "Answer in verse."}, {}, {}, "the system prompt differs"),
+        (
+            {"ENGINE_FAULT": "temperature"},
+            {},
+            {},
+            {},
+            "it samples at temperature 0.3, the trainer at 0.9",
+        ),
+        ({}, {}, {"ENGINE_FAULT": "never synced"}, {}, STALE),
+        (
+            {},
+            {"vllm_enable_lora": True, "vllm_max_lora_rank": 8},
+            {"ENGINE_FAULT": "adapters never sent"},
+            {**LORA, "lora_rank": 8},
+            "the adapters were never applied",
+        ),
+    ],
+    ids=["pixels", "system", "temperature", "never-synced", "lora"],
+)
+def test_a_fault_of_a_server_is_named(
+    server, options, trainer, overrides, words, tiny_qwen_stock, digits, tmp_path
+):
+    with rollout_server(tiny_qwen_stock, tmp_path, server, **options) as mode:
+        run = grpo_with_vllm(tiny_qwen_stock, digits, tmp_path, trainer, **mode, **{**MOVES, **overrides})
+    assert words in faults(run)[0]
 
 
-@pytest.mark.parametrize("precision", [{}, {"torch_dtype": "bfloat16", "bf16": True}])
-def test_a_healthy_run_is_silent(precision, tiny_qwen_stock, digits, tmp_path):
+def test_rollouts_one_step_behind_are_no_fault(tiny_qwen_stock, digits, tmp_path):
+    with rollout_server(tiny_qwen_stock, tmp_path, {}) as mode:
+        run = grpo_with_vllm(
+            tiny_qwen_stock, digits, tmp_path, {}, **mode, **{**MOVES, "max_steps": 3}, async_generate=True
+        )
+    assert faults(run) == []
+    first, *later = compared(run)
+    assert first < 1.002 < max(later), "the first is of the same weights, later ones are not"
+
+
+LONG = {"max_steps": 200, "learning_rate": 1e-4, "num_train_epochs": 100}
+BF16 = {"torch_dtype": "bfloat16", "bf16": True}
+
+
+@pytest.mark.parametrize("precision", [{}, BF16], ids=["fp32", "bf16"])
+def test_200_healthy_steps_of_colocate_are_silent(precision, tiny_qwen_stock, digits, tmp_path):
     run = grpo_with_vllm(
         tiny_qwen_stock,
         digits,
         tmp_path,
         {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"},
-        **{
-            "vllm_mode": "colocate",
-            "max_steps": 200,
-            "learning_rate": 1e-4,
-            "num_train_epochs": 100,
-            **precision,
-        },
+        **{"vllm_mode": "colocate", **LONG, **precision},
     )
+    assert faults(run) == []
+    assert len(compared(run)) == 200
+    bills = [event["text"] for event in said(run, "note") if event["id"] == "bill"]
+    assert "rollout" in bills[-1]
+    assert "encoding for the engine" in bills[-1]
+
+
+def test_200_healthy_steps_of_a_server_are_silent(tiny_qwen_stock, digits, tmp_path):
+    with rollout_server(tiny_qwen_stock, tmp_path, {}, torch_dtype="bfloat16") as mode:
+        run = grpo_with_vllm(
+            tiny_qwen_stock, digits, tmp_path, {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"}, **mode, **LONG, **BF16
+        )
     assert faults(run) == []
     assert len(compared(run)) == 200

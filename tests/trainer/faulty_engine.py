@@ -12,7 +12,10 @@ import torch
 from PIL import Image
 from swift.infer_engine import TransformersEngine
 
+from swift_grpo_ext.trainer.engine_recorder import Recorder
+
 infer = TransformersEngine.infer
+of_row = Recorder.of_row
 first_weights = {}
 
 
@@ -54,7 +57,9 @@ CONTEXTS = {
 
 
 def faulty(self, infer_requests, request_config=None, **kwargs):
-    fault = os.environ.get("ENGINE_FAULT", "")
+    fault = os.environ.get("ENGINE_FAULT", "").removesuffix(", silent")
+    if fault.startswith("rank "):
+        fault = "temperature" if fault.endswith(os.environ["RANK"]) else ""
     if fault == "temperature":
         request_config = replace(request_config, temperature=0.3)
     if fault == "system":
@@ -71,3 +76,6 @@ def faulty(self, infer_requests, request_config=None, **kwargs):
 
 
 TransformersEngine.infer = faulty
+Recorder.of_row = lambda self, *where: (
+    [] if "silent" in os.environ.get("ENGINE_FAULT", "") else of_row(self, *where)
+)

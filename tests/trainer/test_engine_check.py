@@ -3,22 +3,20 @@
 import pytest
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import read_events
-from tests.trainer.runs import figures
+from tests.trainer.runs import REWARD, figures, told
 
 FAULTY = __file__.replace("test_engine_check", "faulty_engine")
 MOVES = {"learning_rate": 0.05, "reward_funcs": "even_characters"}
 
 
-def verdicts(output):
+def verdicts(output, kind="verdict", name="engine-"):
     (run,) = output.glob("v*")
-    return [event for event in read_events(run, ["verdict"]) if event["id"].startswith("engine-")]
+    return [event for event in read_events(run, [kind]) if event["id"].startswith(name)]
 
 
 def run(model, digits, output, monkeypatch, fault="", **overrides):
-    from swift_grpo_ext.plugin_files import plugin_file
-    from tests.trainer.runs import REWARD
-
     monkeypatch.setenv("ENGINE_FAULT", fault)
     figures(
         model,
@@ -35,7 +33,7 @@ def run(model, digits, output, monkeypatch, fault="", **overrides):
     ("fault", "overrides", "words"),
     [
         ("temperature", {}, "it samples at temperature 0.3, the trainer at 0.9"),
-        ("system", {}, "the system prompt differs"),
+        ("system, silent", {}, "the system prompt differs"),
         ("pixels", {}, "image tokens, the trainer"),
         ("other checkpoint", {}, "another checkpoint"),
         ("never synced", {"beta": 0, **MOVES}, "they agreed at step 0, so the engine's weights are stale"),
@@ -52,7 +50,6 @@ def test_a_fault_is_named_within_two_steps(fault, overrides, words, tiny_qwen, d
 @pytest.mark.parametrize(
     "overrides",
     [
-        {},
         {"top_p": 0.8, "top_k": 20, "temperature": 1.2},
         {"torch_dtype": "bfloat16", "bf16": True},
         {"tuner_type": "lora", "learning_rate": 0.05},
@@ -64,3 +61,37 @@ def test_a_healthy_run_is_silent(overrides, tiny_qwen, digits, tmp_path, monkeyp
     assert found == []
     logged = [row for row in testing.read_logging(output) if "loss" in row]
     assert any("watch/engine_ratio" in row for row in logged), "nothing was compared"
+    (bill,) = verdicts(output, "note", "bill")
+    for words in ("rollout ", "vision tower ", "backward ", "; saved ", " % of tokens", " % of images"):
+        assert words in bill["text"]
+
+
+def test_an_engine_without_log_probs_is_said_to_be_half_compared(tiny_qwen, digits, tmp_path, monkeypatch):
+    with told() as messages:
+        found = run(tiny_qwen, digits, tmp_path, monkeypatch, "silent", max_steps=1)
+    assert found == []
+    (line,) = [
+        message for message in messages if "comparing rollout engine and trainer: log-probs" in message
+    ]
+    assert line.endswith("(weights, LoRA, temperature, filters) are not: the engine returns none")
+
+
+@pytest.mark.two_ranks
+@pytest.mark.timeout(600)
+def test_each_rank_may_have_an_engine_and_all_ranks_agree(tiny_qwen, digits, tmp_path):
+    arguments = testing.grpo_arguments(
+        tiny_qwen,
+        digits.train,
+        tmp_path / "run",
+        external_plugins=[REWARD, plugin_file(), FAULTY, FAULTY.replace("faulty_engine", "checked_ranks")],
+        reward_funcs="even_characters",
+        max_completion_length=16,
+    )
+    variables = {"ENGINE_FAULT": "rank 1", "RECORD": str(tmp_path)}
+    testing.run_swift("rlhf", arguments, env=variables, ranks=2, timeout=500)
+    first, second = (testing.read_jsonl(tmp_path / f"checked_{rank}.jsonl") for rank in (0, 1))
+    assert len(first) == 2
+    assert first == second
+    words = "transformers' generate of rank 1 and trainer disagree"
+    assert words in first[0]["text"]
+    assert words in verdicts(tmp_path / "run")[0]["text"]

@@ -8,7 +8,7 @@ from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import Agreement, Distance, EngineFacts, distance, judge
 from swift_grpo_ext.watch.prompts import prompt_difference
 
-ENGINE = EngineFacts("vLLM server")
+ENGINE = EngineFacts("vLLM server", asked={"temperature": 0.9, "top_p": 1.0})
 
 
 def apart(gap, tokens=32):
@@ -21,7 +21,7 @@ def fault(now, before, engine):
 
 
 def check(begin, rest, step=0, **more):
-    return Agreement(step, 4, apart(begin), apart(rest), **more)
+    return Agreement(step, apart(begin), apart(rest), **more)
 
 
 def test_distance_adds_up_and_takes_what_is_not_finite_for_large():
@@ -38,7 +38,9 @@ def test_rounding_is_no_fault(half, gap):
 @pytest.mark.parametrize(
     ("hypothesis", "words"),
     [
-        ("temperature 0.5", "samples at temperature 0.5"),
+        ("temperature 0.5", "samples at temperature 0.5, the trainer at 0.9: --temperature"),
+        ("temperature 1", "or reports log-probs before temperature"),
+        ("top_p 0.8", "samples at top_p 0.8, the trainer at 1: --top_p"),
         (agreement.RAW, "before temperature and filters"),
         (agreement.UNFILTERED, "without the trainer's top_k"),
         (agreement.NO_ADAPTERS, "without LoRA"),
@@ -63,10 +65,39 @@ def test_a_drift_is_numerics():
     assert "drift apart later" in fault(check(1e-4, 0.2), [], ENGINE)
 
 
-def test_rollouts_one_step_behind_are_no_fault_but_another_prompt_is():
+@pytest.mark.parametrize(("gap", "rule"), [(0.08, agreement.NUMERICS), (0.3, agreement.WEIGHTS)])
+def test_a_little_more_than_usual_is_not_called_other_weights(gap, rule):
+    assert judge(check(gap, gap), [], EngineFacts("vLLM colocate", half=True)).rule == rule
+
+
+def test_a_distance_that_grows_slowly_is_not_called_stale_but_one_that_leaps_is():
+    half = EngineFacts("vLLM colocate", half=True)
+    growing = [check(gap, gap, step) for step, gap in enumerate((0.01, 0.03, 0.045))]
+    assert judge(check(0.06, 0.06, 3), growing, half).rule == agreement.NUMERICS
+    assert judge(check(0.12, 0.12, 3), growing[:1], half).rule == agreement.WEIGHTS
+
+
+def test_the_ranks_that_are_apart_are_named():
+    assert "vLLM server of rank 1 and trainer disagree" in fault(
+        check(0.3, 0.3, ranks=" of rank 1"), [], ENGINE
+    )
+
+
+def test_rollouts_one_step_behind_are_no_fault_but_the_first_and_what_is_not_weights():
     lagging = EngineFacts("vLLM server", lags=True)
-    assert fault(check(0.3, 0.3), [], lagging) == ""
-    assert "another prompt" in fault(check(0.3, 0.3, prompt="token 3"), [], lagging)
+    assert "another checkpoint" in fault(check(0.3, 0.3), [], lagging)
+    before = [check(1e-5, 1e-5)]
+    assert fault(check(0.3, 0.3, 1), before, lagging) == ""
+    assert "another prompt" in fault(check(0.3, 0.3, 1, prompt="token 3"), before, lagging)
+    colder = check(0.3, 0.3, 1, hypotheses={"temperature 0.3": apart(1e-3)})
+    assert "samples at temperature 0.3" in fault(colder, before, lagging)
+
+
+def test_prompts_alone_are_compared_where_there_are_no_log_probs():
+    silent = Agreement(0, garbage=0.9)
+    assert judge(silent, [], ENGINE).ratio is None
+    assert "90% of the completions are loops" in fault(silent, [], ENGINE)
+    assert "another prompt" in fault(Agreement(0, prompt="token 3"), [], ENGINE)
 
 
 @pytest.mark.parametrize(("gap", "words"), [(1e-5, "chat template"), (1.0, "the engine may not support")])

@@ -35,6 +35,40 @@ def test_inner_phases_do_not_count_for_outer_ones(clock):
     assert phases.drain() == {"between": 1}
 
 
+class Event:
+    """A GPU's event, whose work is done later than it was asked for."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, later):
+        return 1000 * (later.at - self.at)
+
+
+def test_a_gpu_tells_its_own_time(clock):
+    events = map(Event, (1, 7, 8, 11, 12, 14))
+    phases = Phases(clock, lambda: next(events))
+    for phase in ("forward", "backward"):
+        with phases.within(phase):
+            clock.now += 1
+    assert phases.drain() == {"forward": 6, "start": 2, "backward": 3}
+    assert phases.longest["forward"] == 1, "the watchdog looks at the process"
+    assert phases.drain() == {"start": 2}
+
+
+def test_what_a_server_did_is_booked_under_its_name(clock):
+    phases = Phases(clock)
+    with phases.within("rollout"):
+        clock.now = 10
+    phases.move("rollout", "encode", 4)
+    phases.move("data", "encode", 4)
+    assert phases.drain() == {"start": 0, "rollout": 6, "encode": 4, "data": 0}
+    assert phases.drain() == {"start": 0}
+
+
 def test_an_error_leaves_the_phase(clock):
     phases = Phases(clock)
     with pytest.raises(KeyError), phases.within("reward"):

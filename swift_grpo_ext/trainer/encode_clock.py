@@ -1,0 +1,46 @@
+"""How long a rollout server takes to encode requests: it tells the trainer with its first answer."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from swift_grpo_ext.swap import swapped
+
+ENGINE = "swift.infer_engine.grpo_vllm_engine"
+_KEY = "swift_grpo_ext_encode_seconds"
+
+
+def time_servers() -> None:
+    """Let vLLM engines of this process tell; those that encode while they generate have nothing to tell."""
+    engine: Any = getattr(sys.modules[ENGINE], "GRPOVllmEngine", None)
+    if not hasattr(engine, "_batch_encode"):
+        return
+    infer = engine.infer
+
+    @functools.wraps(infer)
+    def timed_infer(self: Any, *args: Any, **kwargs: Any) -> Any:
+        encode, spent = self._batch_encode, []
+
+        def timed_encode(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return encode(*args, **kwargs)
+            finally:
+                spent.append(time.perf_counter() - start)
+
+        with swapped(self, "_batch_encode", timed_encode):
+            outputs = infer(self, *args, **kwargs)
+        if outputs and spent:
+            outputs[0].rollout_infos[_KEY] = sum(spent)
+        return outputs
+
+    engine.infer = timed_infer
+
+
+def seconds_of(outputs: Sequence[Any]) -> float:
+    """Seconds that encoding took, taken out of rollout outputs; of servers side by side the longest."""
+    return max((output.rollout_infos.pop(_KEY, 0.0) for output in outputs), default=0.0)
