@@ -9,12 +9,14 @@ after it without, in turn the other way round. Measured is all from the begin of
 next: passes, backward, optimizer, judging, logging. ``cpu`` figures are the process's time on its cores,
 which a busy machine disturbs less than the wall clock. The difference of two long steps is mostly noise, so
 the monitors' own calls are timed as well (``own``). With --beta 0 there is the probe of the KL too: it is
-timed alone and its share is that of one look every SWIFT_GRPO_EXT_KL_EVERY steps.
+timed alone and its share is that of one look every SWIFT_GRPO_EXT_KL_EVERY steps. So is the check of the
+rollout engine, every SWIFT_GRPO_EXT_AGREE_EVERY steps; rollouts, in which it only takes notes, are made up.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import tempfile
@@ -31,7 +33,10 @@ from bench_shapes import SHAPES
 from bench_trainers import OURS, build_trainer, made_up_rollouts
 from swift.callbacks import TrainerCallback
 
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import tracing
+from swift_grpo_ext.trainer.samples import Claim
+from swift_grpo_ext.watch import agreement
 
 WARM_UP = 2
 
@@ -129,6 +134,34 @@ def probe_share(trainer: Any, step_seconds: float) -> float:
     return statistics.median(looks) / probe._every / step_seconds
 
 
+def check_share(trainer: Any, samples: list[Any], step_seconds: float) -> float:
+    """Share of a step that the check of the engine takes, spread over the steps between two checks."""
+    check = trainer.engine_check
+    agreement.FULL_PRECISION = math.inf  # the claims are made up: no fault is looked for
+
+    def look() -> None:
+        trainer.state.global_step, check._checked = 0, -1
+        trainer.model.train()
+        assert check.look(samples)
+
+    looks = [timed(look, trainer.accelerator.device)[0] for _ in range(3)]
+    return statistics.median(looks) / current_settings().agree_every / step_seconds
+
+
+def made_up_claims(trainer: Any) -> list[Any]:
+    """Let the engine claim something of each completion; the newest samples."""
+    newest: list[Any] = []
+
+    def note(samples: Any, outputs: Any) -> None:
+        for sample, output in zip(samples, outputs, strict=True):
+            tokens = output.response.choices[0].token_ids
+            sample.claim = Claim((), tokens, [-1.0] * len(tokens))
+        newest[:] = samples
+
+    trainer.engine_check.note = note
+    return newest
+
+
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All figures of one case."""
     case: Case = update_phase.case_of(asked)
@@ -142,6 +175,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     dataset = update_phase.build_dataset(case, folder / "data")
     trainer = build_trainer(OURS, model, dataset, folder / "run", case, **arguments)
     made_up_rollouts(trainer, case, 0)
+    newest = made_up_claims(trainer)
     turns = InTurn(trainer)
     own = OwnWork(trainer)
     trainer.add_callback(turns)
@@ -154,6 +188,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "own_ms": 1000 * own.seconds / watched,
         "own_share": own.seconds / watched / seconds,
         "probe_share": probe_share(trainer, seconds),
+        "check_share": check_share(trainer, newest, seconds),
         "step_seconds": seconds,
         "times": times,
         "size": asked.size,

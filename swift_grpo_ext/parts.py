@@ -33,6 +33,7 @@ _TRAINER = (
     "shared_prefix",
     "vision_once",
     "skip_old_logps",
+    "engine_old_logps",
     "chunked_logps",
     "shared_prefill",
     "reduced_recompute",

@@ -50,6 +50,10 @@ class EngineCheck:
             self._every = 0
             self._tell("nothing is, with sequence parallelism")
 
+    def agrees(self) -> bool:
+        """The newest check found no fault in the engine's log-probs; the same on every rank."""
+        return bool(self.history) and self._engine().agrees(self.history[-1])
+
     def _due(self) -> bool:
         """The next rollout is checked. From configuration and the step alone: the same on every rank."""
         step = self._host.state.global_step

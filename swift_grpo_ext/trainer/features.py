@@ -220,14 +220,21 @@ def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
 
 def _old_reason(host: Host) -> str:
     """Who needs old log-probs that are not the policy's own (D1 of docs/findings.md)."""
+    several = {
+        f"--num_iterations {host.num_iterations}; --num_iterations 1": host.num_iterations > 1,
+        f"--steps_per_generation {host.args.steps_per_generation} serves several updates; "
+        f"--steps_per_generation {host.args.gradient_accumulation_steps}": host.old_policy(),
+    }
+    return next(iter([*old_readers(host), *(why for why, reads in several.items() if reads)]), "")
+
+
+def old_readers(host: Host) -> list[str]:
+    """Who needs old log-probs beside the ratio of several updates, and what would change that."""
     args = host.args
     columns = getattr(host.train_dataset, "column_names", None)  # None: a stream that does not tell
     readers = {
         # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
         "ms-swift leaves it out itself": hasattr(host, "_needs_old_logps"),
-        f"--num_iterations {host.num_iterations}; --num_iterations 1": host.num_iterations > 1,
-        f"--steps_per_generation {args.steps_per_generation} serves several updates; "
-        f"--steps_per_generation {args.gradient_accumulation_steps}": host.old_policy(),
         "the KL in rewards reads it; --kl_in_reward false": host.kl_in_reward and host.beta,
         **_teachers(host),
         "the liger loss corrects rollouts by it; --use_liger_kernel false": args.use_liger_kernel
@@ -235,7 +242,7 @@ def _old_reason(host: Host) -> str:
         "the dataset does not tell its columns; --streaming false": columns is None,
         _TEACHER + " columns": {"teacher_prompt", "teacher_images"} & set(columns or ()),
     }
-    return next((why for why, reads in readers.items() if reads), "")
+    return [why for why, reads in readers.items() if reads]
 
 
 def _teachers(host: Host) -> dict[str, bool]:

@@ -15,6 +15,7 @@ from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.engine_check import EngineCheck
+from swift_grpo_ext.trainer.engine_old import engine_logps
 from swift_grpo_ext.trainer.failure import ending_together
 from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups, tell
 from swift_grpo_ext.trainer.logging import Logging
@@ -186,6 +187,9 @@ class GRPOTrainer(HostGRPOTrainer):
         if phase == "old" and self.passes.enabled.skip_old:
             self.passes.skip(grpo_batch)
             return None, None
+        if phase == "old" and (found := engine_logps(self, self.engine_check, grpo_batch)) is not None:
+            self.passes.skip(grpo_batch)
+            return found, None
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
@@ -216,6 +220,11 @@ class GRPOTrainer(HostGRPOTrainer):
             loss, metrics = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         self.logging.add_kl(grpo_batch, metrics)
         return loss, metrics
+
+    def _compute_rollout_offpolicy_metrics(self, old: Tensor, rollout: Tensor, mask: Any) -> dict[str, Any]:
+        logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
+        metrics: dict[str, Any] = super()._compute_rollout_offpolicy_metrics(logps, rollout, mask)
+        return metrics
 
     def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
         super()._update_metrics(self.logging.without_nan(metrics_data))

@@ -59,6 +59,7 @@ class Host(Watched, Protocol):
     sdar_loss_coef: float
     compute_entropy: bool
     rollout_importance_sampling_mode: str | None
+    disable_rollout_importance_sampling: bool
     log_rollout_offpolicy_metrics: bool
     off_policy_sequence_mask_delta: float | None
     current_gradient_accumulation_steps: int

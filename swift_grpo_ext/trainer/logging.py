@@ -41,21 +41,21 @@ class Logging:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._latest: Tensor | None = None  # log-probs of the latest pass
+        self.latest: Tensor | None = None  # log-probs of the latest pass
         self._token_kl: defaultdict[str, WeightedMean] = defaultdict(WeightedMean)
         self._named: set[str] = set()
         self._pictures: PictureFolder | None = None
 
     def note_pass(self, logps: Tensor) -> None:
         """Keep the log-probs of a pass, ``(batch, keep)``: within a loss the latest are the policy's."""
-        self._latest = logps.detach()
+        self.latest = logps.detach()
 
     def add_kl(self, grpo_batch: Any, metrics: dict[str, Any]) -> None:
         """Count the KL of a loss's tokens, of all ranks, if ms-swift logs one."""
-        if "kl" not in metrics or self._latest is None:
+        if "kl" not in metrics or self.latest is None:
             return
         mask = metrics["completion_mask"]
-        kl = per_token_kl(self._latest, grpo_batch.ref_per_token_logps).float()
+        kl = per_token_kl(self.latest, grpo_batch.ref_per_token_logps).float()
         sums = torch.stack([(kl * mask).sum(), mask.sum().float()])
         total, tokens = gather(sums.unsqueeze(0)).sum(0).tolist()
         self._token_kl[metrics["mode"]].add(total, tokens)
