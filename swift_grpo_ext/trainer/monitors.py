@@ -6,13 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import copy
 from typing import Any
 
 import torch
 from swift.callbacks import callbacks_map
-from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
-from swift.trainers import disable_gradient_checkpointing
 
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import current_settings, disabled
@@ -21,6 +18,7 @@ from swift_grpo_ext.trainer.encode_clock import seconds_of
 from swift_grpo_ext.trainer.features import base_model
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.teacher_forced import collated, looking
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts
@@ -204,24 +202,9 @@ class Monitors:
     def _logps_of(self, samples: Sequence[VisionSample]) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs of completions under the policy, and the mask of their tokens, ``(batch, seq)``."""
         host = self._host
-        samples = [copy(sample) for sample in samples]
-        with host._template_context(host.template):
-            for sample in samples:
-                sample.encoded = encode_sample(sample, host.template)
-                sample.encoded.pop("_extra_kwargs", None)
-            inputs, batch = collate_to_grpo_micro_batch(
-                samples, host.template, device=host.accelerator.device, use_logits_to_keep=True
-            )
-        inputs.pop("labels", None)
-        host.model.eval()  # without dropout
-        try:
-            with (
-                torch.no_grad(),
-                disable_gradient_checkpointing(host.model, host.args.gradient_checkpointing_kwargs),
-            ):
-                logps, _ = host._get_per_token_logps_and_entropies(host.model, inputs, batch)
-        finally:
-            host.model.train()
+        inputs, batch = collated(host, samples, host.template)
+        with looking(host, host.model):
+            logps, _ = host._get_per_token_logps_and_entropies(host.model, inputs, batch)
         return logps, batch.completion_mask
 
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> RolloutFacts:

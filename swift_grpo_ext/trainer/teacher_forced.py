@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
+from typing import Any
 
 import torch
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
@@ -33,16 +35,8 @@ class TeacherForced:
         self._host = host
         template = copy(host.template)
         template.padding_free = False  # rows are told apart by their place
-        samples = [copy(sample) for sample in samples]
-        with host._template_context(host.template):
-            for sample in samples:
-                sample.encoded = encode_sample(sample, template)
-                sample.encoded.pop("_extra_kwargs", None)
-            self._inputs, batch = collate_to_grpo_micro_batch(
-                samples, template, device=host.accelerator.device, use_logits_to_keep=True
-            )
-        for name in ("labels", "logits_to_keep"):
-            self._inputs.pop(name, None)
+        self._inputs, batch = collated(host, samples, template)
+        self._inputs.pop("logits_to_keep", None)
         ids, present = self._inputs["input_ids"], self._inputs["attention_mask"].bool()
         self._mask = batch.completion_mask.bool()
         self._keep = self._mask.shape[1]
@@ -71,18 +65,38 @@ class TeacherForced:
                 for row, chosen in enumerate(places)
             ]
         )
-        training, answer = model.training, _of(head.forward, self._keep, slot)
-        model.eval()  # without dropout
-        try:
-            with (
-                torch.no_grad(),
-                disable_gradient_checkpointing(model, host.args.gradient_checkpointing_kwargs),
-                swapped(head, "forward", answer),
-            ):
-                found: Tensor = model(**self._inputs).logits
-        finally:
-            model.train(training)
+        with looking(host, model), swapped(head, "forward", _of(head.forward, self._keep, slot)):
+            found: Tensor = model(**self._inputs).logits
         return found.flatten(0, -2)
+
+
+def collated(host: Host, samples: Sequence[VisionSample], template: Any) -> tuple[dict[str, Any], Any]:
+    """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
+    samples = [copy(sample) for sample in samples]
+    with host._template_context(host.template):
+        for sample in samples:
+            sample.encoded = encode_sample(sample, template)
+            sample.encoded.pop("_extra_kwargs", None)
+        inputs, batch = collate_to_grpo_micro_batch(
+            samples, template, device=host.accelerator.device, use_logits_to_keep=True
+        )
+    inputs.pop("labels", None)
+    return inputs, batch
+
+
+@contextmanager
+def looking(host: Host, model: nn.Module) -> Iterator[None]:
+    """While this is open, a model only answers: no gradients, no dropout."""
+    training = model.training
+    model.eval()
+    try:
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(model, host.args.gradient_checkpointing_kwargs),
+        ):
+            yield
+    finally:
+        model.train(training)
 
 
 def _of(logits_of: Callable[[Tensor], Tensor], keep: int, slot: Tensor) -> Callable[[Tensor], Tensor]:
