@@ -27,7 +27,7 @@ T = TypeVar("T")
 ROWS = 2
 """Completions of a check, on each rank."""
 FIRST_STEPS = 3
-"""Checked each: a weight sync that does not arrive shows at the second one."""
+"""Checked each: a weight sync that does not arrive shows at the second one. After a fault so many are, too."""
 
 
 class EngineCheck:
@@ -44,7 +44,8 @@ class EngineCheck:
     def __init__(self, host: Host, every: int) -> None:
         self._host, self._every = host, every
         self._recorder: Recorder | None = None
-        self._checked, self._told = -1, set[str]()
+        self._checked, self._until, self._faulty = -1, FIRST_STEPS, False
+        self._told: set[str] = set()
         self.history: list[Agreement] = []
         if every and host.template.sequence_parallel_size > 1:
             self._every = 0
@@ -59,7 +60,7 @@ class EngineCheck:
         step = self._host.state.global_step
         if not self._every or not self._host.model.training or step == self._checked:
             return False
-        return bool(step < FIRST_STEPS or step % self._every == 0)
+        return bool(step < self._until or step % self._every == 0)
 
     def _engine(self) -> EngineFacts:
         host, args = self._host, self._host.args
@@ -157,6 +158,9 @@ class EngineCheck:
         found = replace(found, garbage=garbage)
         shown = judge(found, self.history, engine)
         self.history.append(found)
+        if shown.rule and not self._faulty:
+            self._until = max(self._until, self._checked + 1 + FIRST_STEPS)
+        self._faulty = bool(shown.rule)
         return shown
 
     def _unscored(self) -> str:

@@ -30,16 +30,16 @@ def why_still(window: Window, run: RunFacts) -> str:
         return why_no_advantage(window, run)
     if all(step.tokens == 0 for step in window):
         return (
-            "no completion token is left in the loss: every completion is cut off, empty or unscored "
-            "(see --overlong_filter and --max_completion_length)"
+            "no completion token is left in the loss: every completion is cut off, empty or unscored (see "
+            "--overlong_filter and --max_completion_length)"
         )
     if all(step.grad_norm == 0 for step in window):
         return "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
     if run.coarse_weights:
         return (
-            f"at learning rate {last.learning_rate:g} every update is smaller than half a "
-            "representable step of "
-            f"{run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or LoRA"
+            f"at learning rate {last.learning_rate:g} every update is smaller than half a representable step "
+            f"of {run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or "
+            "LoRA"
         )
     return (
         f"grad_norm is {_figure(last.grad_norm)} and the learning rate {_figure(last.learning_rate)}, so the "
@@ -83,9 +83,8 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
 def identical_completions(run: RunFacts) -> str:
     """In words: the completions of a group are the same, and what may cause it."""
     return (
-        f"all completions are the same text (temperature {run.temperature:g}): raise --temperature, "
-        "--top_p or "
-        "--top_k, or the policy has collapsed"
+        f"all completions are the same text (temperature {run.temperature:g}): raise --temperature, --top_p "
+        "or --top_k, or the policy has collapsed"
     )
 
 

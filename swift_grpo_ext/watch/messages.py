@@ -15,15 +15,13 @@ FEW_GROUPS = 8
 """So many groups without an advantage may be chance: small batches must wait for more steps."""
 
 
-def is_still(step: StepFacts, run: RunFacts) -> bool:
+def is_still(step: StepFacts, _run: RunFacts) -> bool:
     """No sampled parameter changed, nor did a float32 copy of one."""
-    del run
     return step.moved == 0 and not step.master_moved
 
 
-def has_no_advantage(step: StepFacts, run: RunFacts) -> bool:
+def has_no_advantage(step: StepFacts, _run: RunFacts) -> bool:
     """No completion was better or worse than its group."""
-    del run
     return step.rollout.advantaged == 0
 
 
@@ -70,32 +68,28 @@ def coarse(steps: Steps, run: RunFacts) -> str:
     """Most updates are rounded away (B2)."""
     return (
         f"only {_percent(_mean(step.moved for step in steps))} of the parameters move per step: "
-        f"{run.precision} "
-        f"weights are updated without float32 copies, and at learning rate {steps[-1].learning_rate:g} most "
-        "updates are smaller than half a representable step; use DeepSpeed (it keeps float32 copies), "
-        "--torch_dtype float32, or LoRA"
+        f"{run.precision} weights are updated without float32 copies, and at learning rate "
+        f"{steps[-1].learning_rate:g} most updates are smaller than half a representable step; use DeepSpeed "
+        "(it keeps float32 copies), --torch_dtype float32, or LoRA"
     )
 
 
-def infinite(steps: Steps, run: RunFacts) -> str:
+def infinite(steps: Steps, _run: RunFacts) -> str:
     """A reward function gave infinities (B4)."""
-    del run
     reward = max(steps[-1].rollout.rewards, key=lambda reward: reward.infinite)
     return (
-        f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they "
-        "count as not "
-        "scored, but bound what it returns"
+        f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count as "
+        "not scored, but bound what it returns"
     )
 
 
-def unscored(steps: Steps, run: RunFacts) -> str:
+def unscored(steps: Steps, _run: RunFacts) -> str:
     """A reward function left completions without a score (B7)."""
-    del run
     reward = least_scored(steps[-1])
     return (
-        f"reward {reward.name} scored only {_percent(reward.scored)} of the completions; the others "
-        "take no part "
-        "in the update. None or NaN means that it could not: look for a missing column or an answer format"
+        f"reward {reward.name} scored only {_percent(reward.scored)} of the completions; the others take no "
+        "part in the update. None or NaN means that it could not: look for a missing column or an answer "
+        "format"
     )
 
 
@@ -104,11 +98,9 @@ def few_varying(steps: Steps, run: RunFacts) -> str:
     if all(has_no_advantage(step, run) for step in steps):
         return ""
     return (
-        f"in {_percent(_mean(step.rollout.zero_variance for step in steps))} of the groups every "
-        "completion got "
-        "the same reward, so they teach nothing: prompts are too easy or too hard, or the reward "
-        "is too coarse "
-        "(see --dynamic_sample)"
+        f"in {_percent(_mean(step.rollout.zero_variance for step in steps))} of the groups every completion "
+        "got the same reward, so they teach nothing: prompts are too easy or too hard, or the reward is too "
+        "coarse (see --dynamic_sample)"
     )
 
 
@@ -120,29 +112,24 @@ def identical(steps: Steps, run: RunFacts) -> str:
     return f"in {share} of the groups {causes.identical_completions(run)}"
 
 
-def clipped(steps: Steps, run: RunFacts) -> str:
+def clipped(steps: Steps, _run: RunFacts) -> str:
     """Nearly every completion is cut off."""
-    del run
     return (
-        f"{_percent(_mean(step.rollout.clipped for step in steps))} of the completions are cut off "
-        "at the length "
-        "limit: raise --max_completion_length, or the model never ends its answer"
+        f"{_percent(_mean(step.rollout.clipped for step in steps))} of the completions are cut off at the "
+        "length limit: raise --max_completion_length, or the model never ends its answer"
     )
 
 
-def empty(steps: Steps, run: RunFacts) -> str:
+def empty(steps: Steps, _run: RunFacts) -> str:
     """Completions say nothing."""
-    del run
     return f"{_percent(_mean(step.rollout.empty for step in steps))} of the completions are empty"
 
 
-def lost(steps: Steps, run: RunFacts) -> str:
+def lost(_steps: Steps, run: RunFacts) -> str:
     """DeepSpeed drops micro-batches (B1)."""
-    del steps
     return (
-        f"DeepSpeed {run.deepspeed} with ZeRO-2 and the optimizer on the CPU keeps the gradients of "
-        "the first and "
-        f"the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away "
+        f"DeepSpeed {run.deepspeed} with ZeRO-2 and the optimizer on the CPU keeps the gradients of the "
+        f"first and the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away "
         f"({DEFECTS['B1'].reports[0]}): {DEFECTS['B1'].fix}"
     )
 
