@@ -27,7 +27,7 @@ T = TypeVar("T")
 ROWS = 2
 """Completions of a check, on each rank."""
 FIRST_STEPS = 3
-"""Checked each: a weight sync that does not arrive shows at the second one. After a fault so many are, too."""
+"""Checked each: a weight sync that does not arrive shows at the second one. So are those after a fault."""
 
 
 class EngineCheck:
