@@ -63,12 +63,10 @@ def grpo_with_vllm(model, digits, folder, variables, **chosen):
         folder / "output",
         reward_funcs="even_characters",
         beta=0,
-        top_p=1.0,
-        top_k=-1,
         use_vllm=True,
         external_plugins=TRAINER_PLUGINS,
         **ENGINE,
-        **chosen,
+        **{"top_p": 1.0, "top_k": -1, **chosen},
     )
     environment = {**ENVIRONMENT, "RECORD": str(folder), "MASTER_PORT": str(free_port()), **variables}
     testing.run_swift("rlhf", arguments, env=environment, timeout=1500)

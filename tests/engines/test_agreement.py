@@ -89,6 +89,29 @@ def test_rollouts_one_step_behind_are_no_fault(tiny_qwen_stock, digits, tmp_path
     assert first < 1.002 < max(later), "the first is of the same weights, later ones are not"
 
 
+SPECULATIVE = {
+    "vllm_speculative_config": {
+        "method": "ngram",
+        "num_speculative_tokens": 2,
+        "prompt_lookup_max": 3,
+        "prompt_lookup_min": 1,
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "overrides", [SPECULATIVE, LORA, {"top_p": 0.8}], ids=["speculative", "lora", "top_p"]
+)
+def test_what_changes_how_an_engine_works_and_not_what_it_samples_is_no_fault(
+    overrides, tiny_qwen_stock, digits, tmp_path
+):
+    run = grpo_with_vllm(
+        tiny_qwen_stock, digits, tmp_path, {}, **{"vllm_mode": "colocate", **MOVES, **overrides}
+    )
+    assert faults(run) == []
+    assert len(compared(run)) == 2
+
+
 LONG = {"max_steps": 200, "learning_rate": 1e-4, "num_train_epochs": 100}
 BF16 = {"torch_dtype": "bfloat16", "bf16": True}
 
