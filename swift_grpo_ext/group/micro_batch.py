@@ -45,12 +45,6 @@ class MicroBatch:
     order: dict[str, list[int]] = field(default_factory=dict)
     reason: str = ""
 
-    @property
-    def images(self) -> int:
-        """Images and videos of all rows, each as often as it appears."""
-        every = range(len(self.completion_mask))
-        return sum(len(images.of_rows(every)) for images in (self.media or {}).values())
-
     def wanted(self) -> list[tuple[Images, list[int]]] | None:
         """Images that the forward needs, in order, for each medium; None if they cannot be told apart."""
         if self.media is None:

@@ -16,14 +16,14 @@ _KEY = "swift_grpo_ext_encode_seconds"
 
 def time_servers() -> None:
     """Let vLLM engines of this process tell; those that encode while they generate have nothing to tell."""
-    engine: Any = getattr(sys.modules[ENGINE], "GRPOVllmEngine", None)
-    if not hasattr(engine, "_batch_encode"):
+    kind: Any = getattr(sys.modules[ENGINE], "GRPOVllmEngine", None)
+    if not hasattr(kind, "_batch_encode"):
         return
-    infer = engine.infer
+    infer = kind.infer
 
     @functools.wraps(infer)
-    def timed_infer(self: Any, *args: Any, **kwargs: Any) -> Any:
-        encode, spent = self._batch_encode, []
+    def timed_infer(engine: Any, *args: Any, **kwargs: Any) -> Any:
+        encode, spent = engine._batch_encode, []
 
         def timed_encode(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
@@ -32,13 +32,13 @@ def time_servers() -> None:
             finally:
                 spent.append(time.perf_counter() - start)
 
-        with swapped(self, "_batch_encode", timed_encode):
-            outputs = infer(self, *args, **kwargs)
+        with swapped(engine, "_batch_encode", timed_encode):
+            outputs = infer(engine, *args, **kwargs)
         if outputs and spent:
             outputs[0].rollout_infos[_KEY] = sum(spent)
         return outputs
 
-    engine.infer = timed_infer
+    kind.infer = timed_infer
 
 
 def seconds_of(outputs: Sequence[Any]) -> float:

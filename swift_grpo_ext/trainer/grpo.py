@@ -185,10 +185,10 @@ class GRPOTrainer(HostGRPOTrainer):
     ) -> Any:
         phase = self.passes.phase_of(model, grpo_batch)
         if phase == "old" and self.passes.enabled.skip_old:
-            self.passes.skip(grpo_batch)
+            self.passes.known_of(grpo_batch).skipped += 1
             return None, None
         if phase == "old" and (found := engine_logps(self, self.engine_check, grpo_batch)) is not None:
-            self.passes.skip(grpo_batch)
+            self.passes.known_of(grpo_batch).skipped += 1
             return found, None
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase):
@@ -234,7 +234,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def _maybe_log_save_evaluate(
         self, tr_loss: Any, grad_norm: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        self.monitors.end_step(grad_norm, self.passes.work)
+        self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):
             super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
 

@@ -163,7 +163,7 @@ class Monitors:
         """The engine was compared with the trainer; None if not at this step."""
         if self.watch and record:
             self.watch.engine = record
-            self.watch.note("engine-noise", record.note)
+            self.watch.journal.note("engine-noise", self._host.state.global_step, record.note)
 
     def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch has its advantages."""
@@ -183,7 +183,7 @@ class Monitors:
 
         Args:
             grad_norm: Before clipping.
-            work: Done since the last one, see `Passes`; emptied.
+            work: Done since the last one, see `PassWork`.
         """
         host = self._host
         if not self.watch or host.state.global_step <= self._judged_step:
@@ -193,9 +193,8 @@ class Monitors:
         norm = float(grad_norm) if grad_norm is not None else None
         dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
         skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
-        done = dict(work)
-        work.clear()
-        if self.watch.end_step(host.state.global_step, norm, skipped, done):
+        self.watch.bill.work.update(work)
+        if self.watch.end_step(host.state.global_step, norm, skipped):
             host.control.should_training_stop = True
             host.control.should_save = True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -29,6 +28,7 @@ from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_t
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.pass_check import compare, tried
+from swift_grpo_ext.trainer.pass_work import PassWork
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.sampling import each_prompt_once, ranks_in_step
 from swift_grpo_ext.trainer.silence import tokens_heard
@@ -48,7 +48,6 @@ class Passes:
 
     Attributes:
         enabled: What is on, and why the rest is not.
-        work: What was done, and what ms-swift alone would have done; see `watch.bill.SAVED`.
     """
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
@@ -57,8 +56,7 @@ class Passes:
         if settings.disables("trainer.self_check"):
             self._trusted = {(one, other) for one in (True, False) for other in (True, False)}
         self._told: set[str] = set()
-        self.work: Counter[str] = Counter()
-        self._encoded = 0  # images, of those counted in `work`
+        self.work = PassWork(host)
         self._batches = Batches()
         self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
         base = base_model(host, host.model)
@@ -107,34 +105,21 @@ class Passes:
     @contextmanager
     def preparing(self, samples: Sequence[VisionSample]) -> Iterator[None]:
         """While this is open, ms-swift makes micro-batches of samples, one after the other."""
-        if self._host.template.sequence_parallel_size == 1:  # else the chunks are of several ranks
-            self._coming = iter(self._host.split_by_mini_batches(samples))
-        else:
-            self._coming = iter(())
+        alone = self._host.template.sequence_parallel_size == 1  # else the chunks are of several ranks
+        self._coming = iter(self._host.split_by_mini_batches(samples) if alone else ())
         try:
             yield
         finally:
             self._coming = None
 
     def phase_of(self, model: nn.Module, grpo_batch: Any) -> str:
-        """What a pass is for, by the names of `watch.phases`."""
+        """What a pass is for, as in `watch.phases`. The first while batches are prepared is the old one."""
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
-        if self.is_old(grpo_batch):
+        if grpo_batch not in self._batches:
+            self._batches.of(grpo_batch).keep(next(self._coming, ()))
             return "old"
-        return "reference" if self._is_reference(model) or model is self._host.model else "logps"
-
-    def is_old(self, grpo_batch: Any) -> bool:
-        """This is the old pass over a micro-batch: the first while batches are prepared."""
-        if self._coming is None or grpo_batch in self._batches:
-            return False
-        chunk = next(self._coming, ())
-        self._batches.of(grpo_batch).keep(chunk)
-        return True
-
-    def skip(self, grpo_batch: Any) -> None:
-        """A pass over a micro-batch is left out."""
-        self._batches.of(grpo_batch).skipped += 1
+        return "reference" if self._handles(model) else "logps"
 
     def known_of(self, grpo_batch: Any) -> Known:
         """What is known of a micro-batch."""
@@ -187,29 +172,12 @@ class Passes:
         """Log-probs, and entropies if they are asked for, of the completions that are not silent."""
         known = self._batches.of(grpo_batch)
         part = self._heard(batch, grpo_batch, known)
-        self._count(batch, part or batch, known)
-        if part is None:
-            scores = self._scores(model, batch, with_entropy)
+        self.work.add(known, batch, part or batch, self.vision if self.enabled.vision_once else None)
+        scores = self._scores(model, part or batch, with_entropy)
+        if known.forwarded is None:
             return scores[..., 0], scores[..., 1] if with_entropy else None
-        assert known.forwarded is not None
-        logps, entropies = filled(
-            self._scores(model, part, with_entropy), known.forwarded, grpo_batch.old_per_token_logps
-        )
+        logps, entropies = filled(scores, known.forwarded, grpo_batch.old_per_token_logps)
         return logps, entropies if with_entropy else None
-
-    def _count(self, whole: MicroBatch, forwarded: MicroBatch, known: Known) -> None:
-        """Add a pass to `work`, and those that were left out before it."""
-        passes, known.skipped = 1 + known.skipped, 0
-        if not self._host.model.training:
-            return
-        tokens = whole.inputs["input_ids"].numel()
-        done = len(forwarded.pack.source) if forwarded.pack else tokens
-        self.work.update(
-            {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
-        )
-        if self.vision and self.enabled.vision_once:
-            encoded, self._encoded = self.vision.cache.images - self._encoded, self.vision.cache.images
-            self.work.update({"images": encoded, "stock images": passes * whole.images})
 
     def _heard(self, batch: MicroBatch, grpo_batch: Any, known: Known) -> MicroBatch | None:
         """The micro-batch without its silent completions; None where all are needed."""

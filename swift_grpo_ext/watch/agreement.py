@@ -30,12 +30,10 @@ _UNCLEAR = 3.0
 """Up to so many times a healthy engine's excess over 1, kernels or quantised weights may be all it is."""
 _GROWN = 4.0
 """... or so many times what it was when it agreed: kernels do not come to differ all at once."""
-_BETTER = 0.25
-"""Another hypothesis must explain all but this share of the distance."""
+_BETTER = 0.25  # another hypothesis must explain all but this share of the distance
 _RESTART = "restart server and run, and look at the server's log for the sync"
 _MOSTLY = 0.5
-_LARGEST = 20.0
-"""Nats: exp of more says no more."""
+_LARGEST = 20.0  # nats: exp of more says no more
 EARLY = 8
 """Tokens of a completion that count as its beginning."""
 

@@ -31,32 +31,27 @@ _NO_STEP = ("start",)
 
 
 class Bill:
-    """Adds up the steps of one rank."""
+    """Adds up the steps of one rank.
+
+    Attributes:
+        work: Done since the last line; see `SAVED`.
+    """
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
-        self._work: Counter[str] = Counter()
+        self.work: Counter[str] = Counter()
         self._steps, self._of = 0, FIRST
 
-    def add(self, seconds: Mapping[str, float], work: Mapping[str, float]) -> str:
-        """Take in a step.
-
-        Args:
-            seconds: Spent in each phase.
-            work: Done; see `SAVED`.
-
-        Returns:
-            The line, if one is due; else nothing.
-        """
+    def add(self, seconds: Mapping[str, float]) -> str:
+        """Take in a step's seconds of each phase; the line, if one is due, else nothing."""
         self._seconds.update({name: spent for name, spent in seconds.items() if name not in _NO_STEP})
-        self._work.update(work)
         self._steps += 1
         return self.close() if self._steps >= self._of else ""
 
     def close(self) -> str:
         """The line of the steps since the last one; nothing of none."""
-        text = line(self._seconds, self._work, self._steps) if self._steps else ""
-        self._seconds, self._work, self._steps, self._of = Counter(), Counter(), 0, EVERY
+        text = line(self._seconds, self.work, self._steps) if self._steps else ""
+        self._seconds, self.work, self._steps, self._of = Counter(), Counter(), 0, EVERY
         return text
 
 

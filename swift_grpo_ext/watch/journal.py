@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from swift.utils import get_logger
+
 from swift_grpo_ext.watch.logs import json_lines
+
+logger = get_logger()
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"
@@ -56,6 +60,12 @@ class Journal:
         event = {"time": time.time(), "kind": kind, "rank": self.rank, **facts}
         line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
         self.write(lambda: _append(self.folder / EVENTS, line))
+
+    def note(self, name: str, step: int, text: str) -> None:
+        """Say on the first rank, and write down, what is worth knowing and no fault; nothing of nothing."""
+        if self.rank == 0 and text:
+            logger.info(f"swift-grpo-ext [{name}] {text}")
+            self.add("note", step=step, id=name, text=text)
 
 
 def _append(path: Path, text: str) -> None:

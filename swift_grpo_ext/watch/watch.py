@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,14 +106,8 @@ class Watch:
         rates = [float(group["lr"]) for group in self._trainer.optimizer.param_groups]
         self._learning_rate = max(rates, default=None)
 
-    def end_step(self, step: int, grad_norm: float | None, skipped: bool, work: Mapping[str, float]) -> bool:
+    def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped. Every rank must call this, as the ranks add up what they counted.
-
-        Args:
-            step: Its number.
-            grad_norm: Before clipping.
-            skipped: The update was dropped.
-            work: For the bill.
 
         Returns:
             Whether the run is to end now.
@@ -138,7 +131,7 @@ class Watch:
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)
         self.tell(self.monitor.add(facts))
-        self.note("bill", self.bill.add(seconds, work))
+        self.journal.note("bill", step, self.bill.add(seconds))
         self._stopped_dead = self._stopped_dead or total.dead > 0
         if total.asked_to_end and self._first:
             self.journal.add("stopped", step=step, signal=self._end_request.reason or "on another rank")
@@ -157,28 +150,15 @@ class Watch:
         finally:
             end_now(EXIT_CODE)
 
-    def note(self, name: str, text: str) -> None:
-        """Say, and write down, what is worth knowing and no fault; nothing of nothing."""
-        if self._first and text:
-            logger.info(f"swift-grpo-ext [{name}] {text}")
-            self.journal.add("note", step=int(self._trainer.state.global_step), id=name, text=text)
-
     def tell(self, findings: list[Finding]) -> None:
         """Say what is wrong, once, and write it down."""
-        assert self.monitor is not None
         if not self._first:
             return
+        step = self.monitor.verdict.step
         for finding in findings:
-            logger.warning(
-                f"swift-grpo-ext [{finding.rule}] at step {self.monitor.verdict.step}: {finding.what}"
-            )
-            self.journal.add(
-                "verdict",
-                step=self.monitor.verdict.step,
-                id=finding.rule,
-                level=finding.severity.value,
-                text=finding.what,
-            )
+            rule, level, text = finding.rule, finding.severity.value, finding.what
+            logger.warning(f"swift-grpo-ext [{rule}] at step {step}: {text}")
+            self.journal.add("verdict", step=step, id=rule, level=level, text=text)
 
     def save(self, checkpoint: Path) -> None:
         """Keep in a checkpoint what a resumed run goes on with. Every rank calls it for itself."""
@@ -225,7 +205,7 @@ class Watch:
         if not self._began:
             return
         self.tell(self.monitor.at_end())
-        self.note("bill", self.bill.close())
+        self.journal.note("bill", int(self._trainer.state.global_step), self.bill.close())
         if self._stopped_dead:
             raise DeadRunError(
                 self.monitor.verdict.text or "the run could not learn",

@@ -16,7 +16,13 @@ def passes():
     made = object.__new__(Passes)
     template = SimpleNamespace(sequence_parallel_size=1)
     split = lambda samples: [samples[:1], samples[1:]]  # noqa: E731
-    made._host = SimpleNamespace(template=template, split_by_mini_batches=split)
+    made._host = SimpleNamespace(
+        template=template,
+        split_by_mini_batches=split,
+        accelerator=SimpleNamespace(unwrap_model=lambda model: model),
+        model=None,
+        ref_model=None,
+    )
     made._batches, made._coming = Batches(), None
     return made
 
@@ -26,11 +32,12 @@ def micro_batch():
 
 
 def test_samples_are_kept_for_their_names_alone():
+    policy = None
     samples = [VisionSample([number], encoded={"pixel_values": number}) for number in range(3)]
     made, batches = passes(), [micro_batch(), micro_batch()]
     with made.preparing(samples):
-        assert [made.is_old(batch) for batch in batches] == [True, True]
-        assert [made.is_old(batch) for batch in batches] == [False, False], "the reference's"
+        assert [made.phase_of(policy, batch) for batch in batches] == ["old", "old"]
+        assert [made.phase_of(policy, batch) for batch in batches] == ["reference", "reference"]
     chunks = [made.known_of(batch).samples for batch in batches]
     assert [[sample.messages for sample in chunk] for chunk in chunks] == [[[0]], [[1], [2]]]
     assert all(sample.encoded is None for chunk in chunks for sample in chunk)

@@ -30,7 +30,8 @@ def test_what_was_saved_is_counted_over_steps():
         "stock passes": 3,
     }
     for _ in range(FIRST + EVERY):
-        texts.append(made.add({"forward": 1.0, "start": 60.0}, step))
+        made.work.update(step)
+        texts.append(made.add({"forward": 1.0, "start": 60.0}))
     assert [number for number, text in enumerate(texts, 1) if text] == [FIRST, FIRST + EVERY]
     assert texts[-1] == (
         "1 s a step: policy forward 100 %; saved 75 % of tokens forwarded, 88 % of images encoded, 33 % of passes"
