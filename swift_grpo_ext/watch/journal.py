@@ -11,7 +11,7 @@ from typing import Any
 
 from swift.utils import get_logger
 
-from swift_grpo_ext.watch.logs import json_lines
+from swift_grpo_ext.watch.logs import read_jsonl
 
 logger = get_logger()
 
@@ -82,12 +82,4 @@ def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[
     if not path.is_file():
         return []
     wanted = set(kinds)
-    events = []
-    for line in json_lines(path):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and (not wanted or event.get("kind") in wanted):
-            events.append(event)
-    return events
+    return [event for event in read_jsonl(path, damaged=[]) if not wanted or event.get("kind") in wanted]

@@ -77,7 +77,11 @@ _FIGURES = (
     _Figure("clip_ratio/region_mean", "tokens whose ratio was clipped", percent=True),
     _Figure("entropy/mean", "entropy (nats a token)"),
     _Figure("watch/entropy", "entropy at the sampled tokens (nats a token)"),
-    _Figure("watch/engine_ratio", "rollout engine against trainer: mean of exp|d| of log-probs (1: equal)"),
+    _Figure(
+        "watch/engine_ratio",
+        "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance sampling "
+        "is not sound)",
+    ),
     _Figure("loss", "loss"),
     _Figure("learning_rate", "learning rate", exact=True),
     _Figure("step_time", "step time (seconds)"),
