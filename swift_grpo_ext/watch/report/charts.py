@@ -79,8 +79,8 @@ _FIGURES = (
     _Figure("watch/entropy", "entropy at the sampled tokens (nats a token)"),
     _Figure(
         "watch/engine_ratio",
-        "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance sampling "
-        "is not sound)",
+        "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance "
+        "sampling is not sound)",
     ),
     _Figure("loss", "loss"),
     _Figure("learning_rate", "learning rate", exact=True),
