@@ -11,6 +11,11 @@ TELLING = __file__.replace("test_engine_old", "telling_engine")
 PASS_BY_PASS = {"DISABLE": "trainer.engine_old_logps"}
 
 
+@pytest.fixture(autouse=True)
+def engine_tells(monkeypatch):
+    monkeypatch.setenv("ENGINE_TELLS", "1")
+
+
 def run(model, digits, output, switches=None, **overrides):
     found = figures(
         model,
@@ -19,6 +24,7 @@ def run(model, digits, output, switches=None, **overrides):
         switches,
         external_plugins=[REWARD, plugin_file(), TELLING],
         rollout_importance_sampling_mode="token_truncate",
+        temperature=1.0,  # transformers tells log-probs before temperature
         **{"num_iterations": 2, "beta": 0, "max_steps": 4, **overrides},
     )
     (folder,) = output.glob("v*")
