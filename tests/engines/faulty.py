@@ -19,8 +19,11 @@ def colder(self, infer_requests, request_config=None, **kwargs):
 def in_verse(self, infer_requests, request_config=None, **kwargs):
     infer_requests = deepcopy(infer_requests)
     for request in infer_requests:
-        kept = [turn for turn in request.messages if turn["role"] != "system"]
-        request.messages = [{"role": "system", "content": "Answer in verse."}, *kept]
+        messages = (
+            request["messages"] if isinstance(request, dict) else request.messages
+        )  # a server's are dicts
+        kept = [turn for turn in messages if turn["role"] != "system"]
+        messages[:] = [{"role": "system", "content": "Answer in verse."}, *kept]
     return infer(self, infer_requests, request_config, **kwargs)
 
 
