@@ -22,7 +22,12 @@ from swift_grpo_ext.testing.run import free_port, swift_command
 
 HERE = Path(__file__).parent
 ENGINE_PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE / "tempt.py", HERE / "faulty.py"]
-TRAINER_PLUGINS = [*ENGINE_PLUGINS, HERE / "record.py", HERE.parent / "e2e/length_reward.py"]
+TRAINER_PLUGINS = [
+    *ENGINE_PLUGINS,
+    HERE / "record.py",
+    HERE / "restart.py",
+    HERE.parent / "e2e/length_reward.py",
+]
 ENGINE = {"vllm_max_model_len": 512, "vllm_enforce_eager": True}
 ENVIRONMENT = {
     **testing.cpu_environment(),
@@ -61,12 +66,11 @@ def grpo_with_vllm(model, digits, folder, variables, **chosen):
         model,
         digits.train,
         folder / "output",
-        reward_funcs="even_characters",
         beta=0,
         use_vllm=True,
         external_plugins=TRAINER_PLUGINS,
         **ENGINE,
-        **{"top_p": 1.0, "top_k": -1, **chosen},
+        **{"reward_funcs": "even_characters", "top_p": 1.0, "top_k": -1, **chosen},
     )
     environment = {**ENVIRONMENT, "RECORD": str(folder), "MASTER_PORT": str(free_port()), **variables}
     testing.run_swift("rlhf", arguments, env=environment, timeout=1500)
@@ -74,13 +78,13 @@ def grpo_with_vllm(model, digits, folder, variables, **chosen):
 
 
 @contextmanager
-def rollout_server(model, folder, variables, **chosen):
+def rollout_server(model, folder, variables, port=None, **chosen):
     """``swift rollout`` until the block ends.
 
     Yields:
         The trainer's arguments that reach it.
     """
-    port, log = free_port(), folder / "server.log"
+    port, log = port or free_port(), folder / "server.log"
     arguments = {"model": model, **testing.host_types(model), "torch_dtype": "float32", **ENGINE}
     arguments |= {"host": "127.0.0.1", "port": port, "external_plugins": ENGINE_PLUGINS, **chosen}
     with open(log, "w") as out:

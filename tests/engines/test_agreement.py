@@ -1,7 +1,11 @@
 """vLLM and trainer are compared: each fault of the engine is named within two steps, health is silent."""
 
+import threading
+import time
+
 import pytest
 
+from swift_grpo_ext.testing.run import free_port
 from swift_grpo_ext.watch.journal import read_events
 from tests.engines.conftest import grpo_with_vllm, rollout_server
 
@@ -88,6 +92,33 @@ def test_rollouts_one_step_behind_are_no_fault(tiny_qwen_stock, digits, tmp_path
     assert faults(run) == []
     first, *later = compared(run)
     assert first < 1.002 < max(later), "the first is of the same weights, later ones are not"
+
+
+def test_a_server_that_restarts_is_named(tiny_qwen_stock, digits, tmp_path):
+    """It has the weights of its checkpoint again, and no sync reaches it: its communicator is of another life."""
+    port, again = free_port(), []
+    first = rollout_server(tiny_qwen_stock, tmp_path, {}, port)
+    mode = first.__enter__()
+
+    def restart():
+        while not (tmp_path / "restart").exists():
+            time.sleep(0.5)
+        first.__exit__(None, None, None)
+        again.append(rollout_server(tiny_qwen_stock, tmp_path, {}, port))
+        again[0].__enter__()
+        (tmp_path / "restarted").touch()
+
+    thread = threading.Thread(target=restart, daemon=True)
+    thread.start()
+    try:
+        run = grpo_with_vllm(
+            tiny_qwen_stock, digits, tmp_path, {}, **mode, **MOVES, reward_funcs="after_the_restart"
+        )
+    finally:
+        for server in again:
+            server.__exit__(None, None, None)
+    assert STALE in faults(run)[0]
+    assert "or the server has been restarted" in faults(run)[0]
 
 
 SPECULATIVE = {
