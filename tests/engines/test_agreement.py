@@ -159,9 +159,8 @@ def test_200_healthy_steps_of_colocate_are_silent(precision, tiny_qwen_stock, di
     )
     assert faults(run) == []
     assert len(compared(run)) == 200
-    bills = [event["text"] for event in said(run, "note") if event["id"] == "bill"]
-    assert "rollout" in bills[-1]
-    assert "encoding for the engine" in bills[-1]
+    assert any(event["id"] == "bill" for event in said(run, "note"))
+    assert all("seconds/encode" in row for row in run.steps)
 
 
 def test_200_healthy_steps_of_a_server_are_silent(tiny_qwen_stock, digits, tmp_path):

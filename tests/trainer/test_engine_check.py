@@ -61,8 +61,16 @@ def test_a_healthy_run_is_silent(overrides, tiny_qwen, digits, tmp_path, monkeyp
     assert found == []
     logged = [row for row in testing.read_logging(output) if "loss" in row]
     assert any("watch/engine_ratio" in row for row in logged), "nothing was compared"
+    timed = ("prepare", "encode", "rollout", "vision", "check", "forward", "backward", "optimizer")
+    assert {f"seconds/{phase}" for phase in timed} <= set(logged[0])
     (bill,) = verdicts(output, "note", "bill")
-    for words in ("rollout ", "vision tower ", "backward ", "; saved ", " % of tokens", " % of images"):
+    for words in (
+        " s a step: ",
+        "; saved ",
+        " % of tokens forwarded",
+        " % of images encoded",
+        " % of passes",
+    ):
         assert words in bill["text"]
 
 
