@@ -22,6 +22,7 @@ from swift_grpo_ext.versions import installed_version
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+OURS = ("SWIFT_GRPO_EXT_", "ENGINE_")
 # What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.
 RANKS = (
     "NPROC_PER_NODE",
@@ -60,7 +61,7 @@ def _nothing_left_behind():
 
     path = list(sys.path)
     before = {name: os.environ.get(name) for name in RANKS}
-    for name in [name for name in os.environ if name.startswith("SWIFT_GRPO_EXT_") or name in LIMITS]:
+    for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:
         del os.environ[name]  # the datasets package puts back variables that an earlier test had set
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks.report"  # of hundreds of runs nobody reads one
     current_settings.cache_clear()
