@@ -84,20 +84,24 @@ class EngineCheck:
         with swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor)):
             yield
 
-    def note(self, samples: Sequence[VisionSample], outputs: Sequence[Any]) -> None:
+    def note(self, samples: list[VisionSample], outputs: Sequence[Any]) -> list[VisionSample]:
         """Keep with each completion what the engine says of it. ``--async_generate`` comes here in a thread.
 
         Args:
             samples: With the completions of the outputs.
             outputs: ms-swift's rollout outputs.
+
+        Returns:
+            The samples.
         """
         if not self._every or not (self._recorder or self._host.args.use_vllm):
-            return
+            return samples
         for row, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
             choice = output.response.choices[0]
             logps = self._recorder.of_row(row, len(outputs)) if self._recorder else _logps_of(choice)
             if output.messages is None:  # of several turns the prompt is not one piece
                 sample.claim = Claim(output.response.prompt_token_ids or (), choice.token_ids or (), logps)
+        return samples
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
         """Compare; every rank comes here together, after a rollout.

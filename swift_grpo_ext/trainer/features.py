@@ -22,6 +22,7 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
+from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
 from swift_grpo_ext.trainer.unwrapped import Unwrapped
 
 
@@ -73,7 +74,6 @@ class Enabled:
 
 _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
 _FREEZE = "; --freeze_vit true --freeze_aligner true"
-_TEACHER = "a teacher is compared with it; without teacher"
 FEATURES = tuple(one.name for one in fields(Enabled) if one.name != "why_off")
 
 
@@ -94,7 +94,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
         or (prefix and "needs shared_prefix")
         or _silent_reason(host, base, family),
         vision_once=off("vision_once") or layout or _vision_reason(host, base, family),
-        skip_old=off("skip_old_logps") or _old_reason(host),
+        skip_old=off("skip_old_logps") or old_reason(host),
         chunked_logps=off("chunked_logps") or head,
         shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
         spare_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
@@ -188,7 +188,7 @@ def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         "logged metrics; --log_rollout_offpolicy_metrics false": host.log_rollout_offpolicy_metrics,
         "a mask; no --off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
         "the liger loss; --use_liger_kernel false": host.use_liger_loss,
-        _TEACHER: any(_teachers(host).values()),
+        TEACHER: any(teachers(host).values()),
         "the vision tower or the aligner trains" + _FREEZE: bool(
             family and trains(frozen_modules(base, family))
         ),
@@ -216,38 +216,3 @@ def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         if agreed_max(int(not same), host.accelerator.device):
             return "the reference model has another vision tower; --ref_model with that of --model"
     return ""
-
-
-def _old_reason(host: Host) -> str:
-    """Who needs old log-probs that are not the policy's own (D1 of docs/findings.md)."""
-    several = {
-        f"--num_iterations {host.num_iterations}; --num_iterations 1": host.num_iterations > 1,
-        f"--steps_per_generation {host.args.steps_per_generation} serves several updates; "
-        f"--steps_per_generation {host.args.gradient_accumulation_steps}": host.old_policy(),
-    }
-    return next(iter([*old_readers(host), *(why for why, reads in several.items() if reads)]), "")
-
-
-def old_readers(host: Host) -> list[str]:
-    """Who needs old log-probs beside the ratio of several updates, and what would change that."""
-    args = host.args
-    columns = getattr(host.train_dataset, "column_names", None)  # None: a stream that does not tell
-    readers = {
-        # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
-        "ms-swift leaves it out itself": hasattr(host, "_needs_old_logps"),
-        "the KL in rewards reads it; --kl_in_reward false": host.kl_in_reward and host.beta,
-        **_teachers(host),
-        "the liger loss corrects rollouts by it; --use_liger_kernel false": args.use_liger_kernel
-        and args.rollout_importance_sampling_mode,
-        "the dataset does not tell its columns; --streaming false": columns is None,
-        _TEACHER + " columns": {"teacher_prompt", "teacher_images"} & set(columns or ()),
-    }
-    return [why for why, reads in readers.items() if reads]
-
-
-def _teachers(host: Host) -> dict[str, bool]:
-    return {
-        _TEACHER: bool(host._has_teacher_explicit()),
-        "--advantage_reweight rlsd; without it": host.advantage_reweight == "rlsd",
-        "the SDAR loss reads it; --sdar_loss_coef 0": host.sdar_loss_coef > 0,
-    }

@@ -15,12 +15,12 @@ from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.engine_check import EngineCheck
-from swift_grpo_ext.trainer.engine_old import engine_logps
 from swift_grpo_ext.trainer.failure import ending_together
 from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups, tell
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes
 from swift_grpo_ext.trainer.monitors import Monitors
+from swift_grpo_ext.trainer.old_pass import engine_logps
 from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.trainer.resampling import resampled
 from swift_grpo_ext.trainer.resuming import load_translated
@@ -141,8 +141,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def _postprocess_rollout_outputs(self, samples: Any, outputs: Any) -> list[VisionSample]:
         self.monitors.add_outputs(outputs)
         completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
-        self.engine_check.note(completed, outputs)
-        return completed
+        return self.engine_check.note(completed, outputs)
 
     def _compute_rewards_per_func(self, samples: list[VisionSample]) -> Tensor:
         with self.monitors.phase("reward"):
@@ -223,8 +222,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _compute_rollout_offpolicy_metrics(self, old: Tensor, rollout: Tensor, mask: Any) -> dict[str, Any]:
         logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
-        metrics: dict[str, Any] = super()._compute_rollout_offpolicy_metrics(logps, rollout, mask)
-        return metrics
+        return dict(super()._compute_rollout_offpolicy_metrics(logps, rollout, mask))
 
     def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
         super()._update_metrics(self.logging.without_nan(metrics_data))
