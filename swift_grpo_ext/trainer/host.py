@@ -38,7 +38,6 @@ class Host(Watched, Protocol):
     vllm_mode: str
     vllm_tensor_parallel_size: int
     tp_group: Any
-    engine: Any
 
     # Rewards.
     reward_funcs: list[Any]
