@@ -106,8 +106,7 @@ class GRPOTrainer(HostGRPOTrainer):
         """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
         if self.rows.ours:
             return inputs
-        resampled_rows: list[Any] = super().resample_encode_failed_inputs(inputs, *args, **kwargs)
-        return resampled_rows
+        return list(super().resample_encode_failed_inputs(inputs, *args, **kwargs))
 
     def to_samples(self, rows: list[Any]) -> list[VisionSample]:
         """Samples of rows, once every broken row is replaced."""
