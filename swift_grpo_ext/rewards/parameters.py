@@ -59,9 +59,14 @@ class Parameters:
         left = dict(values)
         made = {}
         for name, group in self.groups.items():
-            fields = [one.name for one in dataclasses.fields(group) if one.name in left]
-            made[name] = group(**{field: left.pop(field) for field in fields})
+            made[name] = group(**{field: left.pop(field) for field in self._fields[name] if field in left})
         return {**left, **made}
+
+    @functools.cached_property
+    def _fields(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(one.name for one in dataclasses.fields(group)) for name, group in self.groups.items()
+        }
 
     @functools.cached_property
     def _adapters(self) -> dict[str, TypeAdapter[Any]]:

@@ -56,7 +56,14 @@ def _walk(value: Any, kind: Kind, convention: Convention, label: str, depth: int
     """Regions in a decoded JSON value, depth first."""
     if depth > _MAX_DEPTH:
         return
-    if isinstance(value, (dict, Mapping)):  # dict first: asking an abstract class costs more
+    if isinstance(value, (list, tuple)):
+        numbers = _corner_numbers(value, kind)
+        if numbers is not None:
+            yield region_of_numbers(numbers, label, convention)
+            return
+        for inner in value:
+            yield from _walk(inner, kind, convention, label, depth + 1)
+    elif isinstance(value, (dict, Mapping)):  # last: asking an abstract class costs more
         rows = _columns(value)
         if rows is not None:
             for row in rows:
@@ -73,13 +80,6 @@ def _walk(value: Any, kind: Kind, convention: Convention, label: str, depth: int
             if roles[key] not in ("label", "score", "image"):
                 named = roles[key] in ("place", "items")
                 yield from _walk(inner, kind, convention, around if named else str(key), depth + 1)
-    elif isinstance(value, (list, tuple)):
-        numbers = _corner_numbers(value, kind)
-        if numbers is not None:
-            yield region_of_numbers(numbers, label, convention)
-            return
-        for inner in value:
-            yield from _walk(inner, kind, convention, label, depth + 1)
 
 
 def _columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
