@@ -59,9 +59,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
 _ARGUMENTS = {
     "action": "action action_type actiontype type name op operation function act gt_action",
     "arguments": "arguments args parameters params input action_input action_parameters",
-    "place": "coordinate coordinates point position bbox bbox_2d box box_2d start_box click_point target"
-    " location point_2d start start_point start_coordinate start_coordinates start_position from from_coord"
-    " from_point startcoordinate gt_bbox element_bbox bounding_box touch start_xy",
+    "place": "coordinate coordinates point position bbox bbox_2d box box_2d start_box click_point"
+    " target element location point_2d start start_point start_coordinate start_coordinates"
+    " start_position from from_coord from_point startcoordinate gt_bbox element_bbox"
+    " bounding_box touch start_xy",
     "end": "coordinate2 end end_box end_point end_coordinate end_coordinates end_position to_coord to_point"
     " endcoordinate target_coordinate destination lift coordinate_2 end_xy",
     "to": "to",

@@ -94,6 +94,10 @@ def _by_role(value: Mapping[str, object]) -> dict[str, Any]:
             # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: which one is
             if word_of(str(found["action"])) not in KINDS and word_of(inner) in KINDS:
                 found["action"] = inner
+        elif role == "place" and role in found and str(key).casefold().startswith(("start", "from")):
+            found |= {"place": inner, "end": found["place"]}
+        elif role == "place" and any(str(one).casefold().startswith(("start_c", "start_p")) for one in value):
+            found.setdefault("end" if role in found else role, inner)
         else:
             found.setdefault(role, inner)
     return found | ({"unknown": unknown} if unknown else {})

@@ -87,8 +87,7 @@ def last_block(text: str, tags: tuple[str, str]) -> str | None:
     """Content of the last closed block of these tags, without the tags; None if no block is closed."""
     opening, closing = _MARKS[tags]
     end = _last(closing, text)
-    start = _last(opening, text, end.start()) if end else None
-    if start is None:
+    if (start := _last(opening, text, end.start()) if end else None) is None:
         return None
     first = closing.search(text, start.end())
     return text[start.end() : first.start() if first else None]
@@ -182,7 +181,7 @@ def _without_pair(text: str) -> str:
 def readings(completion: str, gold: str = "") -> list[str]:
     """The ways in which a completion's answer may be meant as text: as it stands, and without wrapping.
 
-    The best of them counts; none of them adds anything to what the model wrote.
+    The best of them counts; none adds anything to what the model wrote.
 
     Args:
         completion: What the model wrote.
@@ -191,8 +190,7 @@ def readings(completion: str, gold: str = "") -> list[str]:
     Returns:
         At least the answer itself, with its width folded; nothing if there is no answer.
     """
-    answer = extract_answer(completion)
-    if answer is None:
+    if (answer := extract_answer(completion)) is None:
         return []
     fenced = answer if FENCE in gold else last_fenced(answer)
     found = [fenced, unwrapped(fenced)]
@@ -200,6 +198,8 @@ def readings(completion: str, gold: str = "") -> list[str]:
         found.append(unwrapped(boxed))
     if label := after_label(fenced):
         found.append(unwrapped(label))
+    if isinstance(value := json_value(fenced), str):
+        found.append(value)
     marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
     if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
         found.append(unwrapped(marked[0]))
