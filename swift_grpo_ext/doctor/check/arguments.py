@@ -64,6 +64,7 @@ class Arguments:
         unknown: Names whose value the script takes from somewhere else, with what stands there.
         open: Words that may hold any options.
         repeated: (name, values in order) of what is given more than once.
+        kind: ms-swift's argument class.
     """
 
     values: dict[str, Any]
@@ -72,6 +73,7 @@ class Arguments:
     unknown: Mapping[str, str] = field(default_factory=dict)
     open: tuple[str, ...] = ()
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    kind: str = "RLHFArguments"
 
     def __getattr__(self, name: str) -> Any:
         """An argument's value."""
@@ -97,7 +99,7 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
 
     Args:
         words: The words.
-        kind: ms-swift's argument class: ``RolloutArguments`` for ``swift rollout``.
+        kind: ms-swift's argument class: ``RolloutArguments`` for ``swift rollout``, `host_table.MEGATRON`.
     """
     parser, refusals = host_table.parser(kind), [*invisible(words), *typographic(words)]
     words = [part for word in words for part in (INVISIBLE.sub(" ", word).split() if hides(word) else [word])]
@@ -123,7 +125,7 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
         values = _completed(values)
         if "tuner_type" in unknown and "learning_rate" not in given:
             unknown["learning_rate"] = unknown["tuner_type"]
-    return Arguments(values, given, tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)))
+    return Arguments(values, given, tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)), kind)
 
 
 def _name(flag: str) -> str:

@@ -67,9 +67,9 @@ class Verdict:
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
     found, not_known = table.judged(run)
-    steps = [lambda: sharding.deepspeed_findings(run)]
-    if run.grpo:
-        steps += [lambda: host.findings(run, found), lambda: _of_data(run, found, row_limit)]
+    steps = [] if run.megatron else [lambda: sharding.deepspeed_findings(run)]
+    steps += [lambda: host.findings(run, found)] if run.grpo else []
+    steps += [lambda: _of_data(run, found, row_limit)] if run.grpo else []
     for step in steps:
         try:
             found += step()

@@ -16,11 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.doctor.check import megatron_options
 from swift_grpo_ext.versions import installed_version
 
 OWN = Path(__file__).with_name("host_table.json")
 KINDS = ("RLHFArguments", "RolloutArguments")
-_FORM = 1  # of the table; a table of another form is made again
+MEGATRON = "MegatronRLHFArguments"
+_FORM = 2  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 Option = list[Any]  # [option strings, type, nargs, choices, default, const]
 
@@ -70,7 +72,7 @@ def names(argument: str) -> frozenset[str]:
     return frozenset(table()["names"][argument])
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def parser(kind: str) -> argparse.ArgumentParser:
     """A parser that takes what ms-swift's own takes, and raises `Refused`."""
     made = argparse.ArgumentParser()
@@ -117,11 +119,14 @@ def make() -> dict[str, object]:
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
-    options = {}
-    for kind in KINDS:
+    parsers = {}
+    for kind in (*KINDS, "BaseArguments"):
         with _patch_get_type_hints():
-            real = HfArgumentParser([getattr(arguments, kind)])
-        options[kind] = [_option(action) for action in real._actions if action.dest != "help"]
+            parsers[kind] = HfArgumentParser([getattr(arguments, kind)])
+    options = {
+        kind: [option_row(one) for one in parsers[kind]._actions if one.dest != "help"] for kind in KINDS
+    }
+    options[MEGATRON] = megatron_options.add_to(parsers["BaseArguments"], folder())
     known = {name: sorted(str(one) for one in read()) for name, read in _NAMES.items()}
     return {"versions": versions(), "options": options, "names": known, "architectures": _architectures()}
 
@@ -141,7 +146,8 @@ def as_text(made: dict[str, Any]) -> str:
     return f'{{"options": {{\n{options}\n}},\n{rest}}}\n'
 
 
-def _option(action: argparse.Action) -> Option:
+def option_row(action: argparse.Action) -> Option:
+    """An option of a parser as a row of the table."""
     kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else _name_of(action)
     choices = list(action.choices) if action.choices is not None else None
     return [list(action.option_strings), kind, action.nargs, choices, _plain(action.default), action.const]

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
 from swift_grpo_ext.doctor.check.environment import Environ
 from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
@@ -58,12 +59,7 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
         fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
         raise SwiftGrpoExtError("nothing to check", fix=fix)
     if words[0].startswith("-") or words[0].endswith(CONFIG_SUFFIXES):
-        run = run_of(words, gpu_memory=gpu_memory)
-        if any(refusal.where in _OF_MEGATRON for refusal in run.arguments.refusals):
-            raise SwiftGrpoExtError(
-                "these are arguments of megatron rlhf", where=words[0], fix="check swift rlhf"
-            )
-        return [run]
+        return [run_of(words, gpu_memory=gpu_memory)]
     path = Path(words[0]).expanduser()
     if not path.is_file() or path.suffix in _NO_SHELL:
         what = "no shell script" if path.is_file() else "no such script"
@@ -83,7 +79,8 @@ def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str,
     Raises:
         SwiftGrpoExtError: The configuration file cannot be read.
     """
-    command = Command(("swift", "rlhf", *words), os.environ if environ is None else environ)
+    program = "megatron" if any(word in _OF_MEGATRON for word in words) else "swift"
+    command = Command((program, "rlhf", *words), os.environ if environ is None else environ)
     return replace(_run(command, None, gpu_memory, (Path.cwd(),)), command=None)
 
 
@@ -108,7 +105,7 @@ def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_me
         fix = "check one script at a time, or give all arguments of swift rlhf instead of the script"
         raise SwiftGrpoExtError(what, where=str(path), fix=fix)
     launch = launch_of(text, path, arguments)
-    commands = [one for one in launch.all("rlhf") if one.words[0] == "swift"]
+    commands = launch.all("rlhf")
     if not commands:
         others = ", ".join(dict.fromkeys(" ".join(command.words[:2]) for command in launch.commands))
         what = f"no swift rlhf command{f', only {others}' if others else ''}"
@@ -166,19 +163,24 @@ def _matching(here: Path, folder: str, pattern: str) -> list[str]:
 def _run(command: Command, launch: Launch | None, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
     memory, device = first_gpu()
     words, more = _with_config(list(command.arguments), folders, launch)
-    arguments = parse(words)
+    arguments = parse(words, host_table.MEGATRON if command.words[0] == "megatron" else "RLHFArguments")
     given = arguments.values.get("model_kwargs")
     unread = "" if command.complete or launch is None else " and ".join(launch.found.unread)
     return Run(
         arguments=arguments,
         environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
-        versions={name: installed_version(name) for name in _PACKAGES},
+        versions=_versions(),
         gpu_memory=gpu_memory or memory,
         device=device,
         launch=launch,
         command=command,
         folders=folders,
     )
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str | None]:
+    return {name: installed_version(name) for name in _PACKAGES}
 
 
 def _of_model_kwargs(value: Any) -> dict[str, str]:

@@ -49,6 +49,7 @@ class Command:
         complete: A variable that is not in ``environ`` is not set.
         makes_files: A program ran before that may have written any file.
         elsewhere: It runs on another machine or in a container, with files of its own.
+        launcher: The words before it.
     """
 
     words: tuple[str, ...]
@@ -59,6 +60,7 @@ class Command:
     complete: bool = True
     makes_files: bool = False
     elsewhere: bool = False
+    launcher: tuple[str, ...] = ()
 
     @property
     def subcommand(self) -> str:
@@ -88,7 +90,7 @@ def split_at_swift(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
         rest = list(words[index + 1 :])
         name = word.rsplit("/", 1)[-1]
         if name in ("swift", "megatron") and rest and re.fullmatch(_SUBCOMMANDS, rest[0]):
-            return [*words[:index], *(["megatron"] if name == "megatron" else [])], rest
+            return [*words[:index], word], rest
         if not is_known(word) and rest[:1] == ["rlhf"] and any(one.startswith("--") for one in rest):
             return list(words[:index]), rest
         if module := _MODULE.search(word):
@@ -155,6 +157,9 @@ def variables(words: Sequence[str]) -> dict[str, str]:
     for launcher in ("accelerate", "deepspeed", "mpirun", "mpiexec"):  # a file of its own, or all GPUs
         if launcher in names:
             found.setdefault("NPROC_PER_NODE", unknown(f"ranks of {launcher}"))
+    for name in ("MASTER_ADDR", "NODE_RANK"):  # these start the processes of every node
+        if {"deepspeed", "mpirun", "mpiexec"} & names:
+            found.setdefault(name, unknown(f"{name} of the launcher"))
     if any(word.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for word in words):
         found.setdefault("NODE_RANK", "0")  # given by the rendezvous
     if re.fullmatch(r"\d+:\d+", found.get("NNODES", "")):

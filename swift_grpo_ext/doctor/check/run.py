@@ -81,6 +81,11 @@ class Run:
         return not args.known("rlhf_type") or args.rlhf_type == "grpo" or "rlhf_type" not in args.given
 
     @property
+    def megatron(self) -> bool:
+        """It is ``megatron rlhf``, for which few of the rules hold."""
+        return self.arguments.kind == host_table.MEGATRON
+
+    @property
     def ranks_per_node(self) -> int:
         """Training processes of one node."""
         return _number(

@@ -190,7 +190,10 @@ class Shell:
 
     def _redirected(self, node: Node) -> None:
         """A command with files and here-documents behind it."""
-        files = [child for child in node.children if child.type == "file_redirect"]
+        inside = [
+            one for child in node.children if child.type == "heredoc_redirect" for one in child.children
+        ]
+        files = [child for child in (*node.children, *inside) if child.type == "file_redirect"]
         targets = [
             self._target(child) for child in files if text_of(child).lstrip("0123456789&").startswith(">")
         ]
@@ -392,15 +395,11 @@ class Shell:
         started, rest = found[0], as_written(found[1])
         seen = {**before, **launcher.variables(started)}
         elsewhere = launcher.is_elsewhere(started)
+        program = "megatron" if "megatron" in [word.rsplit("/", 1)[-1] for word in started] else "swift"
         own = set(self.variables.own) - self.exported - set(seen) - set(self.variables.inherited)
         self.found.commands.append(
             Command(
-                (
-                    "swift"
-                    if "megatron" not in [word.rsplit("/", 1)[-1] for word in started]
-                    else "megatron",
-                    *rest,
-                ),
+                (program, *rest),
                 self._seen(seen, elsewhere),
                 unexported=frozenset(own),
                 waits=self.waits and not launcher.is_detached(started),
@@ -408,6 +407,7 @@ class Shell:
                 complete=self.variables.complete,
                 makes_files=self.found.makes_files,
                 elsewhere=elsewhere or self.elsewhere,
+                launcher=tuple(started),
             )
         )
         self._previous = node

@@ -14,84 +14,14 @@ OF_THE_SHELL = re.compile(
     r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
 )
 OF_A_SHELL = re.compile(r"\b(conda|mamba|micromamba|pyenv|ssh-agent|modulecmd|brew|direnv|starship)\b")
-# Commands that write no file that a run reads.
-WRITE_NOTHING = frozenset(
-    [
-        ":",
-        "[",
-        "[[",
-        "alias",
-        "break",
-        "cd",
-        "conda",
-        "continue",
-        "date",
-        "df",
-        "du",
-        "echo",
-        "env",
-        "exit",
-        "export",
-        "false",
-        "free",
-        "hostname",
-        "hostnamectl",
-        "kill",
-        "killall",
-        "lscpu",
-        "lsof",
-        "mamba",
-        "mkdir",
-        "module",
-        "modprobe",
-        "nvidia-smi",
-        "npu-smi",
-        "pip",
-        "pip3",
-        "pkill",
-        "popd",
-        "printf",
-        "ps",
-        "pushd",
-        "ray",
-        "return",
-        "rm",
-        "scontrol",
-        "set",
-        "shopt",
-        "sleep",
-        "sync",
-        "test",
-        "time",
-        "trap",
-        "true",
-        "ulimit",
-        "umask",
-        "uname",
-        "unset",
-        "wait",
-        "wandb",
-        "swanlab",
-        "which",
-        "whoami",
-        "swift",
-        "swift-grpo-ext",
-        "swift-grpo-ext:",
-        "nc",
-        "netstat",
-        "ss",
-        "curl-test",
-        "fuser",
-        "id",
-        "ls",
-        "cat",
-        "head",
-        "tail",
-        "grep",
-        "wc",
-        "tee",
-    ]
-)
+_HARMLESS = """
+    : [ [[ alias break cat cd conda continue date df du echo env exit export false free fuser grep head
+    hostname hostnamectl id kill killall ls lscpu lsof mamba mkdir modprobe module nc netstat npu-smi
+    nvidia-smi pip pip3 pkill popd printf ps pushd ray return rm scontrol set shopt sleep ss swanlab
+    swift swift-grpo-ext sync tail tee test time trap true ulimit umask uname unset wait wandb wc which
+    whoami
+    """
+WRITE_NOTHING = frozenset(_HARMLESS.split())  # commands that write no file that a run reads
 
 
 @dataclass(frozen=True)

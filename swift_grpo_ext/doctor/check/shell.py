@@ -71,6 +71,7 @@ def _parser() -> Parser:
 def parsed(text: str) -> Node:
     """The syntax tree of a script."""
     text = text.replace("\r\n", "\n").translate(_LETTERS)
+    text = re.sub(r"`#[^`\n]*`", lambda comment: " " * len(comment[0].encode()), text)
     return _parser().parse(text.encode("utf-8", "replace")).root_node
 
 

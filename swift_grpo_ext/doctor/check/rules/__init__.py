@@ -1,41 +1,11 @@
 """The rules of preflight, by subject. Importing this fills the table."""
 
-from swift_grpo_ext.doctor.check.rules import (
-    batch,
-    dataset_size,
-    engine,
-    grpo_only,
-    host,
-    learning,
-    memory,
-    model,
-    registry_names,
-    script,
-    settings,
-    sharding,
-    stack,
-    topology,
-    trained,
-    values,
-)
+from importlib import import_module
+from pathlib import Path
+
 from swift_grpo_ext.doctor.check.rules.table import table
 
-__all__ = [
-    "batch",
-    "dataset_size",
-    "engine",
-    "grpo_only",
-    "host",
-    "learning",
-    "memory",
-    "model",
-    "registry_names",
-    "script",
-    "settings",
-    "sharding",
-    "stack",
-    "table",
-    "topology",
-    "trained",
-    "values",
-]
+for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    import_module(f"{__name__}.{_file.stem}")
+
+__all__ = ["table"]

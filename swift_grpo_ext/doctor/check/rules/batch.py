@@ -8,35 +8,17 @@ from contextlib import suppress
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, grouped
 
 
-@table.rule(
-    "args-refused",
-    Severity.ERROR,
-    symptoms=(
-        "ValueError: remaining_argv: [...]",
-        "error: argument --...: invalid choice",
-        "error: argument --...: expected one argument",
-        "error: argument --...: invalid int value",
-    ),
-    cause="ms-swift's parser does not know the argument or its value; names changed between releases.",
-)
+@table.on("args-refused")
 def _refused(run: Run) -> Iterator[Problem]:
     for refusal in run.arguments.refusals:
         yield Problem(f"ms-swift refuses it: {refusal.message}", refusal.where, refusal.fix)
 
 
-@table.rule(
-    "num-generations-one",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms=("num_generations must be greater than 1 for GRPO", "loss is NaN from the first step (VLM-R1)"),
-    cause="The standard deviation of one reward is 0/0, so a group of one has no advantage; without rewards, "
-    "a teacher gives every token its own.",
-    reports="A4",
-)
+@table.on("num-generations-one")
 def _one_generation(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.num_generations == 1 and not (args.teacher_model or args.teacher_model_server):
@@ -45,17 +27,7 @@ def _one_generation(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "generation-batch",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms=(
-        "generation_batch_size (...) must be evenly divisible by num_generations (...)",
-        "generation_batch_size (...) must be divisible by the global batch size (...)",
-    ),
-    cause="A generation batch (ranks x per_device_train_batch_size x steps_per_generation) holds whole "
-    "groups.",
-)
+@table.on("generation-batch")
 def _generation_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
     step = run.micro_batch * run.ranks
@@ -89,13 +61,7 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "real-cuts-groups",
-    Severity.ERROR,
-    symptoms="shape '[-1, ...]' is invalid for input of size ...",
-    cause="REAL compares the completions of a group, so each micro-batch holds whole groups.",
-    reports="F16",
-)
+@table.on("real-cuts-groups")
 def _parts_of_groups(run: Run) -> Iterator[Problem]:
     group = run.arguments.num_generations
     losses = run.arguments.loss_type
@@ -112,16 +78,7 @@ def _parts_of_groups(run: Run) -> Iterator[Problem]:
             )
 
 
-@table.rule(
-    "group-batch",
-    Severity.ERROR,
-    symptoms=(
-        "RefusedError: ... completions per generation and rank share no prompt in groups of ...",
-        "RefusedError: ... completions per step and rank cannot be cut into micro-batches of ...",
-        "RefusedError: one completion may have ... tokens, more than the ... of a micro-batch",
-    ),
-    cause="SWIFT_GRPO_EXT_GROUP_BATCH cuts the same completions into micro-batches of whole groups.",
-)
+@table.on("group-batch")
 def _group_batch(run: Run) -> Iterator[Problem]:
     try:
         _sizes(run)
@@ -140,13 +97,7 @@ def _sizes(run: Run) -> BatchSizes:
     return grouped(asked, group, run.arguments.max_completion_length, settings.group_batch_tokens)
 
 
-@table.rule(
-    "eval-batch",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="The global eval batch size (...) must be evenly divisible by num_generations_eval (...)",
-    cause="Evaluation samples groups as well, so its batch holds whole groups too.",
-)
+@table.on("eval-batch")
 def _eval_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not run.evaluates:
@@ -161,13 +112,7 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "truncation-strategy",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="GRPO requires `truncation_strategy 'left' or 'delete'`",
-    cause="A prompt cut on the right loses its question.",
-)
+@table.on("truncation-strategy")
 def _truncation(run: Run) -> Iterator[Problem]:
     if run.arguments.truncation_strategy not in ("left", "delete"):
         yield Problem(
@@ -177,25 +122,13 @@ def _truncation(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "ref-model-lora",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
-    cause="With LoRA the reference is the model with its adapter turned off.",
-)
+@table.on("ref-model-lora")
 def _ref_model(run: Run) -> Iterator[Problem]:
     if run.arguments.ref_model and not run.full and run.arguments.beta:
         yield Problem("LoRA needs no reference model", "--ref_model", "leave it out")
 
 
-@table.rule(
-    "reward-weights",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="Number of reward weights (...) must match number of reward functions (...)",
-    cause="Found by ms-swift after the model is loaded.",
-)
+@table.on("reward-weights")
 def _weights(run: Run) -> Iterator[Problem]:
     args = run.arguments
     sources = len(args.reward_funcs or []) + len(args.reward_model or [])
@@ -206,28 +139,13 @@ def _weights(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "soft-overlong",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="The soft_cache_length must be set when using soft overlong rewards.",
-    cause="The penalty is linear over the last soft_cache_length tokens.",
-)
+@table.on("soft-overlong")
 def _soft_overlong(run: Run) -> Iterator[Problem]:
     if "soft_overlong" in (run.arguments.reward_funcs or []) and run.arguments.soft_cache_length is None:
         yield Problem("soft_overlong needs its interval", "--soft_cache_length", "--soft_cache_length 256")
 
 
-@table.rule(
-    "accumulation-and-generation",
-    Severity.NOTE,
-    grpo_only=True,
-    symptoms="steps take twice as long as expected: old log-probs are computed in each",
-    cause="When gradient_accumulation_steps is no multiple of steps_per_generation, a generation batch "
-    "spans an "
-    "optimizer step and the old policy's log-probs are needed.",
-    reports="D1",
-)
+@table.on("accumulation-and-generation")
 def _accumulation(run: Run) -> Iterator[Problem]:
     accumulation = run.accumulation
     if accumulation % run.steps_per_generation:
@@ -236,3 +154,12 @@ def _accumulation(run: Run) -> Iterator[Problem]:
             "--gradient_accumulation_steps",
             "make it one, to stay on-policy",
         )
+
+
+@table.on("sequence-parallel")
+def _sequence_parallel(run: Run) -> Iterator[Problem]:
+    size = run.arguments.sequence_parallel_size or 1
+    if size > 1 and run.ranks % size:
+        valid = [number for number in range(1, run.ranks + 1) if run.ranks % number == 0]
+        what = f"sequences in {size} parts do not divide {run.ranks} ranks"
+        yield Problem(what, "--sequence_parallel_size", f"one of {valid}")

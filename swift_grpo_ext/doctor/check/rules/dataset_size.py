@@ -10,21 +10,12 @@ from pathlib import Path
 from swift_grpo_ext.doctor.check.rows import drawn
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
 _MOST_BYTES = 16 * 2**20  # of a JSON list, which is read as a whole
 
 
-@table.rule(
-    "dataset-below-a-batch",
-    Severity.ERROR,
-    symptoms=(
-        "There seems not to be a single sample in your epoch_iterator, stopping training at step 0!",
-        "training ends at step 0 without an error",
-    ),
-    cause="A generation batch holds generation_batch_size / num_generations different prompts, and one that "
-    "is not full is dropped.",
-)
+@table.on("dataset-below-a-batch")
 def _training(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.streaming or args.num_generations < 1:
@@ -43,12 +34,7 @@ def _training(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "eval-below-a-batch",
-    Severity.ERROR,
-    symptoms="AssertionError: eval_dataset size ... is smaller than total_eval_batch_size ...",
-    cause="ms-swift wants a full batch of different prompts to evaluate on, after the model is loaded.",
-)
+@table.on("eval-below-a-batch")
 def _evaluation(run: Run) -> Iterator[Problem]:
     args = run.arguments
     group = args.num_generations_eval or args.num_generations
@@ -65,13 +51,7 @@ def _evaluation(run: Run) -> Iterator[Problem]:
         yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
 
 
-@table.rule(
-    "eval-without-rows",
-    Severity.ERROR,
-    symptoms="AssertionError: eval_dataset size 0 is smaller than total_eval_batch_size ...",
-    cause="--eval_dataset names benchmarks of EvalScope; the trainer wants rows of its own as well.",
-    grpo_only=True,
-)
+@table.on("eval-without-rows")
 def _no_rows(run: Run) -> Iterator[Problem]:
     args = run.arguments
     strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.models.families import Unsupported
 
 
-@table.rule(
-    "vllm-mode",
-    Severity.ERROR,
-    symptoms=(
-        "vllm_mode is required when use_vllm is true",
-        "vllm_mode is not supported when use_vllm is false",
-        "vllm_reasoning_parser is not supported for GRPO Training, please unset it.",
-        "the start hangs at `Start connecting to vLLM server` although vllm_mode is colocate",
-    ),
-    cause="Since 4.0 the mode is not guessed from other arguments.",
-)
+@table.on("vllm-mode")
 def _mode(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.use_vllm and args.vllm_mode is None:
@@ -37,24 +27,13 @@ def _mode(run: Run) -> Iterator[Problem]:
         yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
 
 
-@table.rule(
-    "async-needs-server",
-    Severity.ERROR,
-    symptoms="AssertionError: async generate require vllm_mode == server",
-    cause="A colocated engine shares its GPUs with the training step, so nothing can run beside it.",
-)
+@table.on("async-needs-server")
 def _async(run: Run) -> Iterator[Problem]:
     if run.arguments.async_generate and run.arguments.vllm_mode != "server":
         yield Problem("async_generate needs a rollout server", "--async_generate", "--vllm_mode server")
 
 
-@table.rule(
-    "vllm-tensor-parallel",
-    Severity.ERROR,
-    symptoms="vllm_tensor_parallel_size (...) must divide world size (...) evenly.",
-    cause="Each colocated engine spans whole groups of training ranks, on one node.",
-    reports="A9",
-)
+@table.on("vllm-tensor-parallel")
 def _tensor_parallel(run: Run) -> Iterator[Problem]:
     args = run.arguments
     size = args.vllm_tensor_parallel_size
@@ -75,17 +54,7 @@ def _tensor_parallel(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "vllm-model-len",
-    Severity.WARNING,
-    symptoms=(
-        "The decoder prompt (length ...) is longer than the maximum model length",
-        "completions are cut short, clipped_ratio is 1",
-    ),
-    cause="vllm_max_model_len holds prompt, image tokens and completion together; the completion is cut "
-    "where it ends.",
-    reports=f"{SWIFT}/issues/3592",
-)
+@table.on("vllm-model-len")
 def _model_len(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not args.use_vllm:
@@ -105,13 +74,7 @@ def _model_len(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "vllm-no-room",
-    Severity.ERROR,
-    symptoms="ValueError: The decoder prompt (length ...) is longer than the maximum model length of ...",
-    cause="The image alone fills vllm_max_model_len, so the engine refuses the prompt.",
-    reports=f"{SWIFT}/issues/3592",
-)
+@table.on("vllm-no-room")
 def _no_room(run: Run) -> Iterator[Problem]:
     limit = _engine_limit(run) if run.arguments.use_vllm else None
     tile = run.shape and run.shape.vision and run.shape.vision.tile
@@ -128,13 +91,7 @@ def _image_tokens(run: Run) -> int:
     return run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
 
 
-@table.rule(
-    "pixels-not-limited",
-    Severity.NOTE,
-    symptoms="The decoder prompt (length ...) is longer than the maximum model length, on some rows only",
-    cause="Without MAX_PIXELS an image takes as many tokens as its size asks for.",
-    reports=f"{SWIFT}/issues/3592",
-)
+@table.on("pixels-not-limited")
 def _unlimited(run: Run) -> Iterator[Problem]:
     limit = _engine_limit(run) if run.arguments.use_vllm else None
     image = _image_tokens(run)
@@ -156,31 +113,14 @@ def _engine_limit(run: Run) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-@table.rule(
-    "vllm-family",
-    Severity.ERROR,
-    symptoms=(
-        "AttributeError: 'Ovis2Processor' object has no attribute '_get_num_multimodal_tokens'",
-        "AttributeError: 'Ovis2Config' object has no attribute 'visual_tokenizer_config'",
-    ),
-    cause="vLLM serves other classes of this family.",
-)
+@table.on("vllm-family")
 def _family(run: Run) -> Iterator[Problem]:
     answer = run.facts.capabilities["vllm"] if run.facts else None
     if run.arguments.use_vllm and isinstance(answer, Unsupported):
         yield Problem(answer.reason, "--use_vllm true", "--use_vllm false")
 
 
-@table.rule(
-    "pixels-of-the-server",
-    Severity.ERROR,
-    symptoms=(
-        "Image features and image tokens do not match",
-        "log-probs of trainer and server differ on every image",
-    ),
-    cause="Trainer and `swift rollout` each resize images by their own MAX_PIXELS.",
-    reports="C6",
-)
+@table.on("pixels-of-the-server")
 def _server_pixels(run: Run) -> Iterator[Problem]:
     server = run.launch.first("rollout") if run.launch else None
     if server is None or not run.arguments.use_vllm:

@@ -6,26 +6,16 @@ from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
 
-@table.rule(
-    "not-grpo",
-    Severity.ERROR,
-    symptoms="KeyError: 'rejected_response', or a DPO trainer starts",
-    cause="Without --rlhf_type ms-swift trains DPO.",
-)
+@table.on("not-grpo")
 def _not_grpo(run: Run) -> Iterator[Problem]:
     if run.arguments.rlhf_type != "grpo" and "rlhf_type" not in run.arguments.given:
         yield Problem("ms-swift would train DPO", "--rlhf_type", "--rlhf_type grpo")
 
 
-@table.rule(
-    "other-training",
-    Severity.NOTE,
-    symptoms="check finds nothing in a DPO, KTO or SFT command",
-    cause="Its rules are those of GRPO.",
-)
+@table.on("other-training")
 def _other(run: Run) -> Iterator[Problem]:
     if not run.grpo:
         yield Problem(

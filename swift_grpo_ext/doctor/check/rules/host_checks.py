@@ -34,13 +34,20 @@ CHECKS = (
     ("RLHFArguments", "_check_sdar"),
     ("QuantizeArguments", "get_quantization_config"),
 )
+_MIXIN = "RLHFMegatronArgumentsMixin"
+_OF_MEGATRON = ((_MIXIN, "_check_teacher"), (_MIXIN, "_init_grpo"))
 _FILES = {
     "RLHFArguments": "arguments/rlhf_args.py",
     "TrainArgumentsMixin": "trainers/arguments.py",
     "SftArguments": "arguments/sft_args.py",
     "BaseArguments": "arguments/base_args/base_args.py",
     "QuantizeArguments": "arguments/base_args/quant_args.py",
+    _MIXIN: "megatron/arguments/megatron_args.py",
 }
+_OF_MEGATRON = (
+    ("RLHFMegatronArgumentsMixin", "_check_teacher"),
+    ("RLHFMegatronArgumentsMixin", "_init_grpo"),
+)
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -67,7 +74,7 @@ class _Returned(Exception):
     pass
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _methods(owner: str) -> dict[str, ast.FunctionDef]:
     tree = ast.parse((host_table.folder() / _FILES[owner]).read_text(encoding="utf-8"))
     body = next((one.body for one in tree.body if isinstance(one, ast.ClassDef) and one.name == owner), [])
@@ -77,7 +84,7 @@ def _methods(owner: str) -> dict[str, ast.FunctionDef]:
 def messages(arguments: Arguments) -> Iterator[str]:
     """What ms-swift's checks raise, one message each."""
     values: dict[str, Any] = {}
-    for owner, name in CHECKS:
+    for owner, name in _OF_MEGATRON if arguments.kind == host_table.MEGATRON else CHECKS:
         method = _methods(owner).get(name)
         if method is not None:
             try:
@@ -107,6 +114,11 @@ class _Follow:
             self.block(node.body if self.value(node.test) else node.orelse)
         elif isinstance(node, ast.Assert) and not self.value(node.test):
             raise _Raised(f"AssertionError: {self._text(node.msg)}".rstrip(": "))
+        elif isinstance(node, ast.FunctionDef):
+            self.names[node.name] = node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not node.value.args:
+            inner = self.names.get(ast.unparse(node.value.func))
+            self.block(inner.body if isinstance(inner, ast.FunctionDef) else [])
         elif isinstance(node, ast.Raise):
             raise _Raised(self._raised(node.exc))
         elif isinstance(node, ast.Return):

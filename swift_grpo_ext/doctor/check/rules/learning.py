@@ -9,18 +9,11 @@ from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.rewards import catalogue
 
 
-@table.rule(
-    "identical-completions",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms=("reward_std is 0 in every step", "loss, grad_norm and kl are all 0"),
-    cause="Greedy decoding gives every member of a group the same completion, so every advantage is 0.",
-    reports=("A8", "B3"),
-)
+@table.on("identical-completions")
 def _identical(run: Run) -> Iterator[Problem]:
     args = run.arguments
     for name in ("temperature", "top_p"):
@@ -30,14 +23,7 @@ def _identical(run: Run) -> Iterator[Problem]:
         yield Problem("all completions of a group will be the same", "--top_k 1", "--top_k -1")
 
 
-@table.rule(
-    "hardly-random",
-    Severity.WARNING,
-    grpo_only=True,
-    symptoms="frac_reward_zero_std is near 1",
-    cause="At low temperature most groups are all right or all wrong, and give no gradient.",
-    reports="B3",
-)
+@table.on("hardly-random")
 def _hardly_random(run: Run) -> Iterator[Problem]:
     if 0 < run.arguments.temperature < 0.4 or 0 < (run.arguments.top_p or 0) < 0.5:
         low = run.arguments.temperature < 0.4
@@ -45,14 +31,7 @@ def _hardly_random(run: Run) -> Iterator[Problem]:
         yield Problem(f"{what} {run.arguments.get(what)} leaves little to compare", f"--{what}", where)
 
 
-@table.rule(
-    "bf16-without-masters",
-    Severity.WARNING,
-    symptoms="reward does not move although loss and grad_norm look fine",
-    cause="A bf16 weight moves only by 1/256 of itself; without DeepSpeed there is no fp32 copy that sums "
-    "smaller steps. At lr 1e-6 1.9 % of the parameters moved per step, in fp32 99.9 %.",
-    reports=("A8", "B2"),
-)
+@table.on("bf16-without-masters")
 def _bf16(run: Run) -> Iterator[Problem]:
     args = run.arguments
     bare = not args.deepspeed and not args.fsdp
@@ -65,16 +44,7 @@ def _bf16(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "learning-rate-kills",
-    Severity.ERROR,
-    symptoms=(
-        "no parameter changes, learning_rate is 0",
-        "completions are garbage after a few steps, reward falls to 0 and stays",
-    ),
-    cause="At rate 0 nothing moves; full training above 1e-4 destroys a pretrained model in a few steps.",
-    reports="A8",
-)
+@table.on("learning-rate-kills")
 def _deadly_rate(run: Run) -> Iterator[Problem]:
     rate, limit = run.arguments.learning_rate, 1e-4 if run.full else 1e-2
     usual = "1e-6" if run.full else "1e-5"
@@ -85,12 +55,7 @@ def _deadly_rate(run: Run) -> Iterator[Problem]:
         yield Problem(f"{rate:g} destroys the model in {kind}", "--learning_rate", f"e.g. {usual}")
 
 
-@table.rule(
-    "learning-rate",
-    Severity.WARNING,
-    symptoms=("reward collapses after some steps", "reward does not move"),
-    cause="GRPO's usual rates are 1e-7 to 1e-5 for full training and 1e-6 to 1e-4 for LoRA.",
-)
+@table.on("learning-rate")
 def _rate(run: Run) -> Iterator[Problem]:
     rate = run.arguments.learning_rate
     low, high = (1e-8, 5e-5) if run.full else (1e-7, 1e-3)
@@ -100,13 +65,7 @@ def _rate(run: Run) -> Iterator[Problem]:
         yield Problem(f"{rate:g} is unusual for {kind}", "--learning_rate", f"between {low:g} and {high:g}")
 
 
-@table.rule(
-    "warmup-eats-the-run",
-    Severity.ERROR,
-    symptoms=("a one-step run changes no parameter", "learning_rate is 0 in the log"),
-    cause="With any warmup the first optimizer step runs at lr 0; the logged rate is the next step's.",
-    reports=("A8", "B5"),
-)
+@table.on("warmup-eats-the-run")
 def _warmup(run: Run) -> Iterator[Problem]:
     args = run.arguments
     steps, warmup = args.max_steps or -1, args.warmup_steps or 0
@@ -119,14 +78,7 @@ def _warmup(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "lora-dropout",
-    Severity.NOTE,
-    grpo_only=True,
-    symptoms="clip_ratio is above 0 on-policy; the importance ratio is not 1",
-    cause="LoRA's dropout (0.05 by default) gives old and new log-probs different masks.",
-    reports="B13",
-)
+@table.on("lora-dropout")
 def _dropout(run: Run) -> Iterator[Problem]:
     if not run.full and (run.arguments.lora_dropout or 0) > 0 and not run.has_plugin:
         yield Problem(
@@ -134,14 +86,7 @@ def _dropout(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "no-reward",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="ValueError: You must specify reward_funcs or reward_model",
-    cause="Nothing scores the completions.",
-    reports="B3",
-)
+@table.on("no-reward")
 def _no_reward(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.reward_funcs or args.reward_model or args.use_gym_env or args.gym_env:
@@ -157,26 +102,14 @@ def _no_reward(run: Run) -> Iterator[Problem]:
     yield Problem("no reward function is given", "--reward_funcs", "--reward_funcs ext_choice ext_format")
 
 
-@table.rule(
-    "rewards-weigh-nothing",
-    Severity.ERROR,
-    symptoms="reward is 0 in every step although each reward function scores",
-    cause="The reward is the weighted sum of all reward functions; with weights of 0 nothing is left of it.",
-    reports="B3",
-)
+@table.on("rewards-weigh-nothing")
 def _weigh_nothing(run: Run) -> Iterator[Problem]:
     weights = run.arguments.reward_weights
     if weights and not any(weights):
         yield Problem("every reward has weight 0", "--reward_weights", "give at least one a weight above 0")
 
 
-@table.rule(
-    "unknown-reward",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="ValueError: reward_function ... is not implemented in swift.rewards",
-    cause="Found by ms-swift only after the model is loaded. Names starting with ext_ need our plugin.",
-)
+@table.on("unknown-reward")
 def _unknown_reward(run: Run) -> Iterator[Problem]:
     known = {*host_table.names("reward_funcs"), *catalogue.NAMES}
     for text in run.arguments.reward_funcs or []:
@@ -198,26 +131,13 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
 
 
-@table.rule(
-    "fp16-overflows",
-    Severity.WARNING,
-    symptoms=("completions are only !!!!!!!!", "loss is NaN in float16"),
-    cause="Activations of these models were trained in bfloat16 and exceed float16's range; fp16 cures "
-    "none of the crashes that it is advised for.",
-    reports="A5",
-)
+@table.on("fp16-overflows")
 def _fp16(run: Run) -> Iterator[Problem]:
     if str(run.arguments.torch_dtype) == "float16" or run.arguments.fp16 is True:
         yield Problem("float16 overflows in these models", "--torch_dtype float16", "--torch_dtype bfloat16")
 
 
-@table.rule(
-    "reference-without-adapter",
-    Severity.WARNING,
-    symptoms="kl starts far above 0 when training goes on from an SFT adapter",
-    cause="With LoRA the reference is the model without adapters, so the KL term pulls the policy back "
-    "behind its SFT, unless --ref_adapters names the same adapter.",
-)
+@table.on("reference-without-adapter")
 def _ref_adapters(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if (

@@ -6,46 +6,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Scoring, Setting, Work
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
-_OUT_OF_MEMORY = (
-    "torch.OutOfMemoryError: CUDA out of memory",
-    "Free memory on device ... is less than desired GPU memory utilization",
-    "a 72B run hangs or is killed before the first step",
-)
-_REPORTS = ("A9", f"{SWIFT}/issues/3592", f"{SWIFT}/issues/7822")
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 _LEAST_PIXELS = 200_704  # of a small image: 256 tokens of 28 x 28 pixels
 
 
-@table.rule(
-    "memory",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms=_OUT_OF_MEMORY,
-    cause="Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU, even "
-    "with short completions and small images.",
-    reports=_REPORTS,
-)
+@table.on("memory")
 def _exceeded(run: Run) -> Iterator[Problem]:
     yield from _problems(run, certain=True)
 
 
-@table.rule(
-    "memory-tight",
-    Severity.WARNING,
-    grpo_only=True,
-    symptoms=_OUT_OF_MEMORY,
-    cause="The longest completions, the largest images or the allocator's reserve would exceed a GPU.",
-    reports=_REPORTS,
-)
+@table.on("memory-tight")
 def _tight(run: Run) -> Iterator[Problem]:
     yield from _problems(run, certain=False)
 
@@ -63,13 +42,7 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
         yield Problem("; ".join(one.what for one in found), "memory by arithmetic", found[0].fix)
 
 
-@table.rule(
-    "memory-unknown",
-    Severity.NOTE,
-    grpo_only=True,
-    symptoms="check says nothing about memory",
-    cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
-)
+@table.on("memory-unknown")
 def _memory_unknown(run: Run) -> Iterator[Problem]:
     if run.shape is None:
         what = "no configuration of this model here: memory was not checked"

@@ -7,28 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import SWIFT, table
+from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.models.families import OVIS2
 
 # Templates without a forward of the vision tower for rows that have no image.
 NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")
 
 
-@table.rule(
-    "native-ovis2",
-    Severity.ERROR,
-    symptoms=(
-        "is not supported because no suitable `model_type` was found.",
-        "Unrecognized configuration class ... for this kind of AutoModel: AutoModelForCausalLM",
-    ),
-    cause="Stock ms-swift knows the remote-code Ovis2 only; transformers' own class is registered by our "
-    "plugin.",
-    reports="C1",
-)
+@table.on("native-ovis2")
 def _native_ovis2(run: Run) -> Iterator[Problem]:
     try:
         config = find_config(run.model) or {}
@@ -47,12 +37,7 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "lora-leaves-the-aligner",
-    Severity.WARNING,
-    symptoms="the aligner of Ovis2 does not train with LoRA and --freeze_aligner false",
-    cause="The aligner of Ovis2 is a table of embeddings, and LoRA adapts linear layers.",
-)
+@table.on("lora-leaves-the-aligner")
 def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
     args = run.arguments
     try:
@@ -67,28 +52,14 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
         yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
 
 
-@table.rule(
-    "no-model",
-    Severity.ERROR,
-    symptoms="ValueError: Please set --model <model_id_or_path>",
-    cause="ms-swift has no default model.",
-)
+@table.on("no-model")
 def _no_model(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not args.model and not args.adapters and not args.resume_from_checkpoint:
         yield Problem("no model is given", "--model", "--model Qwen/Qwen2.5-VL-7B-Instruct")
 
 
-@table.rule(
-    "images-fill-the-prompt",
-    Severity.WARNING,
-    symptoms=(
-        "rows are dropped or prompts contain image tokens and no text",
-        "Image features and image tokens do not match",
-    ),
-    cause="Truncation keeps every image token, so a large image leaves no room for the question.",
-    reports="C4",
-)
+@table.on("images-fill-the-prompt")
 def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length
     if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
@@ -108,16 +79,7 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
 _USUAL_PIXELS = 1_003_520  # of a photo; without MAX_PIXELS one may have twelve times as many
 
 
-@table.rule(
-    "template-not-found",
-    Severity.ERROR,
-    symptoms=(
-        "Failed to automatically match `model_type` for ...",
-        "is not supported because no suitable `model_type` was found.",
-    ),
-    cause="A local folder with a name of its own is known by its config.json only, and several types of "
-    "model, or none, have that architecture.",
-)
+@table.on("template-not-found")
 def _no_template(run: Run) -> Iterator[Problem]:
     args = run.arguments
     folder = Path(run.model)
@@ -143,13 +105,7 @@ def _no_template(run: Run) -> Iterator[Problem]:
             yield Problem(what, f"--model {args.model}", "--model_type and --template of a like model")
 
 
-@table.rule(
-    "mixed-rows-zero3",
-    Severity.WARNING,
-    symptoms="ZeRO-3 hangs in the first step on data with and without images",
-    cause="A rank without an image never calls the vision tower, and the others wait in its gather.",
-    reports=("C9", f"{SWIFT}/issues/6300"),
-)
+@table.on("mixed-rows-zero3")
 def _mixed_rows(run: Run) -> Iterator[Problem]:
     name = str(run.arguments.template or run.arguments.model_type or "")
     if run.stage == 3 and name.startswith(NO_DUMMY_IMAGE):
@@ -160,13 +116,7 @@ def _mixed_rows(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "hub-check",
-    Severity.NOTE,
-    symptoms="every start waits 22 s and logs retries of a model hub",
-    cause="ms-swift asks whether a local folder is the hub's latest.",
-    reports="D7",
-)
+@table.on("hub-check")
 def _hub_check(run: Run) -> Iterator[Problem]:
     local = str(run.arguments.model or "").startswith(("/", "./", "~"))
     if local and run.arguments.check_model:

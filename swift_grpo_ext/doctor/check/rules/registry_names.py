@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, nearest
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.models.families import FAMILIES
 
 _TABLES = (
@@ -32,20 +32,7 @@ _OURS = {
 _FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 
 
-@table.rule(
-    "unknown-name",
-    Severity.ERROR,
-    symptoms=(
-        "ValueError: ... is not a valid SchedulerType, please select one of",
-        "AssertionError: assert args.multi_turn_scheduler in multi_turns",
-        "KeyError for the name of a template, a model_type, a callback or an optimizer",
-        "ValueError: rm_plugin ... is not implemented in swift.rewards",
-        "ValueError: ... is not a valid IntervalStrategy, please select one of",
-        "is not supported, only azure_ml, comet_ml, mlflow",
-        'ValueError: Specified `attn_implementation="..."` is not supported.',
-    ),
-    cause="The parser takes any word; ms-swift looks it up in its table only when it needs it.",
-)
+@table.on("unknown-name")
 def _unknown(run: Run) -> Iterator[Problem]:
     for argument in filter(run.arguments.known, _TABLES):
         if argument not in _FIXED and run.has_plugins_of_the_user:

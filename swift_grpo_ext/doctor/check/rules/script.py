@@ -10,7 +10,7 @@ from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import nearest
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.settings import PREFIX, Settings
 
 # Variables that the host, its templates and launchers read.
@@ -40,12 +40,7 @@ _OTHERS = frozenset(_OTHER_NAMES.split())
 KNOWN = frozenset(_NAMES.split())
 
 
-@table.rule(
-    "comment-cuts-command",
-    Severity.ERROR,
-    symptoms=("--num_generations: command not found", "arguments after a comment have no effect"),
-    cause="A # in a command continued by backslashes ends it; the lines below run as commands of their own.",
-)
+@table.on("comment-cuts-command")
 def _comment(run: Run) -> Iterator[Problem]:
     for cut in run.launch.found.cuts if run.launch else ():
         if cut.reason == "comment":
@@ -56,12 +51,7 @@ def _comment(run: Run) -> Iterator[Problem]:
             )
 
 
-@table.rule(
-    "line-cuts-command",
-    Severity.ERROR,
-    symptoms=("--num_generations: command not found", "arguments below a certain line have no effect"),
-    cause="A command goes on in the next line only if the backslash is the very last character of its line.",
-)
+@table.on("line-cuts-command")
 def _line(run: Run) -> Iterator[Problem]:
     reasons = {
         "space": ("a blank stands behind the backslash", "remove the blank"),
@@ -79,35 +69,20 @@ def _line(run: Run) -> Iterator[Problem]:
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")
 
 
-@table.rule(
-    "shell-syntax",
-    Severity.ERROR,
-    symptoms=("unexpected EOF while looking for matching `''", "syntax error near unexpected token"),
-    cause="The shell cannot read the script to its end: a quote or a bracket is open.",
-)
+@table.on("shell-syntax")
 def _syntax(run: Run) -> Iterator[Problem]:
     if run.launch and run.launch.refusal and not run.launch.windows:
         where, _, what = run.launch.refusal.rpartition(": ")
         yield Problem(f"the shell refuses the script: {what}", where, "close the quote or bracket")
 
 
-@table.rule(
-    "variable-in-single-quotes",
-    Severity.ERROR,
-    symptoms="FileNotFoundError: '$DATA/train.jsonl', or invalid int value: '$N'",
-    cause="Between single quotes the shell fills in no variable.",
-)
+@table.on("variable-in-single-quotes")
 def _literal(run: Run) -> Iterator[Problem]:
     for name in dict.fromkeys(run.launch.found.literal if run.launch else ()):
         yield Problem(f"${name} stands in single quotes, so it stays as it is written", name, f'"${name}"')
 
 
-@table.rule(
-    "variable-not-exported",
-    Severity.WARNING,
-    symptoms=("NPROC_PER_NODE has no effect, one process is started", "MAX_PIXELS has no effect"),
-    cause="A variable set on a line of its own stays in the shell unless it is exported.",
-)
+@table.on("variable-not-exported")
 def _unexported(run: Run) -> Iterator[Problem]:
     for name in sorted(run.command.unexported if run.command else ()):
         if name in KNOWN or name.startswith(PREFIX):
@@ -116,12 +91,7 @@ def _unexported(run: Run) -> Iterator[Problem]:
             )
 
 
-@table.rule(
-    "mistyped-variable",
-    Severity.WARNING,
-    symptoms=("MAX_PIXELS has no effect, images take thousands of tokens", "only one GPU is used"),
-    cause="Nobody reads a misspelled variable, and nobody complains.",
-)
+@table.on("mistyped-variable")
 def _mistyped(run: Run) -> Iterator[Problem]:
     known = {*KNOWN, *(PREFIX + name.upper() for name in Settings.model_fields)}
     names = run.launch.found.names - run.launch.used if run.launch else set(run.environ)
@@ -135,24 +105,27 @@ def _mistyped(run: Run) -> Iterator[Problem]:
             yield Problem(f"no setting is called {name}", name, "see swift-grpo-ext env")
 
 
-@table.rule(
-    "blank-beside-equals",
-    Severity.ERROR,
-    symptoms=("0,1: command not found", "CUDA_VISIBLE_DEVICES is empty, no GPU is seen"),
-    cause="The shell takes NAME= value for an empty variable and a command called value.",
-)
+@table.on("blank-beside-equals")
 def _blank(run: Run) -> Iterator[Problem]:
     for cut in run.launch.found.cuts if run.launch else ():
         if cut.reason == "assignment":
             yield Problem(f"a blank stands beside the = of {cut.text}", f"line {cut.line}", cut.text)
 
 
-@table.rule(
-    "missing-file",
-    Severity.ERROR,
-    symptoms="FileNotFoundError, or a dataset is looked up on a hub",
-    cause="A path that does not exist is taken for a hub id.",
-)
+@table.on("launcher-of-swift")
+def _launcher(run: Run) -> Iterator[Problem]:
+    words = run.command.launcher if run.command else ()
+    if words[-2:] == ("-m", "swift"):
+        yield Problem("the package swift cannot be run as a module", "-m swift", "-m swift.cli.rlhf")
+    pairs = zip(("", *words), words[:-1], strict=False) if words[-1:] == ("swift",) else ()
+    for before, word in pairs:
+        if word in ("torchrun", "deepspeed") and not before.startswith("-"):
+            module = "--module" if word == "deepspeed" else "-m"
+            what = f"{word} looks for a script called swift, which is a command"
+            yield Problem(what, word, f"{word} ... {module} swift.cli.rlhf --rlhf_type grpo ...")
+
+
+@table.on("missing-file")
 def _missing(run: Run) -> Iterator[Problem]:
     args = run.arguments
     named = [
@@ -193,38 +166,19 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     return False
 
 
-@table.rule(
-    "no-dataset",
-    Severity.ERROR,
-    symptoms="Please input the training dataset.",
-    cause="ms-swift stops after it has resolved the model.",
-)
+@table.on("no-dataset")
 def _no_dataset(run: Run) -> Iterator[Problem]:
     if not run.arguments.dataset and not run.arguments.cached_dataset:
         yield Problem("no training data", "--dataset", "--dataset train.jsonl")
 
 
-@table.rule(
-    "endless-wait",
-    Severity.NOTE,
-    symptoms="a hang lasts for days: ddp_timeout is 18,000,000 s",
-    cause="When one rank fails in a reward the others wait in a gather until the timeout, 208 days.",
-    reports=("A9", "B9"),
-)
+@table.on("endless-wait")
 def _timeout(run: Run) -> Iterator[Problem]:
     if run.ranks > 1 and run.arguments.ddp_timeout >= 18_000_000:
         yield Problem("ranks wait 208 days for a rank that failed", "--ddp_timeout", "--ddp_timeout 3600")
 
 
-@table.rule(
-    "model-not-here",
-    Severity.WARNING,
-    symptoms=(
-        "ValueError: path: '...' not found",
-        "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name'",
-    ),
-    cause="A model folder that does not exist is refused, or looked up on a hub.",
-)
+@table.on("model-not-here")
 def _no_model_files(run: Run) -> Iterator[Problem]:
     for name in filter(run.arguments.known, _MODELS):
         for folder in _folders(run, name):

@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import PREFIX
 
 
-@table.rule(
-    "extension-setting",
-    Severity.ERROR,
-    symptoms=("SettingsError: unknown setting", "UnknownPartError: unknown part"),
-    cause="This package reads its settings when the plugin is imported, and takes no unknown name or value.",
-)
+@table.on("extension-setting")
 def _settings(run: Run) -> Iterator[Problem]:
     try:
         check_disabled(run.settings.disable)

@@ -7,17 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from swift_grpo_ext.deepspeed.lint import Setup, lint
+from swift_grpo_ext.deepspeed.schema import objection
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import HOST_PRESETS, Run
-from swift_grpo_ext.findings import Finding, Problem, Severity
+from swift_grpo_ext.findings import Finding, Problem
 
 
-@table.rule(
-    "deepspeed-unreadable",
-    Severity.ERROR,
-    symptoms=("json.decoder.JSONDecodeError", "unknown DeepSpeed preset"),
-    cause="--deepspeed takes a preset, a file or JSON.",
-)
+@table.on("deepspeed-unreadable")
 def _unreadable(run: Run) -> Iterator[Problem]:
     if isinstance(run.deepspeed, str):
         yield Problem(run.deepspeed, f"--deepspeed {run.arguments.deepspeed}", "e.g. --deepspeed ext_zero2")
@@ -27,21 +23,12 @@ def _unreadable(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "deepspeed-refuses",
-    Severity.ERROR,
-    symptoms=("Extra inputs are not permitted", "DeepSpeedConfigError", "Input should be ..."),
-    cause="The installed DeepSpeed's own configuration class does not take the file; releases add and remove "
-    "keys.",
-    reports="https://github.com/deepspeedai/DeepSpeed/issues/8489",
-)
+@table.on("deepspeed-refuses")
 def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
     name = str(run.arguments.deepspeed or "")
     own = name in HOST_PRESETS or name.startswith("ext_")
     if isinstance(run.deepspeed, dict) and not own and run.versions.get("deepspeed"):
-        from swift_grpo_ext.deepspeed.validate import refusal
-
-        message = _no_block(run.deepspeed) or refusal(run.deepspeed)
+        message = _no_block(run.deepspeed) or objection(run.deepspeed)
         if message:
             yield Problem(message, f"--deepspeed {name:.80}", "fix the file, or --deepspeed ext_zero2")
 
@@ -100,16 +87,7 @@ def _expected(run: Run) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-@table.rule(
-    "zero3-quantized",
-    Severity.ERROR,
-    symptoms=(
-        "RuntimeError: ... only Tensors of floating point dtype can require gradients, with QLoRA and ZeRO-3",
-        "ValueError: .to is not supported for 4-bit or 8-bit bitsandbytes models",
-    ),
-    cause="bitsandbytes packs weights into bytes with a state beside them; ZeRO-3 partitions the bytes, "
-    "loses the state, and the weight sync to vLLM gathers nothing usable.",
-)
+@table.on("zero3-quantized")
 def _quantized(run: Run) -> Iterator[Problem]:
     bits = run.arguments.quant_method == "bnb" or (
         run.arguments.quant_bits and not run.arguments.quant_method
@@ -122,12 +100,7 @@ def _quantized(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "fsdp-and-deepspeed",
-    Severity.ERROR,
-    symptoms="ValueError: FSDP2 is not compatible with DeepSpeed.",
-    cause="Both shard the model.",
-)
+@table.on("fsdp-and-deepspeed")
 def _two_shardings(run: Run) -> Iterator[Problem]:
     if run.arguments.fsdp and run.arguments.deepspeed:
         yield Problem("two ways to shard the model", "--fsdp", "keep --fsdp or --deepspeed")

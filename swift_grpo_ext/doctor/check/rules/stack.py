@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
 
 def _in(run: Run, name: str, releases: str) -> bool:
@@ -17,38 +17,19 @@ def _in(run: Run, name: str, releases: str) -> bool:
     return found is not None and SpecifierSet(releases).contains(found, prereleases=True)
 
 
-@table.rule(
-    "trl-too-old",
-    Severity.ERROR,
-    symptoms=("ImportError: trl>=0.26 is required", "Your current version of `trl` is outdated."),
-    cause="ms-swift's GRPO configuration is made of trl's.",
-)
+@table.on("trl-too-old")
 def _trl(run: Run) -> Iterator[Problem]:
     if _in(run, "trl", "<0.26"):
         yield Problem(f"trl {run.versions['trl']} is older than 0.26", "trl", 'pip install "trl>=0.26,<1.0"')
 
 
-@table.rule(
-    "msgspec-missing",
-    Severity.ERROR,
-    symptoms="ModuleNotFoundError: No module named 'msgspec'",
-    cause="ms-swift's GRPO code imports it and does not declare it.",
-    reports="B12",
-)
+@table.on("msgspec-missing")
 def _msgspec(run: Run) -> Iterator[Problem]:
     if "msgspec" in run.versions and run.versions["msgspec"] is None:
         yield Problem("msgspec is not installed", "msgspec", "pip install msgspec")
 
 
-@table.rule(
-    "torchvision-of-another-torch",
-    Severity.ERROR,
-    symptoms=(
-        "RuntimeError: operator torchvision::nms does not exist",
-        "Could not import module 'BloomPreTrainedModel'",
-    ),
-    cause="A torchvision is built for one torch; the error then names neither.",
-)
+@table.on("torchvision-of-another-torch")
 def _torchvision(run: Run) -> Iterator[Problem]:
     torch, vision = run.versions.get("torch"), run.versions.get("torchvision")
     if not torch or not vision:
@@ -63,14 +44,7 @@ def _torchvision(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "zero3-loses-its-trace",
-    Severity.ERROR,
-    symptoms="IndexError: pop from an empty deque",
-    cause="DeepSpeed before 0.19.2 keys its parameter trace by ids that the rollout renumbers; transformers "
-    "5.0.0 to 5.5.3 has a cause of its own.",
-    reports=("A3", "https://github.com/deepspeedai/DeepSpeed/pull/8043"),
-)
+@table.on("zero3-loses-its-trace")
 def _trace(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if run.stage != 3 or args.use_vllm or not args.ds3_gather_for_generation:
@@ -90,14 +64,7 @@ def _trace(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "seed-worker",
-    Severity.ERROR,
-    symptoms="seed_worker() missing 2 required positional arguments: 'num_workers' and 'rank'",
-    cause="transformers 4.52 changed the function; trl up to 0.18 and ms-swift up to 3.4.1 pass it bare. "
-    "Upgrading transformers causes it.",
-    reports="A7",
-)
+@table.on("seed-worker")
 def _seed_worker(run: Run) -> Iterator[Problem]:
     old_caller = _in(run, "trl", "<0.19") or _in(run, "ms-swift", "<=3.4.1")
     if old_caller and _in(run, "transformers", ">=4.52") and not run.heals("A7-worker-seed"):
@@ -108,13 +75,7 @@ def _seed_worker(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "h20-cublas",
-    Severity.ERROR,
-    symptoms="SIGFPE: Floating point exception (core dumped), integer divide by zero, on an H20",
-    cause="A heuristic of cuBLASLt before 12.3.4.1 divides by zero on this GPU.",
-    reports="A6",
-)
+@table.on("h20-cublas")
 def _h20(run: Run) -> Iterator[Problem]:
     if "H20" in run.device.split() and _in(run, "nvidia-cublas-cu12", "<12.3.4.1"):
         yield Problem(
@@ -124,13 +85,7 @@ def _h20(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "reentrant-ddp",
-    Severity.ERROR,
-    symptoms="RuntimeError: Expected to mark a variable ready only once.",
-    cause="Reentrant checkpointing under DDP, in any dtype: fp16 instead of bf16 is no cure.",
-    reports="A5",
-)
+@table.on("reentrant-ddp")
 def _reentrant(run: Run) -> Iterator[Problem]:
     args = run.arguments
     asked = "use_reentrant" in str(args.gradient_checkpointing_kwargs) and "true" in (
@@ -144,15 +99,7 @@ def _reentrant(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "padding-free-attention",
-    Severity.ERROR,
-    symptoms=(
-        'The "padding_free" feature requires a flash attention implementation.',
-        'The "packing" feature requires a flash attention implementation.',
-    ),
-    cause="Only flash attention takes rows of different length without padding.",
-)
+@table.on("padding-free-attention")
 def _padding_free(run: Run) -> Iterator[Problem]:
     args = run.arguments
     taken = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
@@ -160,15 +107,7 @@ def _padding_free(run: Run) -> Iterator[Problem]:
         yield Problem("rows without padding need flash attention", "--padding_free", "--attn_impl flash_attn")
 
 
-@table.rule(
-    "vllm-adapter",
-    Severity.ERROR,
-    symptoms=(
-        "LoRA rank 64 is greater than max_lora_rank 16.",
-        "rollouts ignore what the vision tower learned",
-    ),
-    cause="vLLM loads an adapter up to vllm_max_lora_rank, and of the language model only.",
-)
+@table.on("vllm-adapter")
 def _vllm_adapter(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not (args.use_vllm and args.vllm_enable_lora) or run.full:
@@ -187,12 +126,7 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "attention-not-installed",
-    Severity.ERROR,
-    symptoms="ImportError: FlashAttention2 has been toggled on, but it cannot be used",
-    cause="flash-attn is compiled for one torch and is no dependency of ms-swift.",
-)
+@table.on("attention-not-installed")
 def _attention(run: Run) -> Iterator[Problem]:
     asked = str(run.arguments.attn_impl or "") in ("flash_attn", "flash_attention_2")
     missing = "flash-attn" in run.versions and run.versions["flash-attn"] is None
@@ -202,12 +136,7 @@ def _attention(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "engine-not-installed",
-    Severity.ERROR,
-    symptoms="ImportError: vLLM is not available and `use_vllm` is set to True.",
-    cause="vLLM is no dependency of ms-swift.",
-)
+@table.on("engine-not-installed")
 def _engine(run: Run) -> Iterator[Problem]:
     missing = "vllm" in run.versions and run.versions["vllm"] is None
     if run.device and run.arguments.use_vllm and missing:

@@ -1,50 +1,55 @@
-"""The table that every rule of preflight stands in."""
+"""The table that every rule of preflight stands in: what users read of a rule is in ``rules.yaml``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Finding, Problem, RuleTable, Severity
 
-SWIFT = "https://github.com/modelscope/ms-swift"
 Look = Callable[[Run], Iterable[Problem]]
+_TEXTS = Path(__file__).with_name("rules.yaml")
+
+
+@cache
+def texts() -> dict[str, dict[str, Any]]:
+    """Severity, symptoms, cause, reports and kinds of training of each rule by its id."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: dict[str, dict[str, Any]] = yaml.load(_TEXTS.read_text(encoding="utf-8"), loader)
+    return found
 
 
 class CheckRules(RuleTable[Run]):
-    """The rules, and which of them hold for GRPO alone.
+    """The rules, and for which training each holds.
 
     A rule asks the run for what it needs. Where the launch takes a value from somewhere else, asking raises
     `NotKnown`, and the rule says nothing more: what is not known is not judged.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.grpo_only: set[str] = set()
-
-    def rule(
-        self, id: str, severity: Severity, *, grpo_only: bool = False, **about: Any
-    ) -> Callable[[Look], Look]:
-        """Decorator: put a function into the table.
-
-        Args:
-            id: As in `RuleTable.rule`, with `severity` and the rest.
-            severity: Of everything that it finds.
-            grpo_only: Its subject exists in GRPO alone.
-            about: Symptoms, cause and reports.
-        """
-        if grpo_only:
-            self.grpo_only.add(id)
-        return super().rule(id, severity, **about)
+    def on(self, id: str) -> Callable[[Look], Look]:
+        """Decorator: put a function into the table under an id of ``rules.yaml``."""
+        row = texts()[id]
+        return self.rule(
+            id,
+            Severity(row["severity"]),
+            symptoms=_tuple(row["symptoms"]),
+            cause=row["cause"],
+            reports=_tuple(row.get("reports", ())),
+        )
 
     def judged(self, run: Run) -> tuple[list[Finding], set[str]]:
         """What the rules find, and what they could not look at."""
         found: list[Finding] = []
         not_known: set[str] = set()
         for rule in self.rules:
-            if rule.id in self.grpo_only and not run.grpo:
+            row = texts()[rule.id]
+            if (row.get("for") == "grpo" and not run.grpo) or (run.megatron and not row.get("megatron")):
                 continue
             try:
                 found.extend(rule.findings(run))  # keeps what came before a value that is not known
@@ -54,3 +59,7 @@ class CheckRules(RuleTable[Run]):
 
 
 table = CheckRules()
+
+
+def _tuple(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -9,22 +9,12 @@ from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, parse
 from swift_grpo_ext.doctor.check.launch import Command
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run, model_shape
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
 _HERE = ("127.0.0.1", "localhost", "0.0.0.0")
 
 
-@table.rule(
-    "devices-and-ranks",
-    Severity.ERROR,
-    symptoms=(
-        "CUDA error: invalid device ordinal",
-        "GRPO with vLLM is not compatible with `device_map`.",
-        "DeepSpeed is not compatible with `device_map`.",
-    ),
-    cause="Each rank takes one of the visible GPUs; with twice as many GPUs as ranks ms-swift spreads the "
-    "model over several of them, which neither vLLM nor DeepSpeed take.",
-)
+@table.on("devices-and-ranks")
 def _devices(run: Run) -> Iterator[Problem]:
     visible = devices(run.environ)
     text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
@@ -49,14 +39,7 @@ def _devices(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "nodes-without-address",
-    Severity.ERROR,
-    symptoms="the start hangs on every node until the rendezvous times out",
-    cause="Without MASTER_ADDR each node waits for the others at its own 127.0.0.1, and without NODE_RANK "
-    "each takes itself for the first.",
-    reports="A9",
-)
+@table.on("nodes-without-address")
 def _nodes(run: Run) -> Iterator[Problem]:
     if run.nodes < 2 or "RANK" in run.environ:
         return
@@ -74,15 +57,7 @@ def _nodes(run: Run) -> Iterator[Problem]:
         yield Problem(what, "NODE_RANK", f"0 to {run.nodes - 1}")
 
 
-@table.rule(
-    "server-shares-gpus",
-    Severity.ERROR,
-    symptoms=(
-        "NCCL error: Duplicate GPU detected",
-        "out of memory when the trainer loads beside swift rollout",
-    ),
-    cause="Trainer and rollout server each fill their GPUs, and the weight sync needs them to be different.",
-)
+@table.on("server-shares-gpus")
 def _shared(run: Run) -> Iterator[Problem]:
     server = run.launch.first("rollout") if run.launch else None
     hosts = run.arguments.vllm_server_host or []
@@ -117,12 +92,7 @@ def _size(command: Command, name: str) -> int:
     return int(value) if value.isdecimal() else 1
 
 
-@table.rule(
-    "server-args-refused",
-    Severity.ERROR,
-    symptoms="ValueError: remaining_argv: [...], from swift rollout",
-    cause="swift rollout knows the arguments of an engine, not those of training.",
-)
+@table.on("server-args-refused")
 def _server_args(run: Run) -> Iterator[Problem]:
     for server in run.launch.all("rollout") if run.launch else ():
         if server.arguments[:1] and server.arguments[0].endswith(CONFIG_SUFFIXES):
@@ -132,12 +102,7 @@ def _server_args(run: Run) -> Iterator[Problem]:
             yield Problem(f"ms-swift refuses it: {refusal.message}", where, refusal.fix)
 
 
-@table.rule(
-    "server-never-ends",
-    Severity.WARNING,
-    symptoms="the script stops at `swift rollout`, training never starts",
-    cause="The server runs until it is killed, and the shell starts the next command when it has ended.",
-)
+@table.on("server-never-ends")
 def _never_ends(run: Run) -> Iterator[Problem]:
     commands = run.launch.commands if run.launch and run.command else ()
     for command in commands[: commands.index(run.command) if run.command in commands else 0]:
@@ -146,16 +111,7 @@ def _never_ends(run: Run) -> Iterator[Problem]:
             yield Problem(what, f"swift {command.subcommand}", "an & at its end, or a script of its own")
 
 
-@table.rule(
-    "server-differs",
-    Severity.ERROR,
-    symptoms=(
-        "ConnectionError: Servers not reachable after ...s: [...]",
-        "shape mismatch in the weight sync to the rollout server",
-        "the server of `swift deploy` answers 404 to the trainer",
-    ),
-    cause="The server listens at another port than the trainer asks, or serves another model.",
-)
+@table.on("server-differs")
 def _server(run: Run) -> Iterator[Problem]:
     servers = run.launch.all("rollout") if run.launch else ()
     if not servers and run.launch and run.launch.first("deploy") and run.arguments.vllm_mode == "server":

@@ -8,24 +8,13 @@ from pathlib import Path
 
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
 _FREEZES = ("freeze_llm", "freeze_vit", "freeze_aligner")
 _OF_THE_HOST = ("all-linear", "all-embedding", "all-router")
 
 
-@table.rule(
-    "nothing-is-trained",
-    Severity.ERROR,
-    symptoms=(
-        "AssertionError: modules: []",
-        "ValueError: optimizer got an empty parameter list",
-        "IndexError: list index out of range, when the optimizer is made",
-        "element 0 of tensors does not require grad and does not have a grad_fn",
-    ),
-    cause="The vision tower and the aligner are frozen by default; with --freeze_llm true nothing is left.",
-    reports="A8",
-)
+@table.on("nothing-is-trained")
 def _nothing(run: Run) -> Iterator[Problem]:
     args = run.arguments
     text_only = run.shape is not None and run.shape.vision is None
@@ -44,15 +33,7 @@ def _activated(run: Run) -> bool:
     return bool(run.arguments.trainable_parameters or run.arguments.trainable_parameters_regex)
 
 
-@table.rule(
-    "target-modules",
-    Severity.ERROR,
-    symptoms=(
-        "ValueError: Target modules {...} not found in the base model.",
-        "ValueError: No modules were targeted for adaptation.",
-    ),
-    cause="LoRA looks for modules by the end of their names, after the model is loaded.",
-)
+@table.on("target-modules")
 def _targets(run: Run) -> Iterator[Problem]:
     args, shape = run.arguments, run.shape
     names = args.target_modules or []
@@ -66,12 +47,7 @@ def _targets(run: Run) -> Iterator[Problem]:
         yield Problem(f"the model has no module called {name}", "--target_modules", _nearest(run, name))
 
 
-@table.rule(
-    "target-module-unknown",
-    Severity.WARNING,
-    symptoms="a module named in --target_modules gets no adapter",
-    cause="As long as one name of the list is found, peft passes over the others in silence.",
-)
+@table.on("target-module-unknown")
 def _passed_over(run: Run) -> Iterator[Problem]:
     args, shape = run.arguments, run.shape
     names = args.target_modules or []
@@ -118,13 +94,7 @@ def _ends(run: Run) -> str:
     return " ".join(ends)
 
 
-@table.rule(
-    "reference-never-synced",
-    Severity.WARNING,
-    symptoms="--sync_ref_model true has no effect",
-    cause="With LoRA the reference is the model without its adapter, and at --beta 0 there is none: there is "
-    "no second model to copy the weights to.",
-)
+@table.on("reference-never-synced")
 def _never_synced(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.sync_ref_model and (not run.full or not args.beta):

@@ -9,7 +9,7 @@ from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, nearest
-from swift_grpo_ext.findings import Problem, Severity
+from swift_grpo_ext.findings import Problem
 
 # What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
@@ -52,16 +52,7 @@ _JSON = (
 )
 
 
-@table.rule(
-    "out-of-range",
-    Severity.ERROR,
-    symptoms=(
-        "ZeroDivisionError: integer modulo by zero",
-        "ValueError: steps_per_generation must be > 0, got 0.",
-        "ValueError: gpu_memory_utilization must be in (0, 1]",
-    ),
-    cause="ms-swift checks few ranges; what it lets through fails later, far from its cause.",
-)
+@table.on("out-of-range")
 def _range(run: Run) -> Iterator[Problem]:
     args = run.arguments
     for name in filter(args.known, _AT_LEAST_ONE):
@@ -78,48 +69,26 @@ def _range(run: Run) -> Iterator[Problem]:
         yield Problem(f"top_k is {top_k}", "--top_k", "-1 for no limit, or at least 2")
 
 
-@table.rule(
-    "two-precisions",
-    Severity.ERROR,
-    symptoms="ValueError: At most one of fp16 and bf16 can be True, but not both",
-    cause="Each asks for a mixed precision of its own.",
-)
+@table.on("two-precisions")
 def _precisions(run: Run) -> Iterator[Problem]:
     if run.arguments.fp16 is True and run.arguments.bf16 is True:
         yield Problem("fp16 and bf16 are both on", "--fp16 true", "--bf16 true alone")
 
 
-@table.rule(
-    "streaming-without-end",
-    Severity.ERROR,
-    symptoms="ValueError: The train_dataset does not implement __len__, so the number of training steps",
-    cause="A stream has no length, so the schedule cannot be laid out.",
-)
+@table.on("streaming-without-end")
 def _streaming(run: Run) -> Iterator[Problem]:
     if run.arguments.streaming and (run.arguments.max_steps or -1) <= 0:
         yield Problem("a stream has no end", "--streaming true", "--max_steps 1000, or --streaming false")
 
 
-@table.rule(
-    "streamed-groups",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="reward does not move with --streaming true",
-    cause="ms-swift repeats a row for its group only in a dataset with a length: in a stream a group is "
-    "num_generations different prompts, so advantages compare answers to different questions.",
-)
+@table.on("streamed-groups")
 def _streamed(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.streaming and args.num_generations > 1 and not run.heals("F18-streamed-groups"):
         yield Problem("a group would hold different prompts", "--streaming true", "--streaming false")
 
 
-@table.rule(
-    "pixels-no-number",
-    Severity.ERROR,
-    symptoms="ValueError: invalid literal for int() with base 10: '1280*28*28'",
-    cause="ms-swift reads these variables as whole numbers.",
-)
+@table.on("pixels-no-number")
 def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         value = run.environ.get(name, "").strip()
@@ -127,13 +96,7 @@ def _pixels(run: Run) -> Iterator[Problem]:
             yield Problem(f"{value} is no whole number", name, f"export {name}=1003520, or $((1280*28*28))")
 
 
-@table.rule(
-    "pixels-upside-down",
-    Severity.ERROR,
-    symptoms="AssertionError: The max_pixels of image must be greater than or equal to min_pixels.",
-    cause="An image is resized to between MIN_PIXELS and MAX_PIXELS; without MIN_PIXELS it has at least 4 "
-    "tokens.",
-)
+@table.on("pixels-upside-down")
 def _upside_down(run: Run) -> Iterator[Problem]:
     values = [run.environ.get(name, "").strip() for name in ("MIN_PIXELS", "MAX_PIXELS")]
     low, high = (int(value) if value.isdecimal() else None for value in values)
@@ -145,12 +108,7 @@ def _upside_down(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.rule(
-    "ranks-no-number",
-    Severity.ERROR,
-    symptoms="ValueError: Unsupported nproc_per_node value: ...",
-    cause="torchrun takes a number above 0, or gpu, cpu, auto.",
-)
+@table.on("ranks-no-number")
 def _ranks(run: Run) -> Iterator[Problem]:
     for name in ("NPROC_PER_NODE", "NNODES"):
         value = run.environ.get(name, "").strip()
@@ -162,13 +120,7 @@ def _ranks(run: Run) -> Iterator[Problem]:
             yield Problem(f"{value} is no number of processes", name, f"export {name}=8")
 
 
-@table.rule(
-    "unknown-loss",
-    Severity.ERROR,
-    grpo_only=True,
-    symptoms="ValueError: Unknown loss type: ...",
-    cause="Found by ms-swift at the first loss, after model load and rollout.",
-)
+@table.on("unknown-loss")
 def _loss(run: Run) -> Iterator[Problem]:
     given = run.arguments.loss_type
     for name in given if isinstance(given, list) else [given] if given else []:
@@ -178,12 +130,7 @@ def _loss(run: Run) -> Iterator[Problem]:
             yield Problem(f"GRPO has no loss called {name}", "--loss_type", fix)
 
 
-@table.rule(
-    "unknown-tuner",
-    Severity.ERROR,
-    symptoms="NotImplementedError, or KeyError, for a tuner_type",
-    cause="ms-swift's parser takes any word.",
-)
+@table.on("unknown-tuner")
 def _tuner(run: Run) -> Iterator[Problem]:
     known = host_table.names("tuner_type")
     name = str(run.arguments.tuner_type)
@@ -195,12 +142,7 @@ def _tuner(run: Run) -> Iterator[Problem]:
         yield Problem(f"no tuner is called {name}", "--tuner_type", f"--tuner_type {close}" if close else fix)
 
 
-@table.rule(
-    "broken-json",
-    Severity.ERROR,
-    symptoms="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
-    cause="Inside a shell's single quotes JSON needs double quotes, and nothing after the last entry.",
-)
+@table.on("broken-json")
 def _json(run: Run) -> Iterator[Problem]:
     for name in filter(run.arguments.known, _JSON):
         value = run.arguments.get(name)
@@ -211,12 +153,7 @@ def _json(run: Run) -> Iterator[Problem]:
                 yield Problem(f"{error}: {value:.60}", f"--{name}", """e.g. '{"key": 1}'""")
 
 
-@table.rule(
-    "given-twice",
-    Severity.WARNING,
-    symptoms="an argument has no effect",
-    cause="Of an argument that is given twice the last one counts.",
-)
+@table.on("given-twice")
 def _twice(run: Run) -> Iterator[Problem]:
     for name, seen in run.arguments.repeated:
         yield Problem(

@@ -1,0 +1,101 @@
+"""What the installed DeepSpeed's configuration classes take, read from its source.
+
+Importing DeepSpeed takes half a minute. A key that its classes lack, or a value of another kind, it refuses;
+what is more than a key and its kind is not judged here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.errors import NEAR, nearest
+
+_FILES = ("runtime/zero/config.py", "runtime/zero/offload_config.py", "runtime/precision_config.py")
+_BLOCKS = {
+    "zero_optimization": "DeepSpeedZeroConfig",
+    "bf16": "DeepSpeedBF16Config",
+    "fp16": "DeepSpeedFP16Config",
+}
+_NUMBERS = ("int", "float")
+_BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0", "1.0", "0.0"])
+
+
+@dataclass
+class _Class:
+    """Fields with the names of their types, and the members of an enumeration."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    members: list[Any] = field(default_factory=list)
+
+
+def objection(config: Mapping[str, Any]) -> str:
+    """What DeepSpeed refuses in a configuration; empty for nothing, and where it is not installed."""
+    for block, name in _BLOCKS.items():
+        values = config.get(block)
+        if isinstance(values, dict) and (found := _of_class(values, name, block)):
+            return found
+    return ""
+
+
+def _of_class(values: Mapping[str, Any], name: str, place: str) -> str:
+    known = _classes().get(name, _Class()).fields
+    for key, value in values.items() if known else ():
+        where = f"{place}.{key}"
+        if key not in known and value != "auto":
+            close = nearest(key, known, NEAR)
+            return f"{where}: Extra inputs are not permitted{f'; did you mean {close}?' if close else ''}"
+        kind = known.get(key, "")
+        if value in ("auto", None):
+            continue
+        if isinstance(value, dict) and kind in _classes():
+            if found := _of_class(value, kind, where):
+                return found
+        elif wanted := _another_kind(value, kind):
+            return f"{where}: Input should be {wanted}, not {value!r:.40}"
+    return ""
+
+
+def _another_kind(value: Any, kind: str) -> str:
+    """What a value should be, if it is none of that; pydantic takes numbers and booleans as text, too."""
+    if kind in _NUMBERS:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return "a number"
+    if kind == "bool" and str(value).lower() not in _BOOLEANS:
+        return "a boolean"
+    members = _classes()[kind].members if kind in _classes() else []
+    return f"one of {', '.join(map(str, dict.fromkeys(members)))}" if members and value not in members else ""
+
+
+@lru_cache(maxsize=1)
+def _classes() -> dict[str, _Class]:
+    spec = find_spec("deepspeed")
+    found: dict[str, _Class] = {}
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for file in _FILES:
+            path = Path(folder) / file
+            for node in ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else ():
+                if isinstance(node, ast.ClassDef):
+                    found[node.name] = _read(node)
+    return found
+
+
+def _read(node: ast.ClassDef) -> _Class:
+    made = _Class()
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            kind = ast.unparse(one.annotation).removeprefix("Optional[").removesuffix("]")
+            made.fields[one.target.id] = kind
+            for keyword in one.value.keywords if isinstance(one.value, ast.Call) else ():
+                if keyword.arg == "alias":
+                    made.fields[ast.literal_eval(keyword.value)] = kind
+        elif isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
+            made.members.append(one.value.value)
+    return made

@@ -1,0 +1,70 @@
+"""Options of ``megatron rlhf``, read from ms-swift's source: importing them needs megatron-core and a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Files and classes, each overriding the ones before it.
+_CLASSES = (
+    ("megatron_args.py", "RLHFMegatronArgumentsMixin"),
+    ("megatron_args.py", "MegatronTunerMixin"),
+    ("megatron_args.py", "MegatronArguments"),
+    ("megatron_base_args.py", "MegatronBaseArguments"),
+    ("sft_args.py", "MegatronSftArguments"),
+    ("rlhf_args.py", "MegatronRLHFArguments"),
+)
+_TYPES = {"int": "int", "float": "float", "bool": "bool"}
+
+
+def add_to(parser: argparse.ArgumentParser, swift: Path) -> list[list[Any]]:
+    """Rows of an option table: those of the base class's parser, and those of megatron's own classes.
+
+    Args:
+        parser: transformers' parser of ms-swift's ``BaseArguments``.
+        swift: Folder of ms-swift.
+    """
+    from swift_grpo_ext.doctor.check.host_table import option_row
+
+    rows = {action.dest: [option_row(action)] for action in parser._actions if action.dest != "help"}
+    for file, owner in _CLASSES:
+        tree = ast.parse((swift / "megatron" / "arguments" / file).read_text(encoding="utf-8"))
+        classes = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == owner]
+        for field in classes[0].body if classes else ():
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                rows[field.target.id] = list(_rows(field.target.id, field.annotation, field.value))
+    return [row for many in rows.values() for row in many]
+
+
+def _rows(name: str, annotation: ast.expr, value: ast.expr | None) -> Iterator[list[Any]]:
+    """An option as transformers' parser makes it of a field."""
+    several, inner = False, annotation
+    while isinstance(inner, ast.Subscript) and ast.unparse(inner.value) in ("Optional", "List"):
+        several |= ast.unparse(inner.value) == "List"
+        inner = inner.slice
+    default = _default(value)
+    flags = [f"--{name}", *([f"--{name.replace('_', '-')}"] if "_" in name else [])]
+    if isinstance(inner, ast.Subscript) and ast.unparse(inner.value) == "Literal":
+        choices = [one for one in ast.literal_eval(inner.slice) if one is not None]
+        yield [flags, "choice", "+" if several else None, choices, default, None]
+        return
+    kind = _TYPES.get(ast.unparse(inner), "str")
+    if kind == "bool":
+        yield [flags, kind, "?", None, default, True]
+        if default is True:
+            yield [[f"--no_{name}"], "store_false", 0, None, default, False]
+        return
+    yield [flags, kind, "+" if several else None, None, default, None]
+
+
+def _default(value: ast.expr | None) -> Any:
+    """A field's default; None for one that is made when it is needed."""
+    if isinstance(value, ast.Call):
+        value = next((one.value for one in value.keywords if one.arg == "default"), None)
+    try:
+        return None if value is None else ast.literal_eval(value)
+    except ValueError:
+        return None

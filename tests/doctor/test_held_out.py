@@ -1,0 +1,51 @@
+"""Launch scripts that were written before the rules were read: false errors, and failures that are found."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from swift_grpo_ext.doctor.check import command, inputs
+from swift_grpo_ext.findings import Severity
+
+TABLE = yaml.safe_load(Path(__file__).with_name("held_out.yaml").read_text(encoding="utf-8"))
+PLUGIN = "from swift.rewards import orms\norms['external_r1v_acc'] = orms['accuracy']\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))
+    for name in ("plugin.py", "examples/train/grpo/plugin/plugin.py"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(PLUGIN)
+
+
+def verdict(text, gpu_memory):
+    Path("train.sh").write_text(text, newline="")
+    return command.verdict_of(["train.sh"], row_limit=0, gpu_memory=gpu_memory)
+
+
+def test_what_runs_raises_no_error():
+    assert len(TABLE["runs"]) >= 60
+    wrong = {}
+    for name, text in TABLE["runs"].items():
+        found = verdict(text, 80)
+        errors = [one.what for one in found.findings if one.severity is Severity.ERROR]
+        if errors or found.code > 1:
+            wrong[name] = (found.code, errors)
+    assert wrong == {}
+
+
+def test_what_fails_is_found():
+    assert len(TABLE["fails"]) >= 60
+    missed = {}
+    for name, (about, text) in TABLE["fails"].items():
+        loud = [one for one in verdict(text, 48).findings if one.severity is not Severity.NOTE]
+        if not any(re.search(about, f"{one.what} {one.fix} {one.where}") for one in loud):
+            missed[name] = [one.what for one in loud]
+    assert missed == {}
