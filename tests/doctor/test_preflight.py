@@ -1,10 +1,15 @@
 """Preflight inside a run: what it stops, and where it keeps quiet."""
 
+import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from swift_grpo_ext.doctor.check import preflight
+from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.errors import RefusedError
 
 
@@ -44,3 +49,38 @@ def test_only_the_first_rank_of_a_node_speaks(argv, capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     preflight.preflight()
     assert capsys.readouterr().err == ""
+
+
+SCRIPT = """\
+#!/usr/bin/env bash
+set -euo pipefail
+make_args() { printf '%s\\n' --temperature 0; }
+mapfile -t ARGS < <(make_args)
+export MAX_PIXELS=$((1280 * 28 * 28))
+swift rlhf --rlhf_type grpo --model MODEL --dataset DATA --reward_funcs ext_count --use_hf true \\
+    --external_plugins "$(swift-grpo-ext path)" --num_generations 4 \\
+    --per_device_train_batch_size "$(echo 4)" "${ARGS[@]}"
+echo "never reached"
+"""
+
+
+def test_only_checks_what_the_users_own_shell_made_of_the_script(tmp_path):
+    """The real ``swift`` command; the model's folder holds a configuration and no weights, so none can load."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text(json.dumps(require_config("Qwen2.5-VL-3B")))
+    (tmp_path / "rows.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "2+2?"}], "count": 4}\n' * 8
+    )
+    text = SCRIPT.replace("MODEL", f"{tmp_path}/model").replace("DATA", f"{tmp_path}/rows.jsonl")
+    (tmp_path / "train.sh").write_text(text)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SWIFT_GRPO_EXT")}
+    environ |= {"SWIFT_GRPO_EXT_PREFLIGHT": "only", "HF_HUB_OFFLINE": "1"}
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "train.sh"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=600
+    )
+    assert "all completions of a group will be the same" in done.stdout, done.stderr[-2000:]
+    assert "it will fail: 1 error" in done.stdout
+    assert done.returncode != 0
+    assert "never reached" not in done.stdout
+    assert not list((tmp_path).glob("output/**/args.json"))

@@ -29,13 +29,7 @@ RENAMED = {
 }
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _LEFT_OUT = ("...", "…")  # of a command in a document
-_MENDS = (
-    ("ambiguous option", "write the whole name"),
-    ("expected", "give it a value"),
-    ("invalid int", "give a whole number"),
-    ("invalid float", "give a number"),
-    ("invalid choice", "give one of its values"),
-)
+_MENDS = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
 
 
 class NotKnown(Exception):
@@ -112,7 +106,7 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
             break
         except host_table.Refused as refused:
             name, left = _without(str(refused), left)
-            fix = next((fix for sign, fix in _MENDS if sign in str(refused)), "fix or drop it")
+            fix = _fix(str(refused), name)
             refusals.append(Refusal(str(refused), name, fix))
     else:
         namespace, strange = parser.parse_known_args([])
@@ -214,6 +208,16 @@ def _without_unknown(
             continue
         kept += [*([flag] if flag else []), *(one for one in values if is_known(one))]
     return kept, unknown, opened
+
+
+def _fix(message: str, name: str) -> str:
+    """What a refusal of the parser asks for."""
+    if match := re.search(r"ambiguous option: (\S+) could match (.*)", message):
+        return nearest(match[1], match[2].split(", "), 0) or match[2]
+    if match := re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
+        choices = [one.strip("' ") for one in match[2].split(",")]
+        return f"{name} {nearest(match[1], choices, NEAR) or choices[0]}"
+    return next((fix.format(name) for sign, fix in _MENDS if sign in message), f"leave {name} out")
 
 
 def _without(message: str, words: list[str]) -> tuple[str, list[str]]:

@@ -19,7 +19,7 @@ from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.doctor.plan.shape import ModelShape
 from swift_grpo_ext.doctor.plan.shape_store import shape_by_config
-from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 
@@ -252,8 +252,7 @@ def _read_deepspeed(value: str, run: Run) -> dict[str, object] | str:
         if path is None and "{" not in value:
             if run.command and run.command.makes_files and value.endswith(".json"):
                 raise NotKnown(f"{value}, which a program of the script may write")
-            close = nearest(value, [*HOST_PRESETS, *presets.available()], NEAR)
-            return f"{value} is neither a preset nor a file{f'; did you mean {close}?' if close else ''}"
+            return f"{value} is neither a preset nor a file"
     try:
         config = json.loads(path.read_text(encoding="utf-8") if path else value)
     except (ValueError, OSError) as error:

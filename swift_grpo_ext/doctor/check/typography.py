@@ -39,4 +39,4 @@ def typographic(words: Sequence[str]) -> Iterator[Refusal]:
         if word[:1] in DASHES and len(word) > 1:
             yield Refusal("a long dash begins no option", word, f"--{word.lstrip(DASHES + '-')}")
         elif word and (word[0] in _QUOTES or word[-1] in _QUOTES):
-            yield Refusal("typographic quotes are part of the value", word, "use straight quotes")
+            yield Refusal("typographic quotes are part of the value", word, f"'{word.strip(_QUOTES)}'")

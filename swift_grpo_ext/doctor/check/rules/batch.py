@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from math import gcd
 
-from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.rules.table import nearest_of, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
@@ -36,14 +37,14 @@ def _generation_batch(run: Run) -> Iterator[Problem]:
         yield Problem(
             f"{asked} is not divisible by {run.ranks} ranks x {run.micro_batch} = {step}",
             "--generation_batch_size",
-            f"a multiple of {step}",
+            f"--generation_batch_size {step * max(1, round(asked / step))}",
         )
     elif asked and steps and asked != step * steps:
         yield Problem(
             f"generation_batch_size {asked} and steps_per_generation {steps} disagree: {step} x {steps} = "
             f"{step * steps}",
             "--generation_batch_size",
-            "give one of the two",
+            f"--generation_batch_size {asked}, without --steps_per_generation",
         )
     else:
         yield from _whole_groups(step * run.steps_per_generation, run)
@@ -53,11 +54,14 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
     group = run.arguments.num_generations
     if group > 1 and batch % group:
         valid = [number for number in range(2, batch + 1) if batch % number == 0]
+        steps = group // gcd(group, run.ranks * run.micro_batch)
+        name = "steps_per_generation" if run.arguments.steps_per_generation else "gradient_accumulation_steps"
+        more = f"--{name} {steps * max(1, round(run.steps_per_generation / steps))}"
         yield Problem(
             f"{run.ranks} ranks x {run.micro_batch} x {run.steps_per_generation} = "
             f"{batch} completions hold no whole groups of {group}",
             "--num_generations",
-            f"valid values: {valid}" if valid else "more ranks, a larger batch or more accumulation",
+            f"--num_generations {nearest_of(valid, group)}, or {more}" if valid else more,
         )
 
 
@@ -74,7 +78,7 @@ def _parts_of_groups(run: Run) -> Iterator[Problem]:
             yield Problem(
                 f"micro-batches of {size} hold parts of groups of {group}; loss_type real needs whole",
                 "--per_device_train_batch_size",
-                f"a multiple of {group}, or {SWITCH}=1 without {SWITCH}_TOKENS",
+                f"--per_device_train_batch_size {-(-size // group) * group}, or {SWITCH}=1 alone",
             )
 
 
@@ -108,7 +112,7 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
         yield Problem(
             f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}",
             "--per_device_eval_batch_size",
-            f"num_generations_eval from {[n for n in range(1, batch + 1) if batch % n == 0]}",
+            f"--num_generations_eval {nearest_of([n for n in range(2, batch + 1) if batch % n == 0], group)}",
         )
 
 
@@ -125,7 +129,7 @@ def _truncation(run: Run) -> Iterator[Problem]:
 @table.on("ref-model-lora")
 def _ref_model(run: Run) -> Iterator[Problem]:
     if run.arguments.ref_model and not run.full and run.arguments.beta:
-        yield Problem("LoRA needs no reference model", "--ref_model", "leave it out")
+        yield Problem("LoRA needs no reference model", "--ref_model", "leave --ref_model out")
 
 
 @table.on("reward-weights")
@@ -134,9 +138,9 @@ def _weights(run: Run) -> Iterator[Problem]:
     sources = len(args.reward_funcs or []) + len(args.reward_model or [])
     sources += bool(args.use_gym_env or (args.use_gym_env is None and args.gym_env))
     if args.reward_weights is not None and len(args.reward_weights) != sources:
-        yield Problem(
-            f"{len(args.reward_weights)} weights for {sources} rewards", "--reward_weights", "one for each"
-        )
+        what, weights = f"{len(args.reward_weights)} weights for {sources} rewards", args.reward_weights
+        fix = " ".join(f"{weight:g}" for weight in [*weights, *[1.0] * sources][:sources])
+        yield Problem(what, "--reward_weights", f"--reward_weights {fix}")
 
 
 @table.on("soft-overlong")
@@ -149,10 +153,11 @@ def _soft_overlong(run: Run) -> Iterator[Problem]:
 def _accumulation(run: Run) -> Iterator[Problem]:
     accumulation = run.accumulation
     if accumulation % run.steps_per_generation:
+        whole = -(-accumulation // run.steps_per_generation) * run.steps_per_generation
         yield Problem(
             f"accumulation {accumulation} is no multiple of steps_per_generation {run.steps_per_generation}",
             "--gradient_accumulation_steps",
-            "make it one, to stay on-policy",
+            f"--gradient_accumulation_steps {whole}",
         )
 
 
@@ -162,4 +167,4 @@ def _sequence_parallel(run: Run) -> Iterator[Problem]:
     if size > 1 and run.ranks % size:
         valid = [number for number in range(1, run.ranks + 1) if run.ranks % number == 0]
         what = f"sequences in {size} parts do not divide {run.ranks} ranks"
-        yield Problem(what, "--sequence_parallel_size", f"one of {valid}")
+        yield Problem(what, "--sequence_parallel_size", f"--sequence_parallel_size {nearest_of(valid, size)}")

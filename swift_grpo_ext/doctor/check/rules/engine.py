@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.rules.table import nearest_of, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.models.families import Unsupported
@@ -22,7 +22,7 @@ def _mode(run: Run) -> Iterator[Problem]:
         yield Problem("the server has no address", "--vllm_mode server", "--vllm_server_host 127.0.0.1")
     if address and args.vllm_mode != "server":
         what = "with a server's address the start waits for that server, whatever the mode"
-        yield Problem(what, "--vllm_server_host", "leave the address out, or --vllm_mode server")
+        yield Problem(what, "--vllm_server_host", "--use_vllm true --vllm_mode server, or no address")
     if args.vllm_reasoning_parser is not None:
         yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
 
@@ -44,13 +44,13 @@ def _tensor_parallel(run: Run) -> Iterator[Problem]:
         yield Problem(
             f"{run.ranks} ranks on {run.nodes} nodes cannot be cut into engines of {size}",
             "--vllm_tensor_parallel_size",
-            f"valid values: {valid}",
+            f"--vllm_tensor_parallel_size {nearest_of(valid, size)}",
         )
     elif run.shape and run.shape.heads % size:
         yield Problem(
             f"{run.shape.heads} attention heads cannot be split over {size} GPUs",
             "--vllm_tensor_parallel_size",
-            f"valid values: {[n for n in valid if run.shape.heads % n == 0]}",
+            f"--vllm_tensor_parallel_size {nearest_of([n for n in valid if run.shape.heads % n == 0], size)}",
         )
 
 
@@ -134,5 +134,5 @@ def _server_pixels(run: Run) -> Iterator[Problem]:
             yield Problem(
                 f"{name} is {ours or 'unset'} for the trainer and {theirs or 'unset'} for swift rollout",
                 name,
-                "export it once, before both commands",
+                f"export {name}={ours or theirs}, before both commands",
             )

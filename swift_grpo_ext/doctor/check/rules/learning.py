@@ -27,7 +27,7 @@ def _identical(run: Run) -> Iterator[Problem]:
 def _hardly_random(run: Run) -> Iterator[Problem]:
     if 0 < run.arguments.temperature < 0.4 or 0 < (run.arguments.top_p or 0) < 0.5:
         low = run.arguments.temperature < 0.4
-        what, where = ("temperature", "0.7 to 1.2") if low else ("top_p", "0.9 to 1")
+        what, where = ("temperature", "--temperature 1") if low else ("top_p", "--top_p 1")
         yield Problem(f"{what} {run.arguments.get(what)} leaves little to compare", f"--{what}", where)
 
 
@@ -49,10 +49,10 @@ def _deadly_rate(run: Run) -> Iterator[Problem]:
     rate, limit = run.arguments.learning_rate, 1e-4 if run.full else 1e-2
     usual = "1e-6" if run.full else "1e-5"
     if rate <= 0:
-        yield Problem(f"at rate {rate:g} nothing is learned", "--learning_rate", f"e.g. {usual}")
+        yield Problem(f"at rate {rate:g} nothing is learned", "--learning_rate", f"--learning_rate {usual}")
     elif rate > limit:
         kind = "full training" if run.full else "LoRA"
-        yield Problem(f"{rate:g} destroys the model in {kind}", "--learning_rate", f"e.g. {usual}")
+        yield Problem(f"{rate:g} destroys the model in {kind}", "--learning_rate", f"--learning_rate {usual}")
 
 
 @table.on("learning-rate")
@@ -61,8 +61,9 @@ def _rate(run: Run) -> Iterator[Problem]:
     low, high = (1e-8, 5e-5) if run.full else (1e-7, 1e-3)
     deadly = 1e-4 if run.full else 1e-2
     if 0 < rate < low or high < rate <= deadly:
-        kind = "full training" if run.full else "LoRA"
-        yield Problem(f"{rate:g} is unusual for {kind}", "--learning_rate", f"between {low:g} and {high:g}")
+        kind, usual = ("full training", "1e-6") if run.full else ("LoRA", "1e-5")
+        what = f"{rate:g} is unusual for {kind}: between {low:g} and {high:g}"
+        yield Problem(what, "--learning_rate", f"--learning_rate {usual}")
 
 
 @table.on("warmup-eats-the-run")
@@ -106,7 +107,8 @@ def _no_reward(run: Run) -> Iterator[Problem]:
 def _weigh_nothing(run: Run) -> Iterator[Problem]:
     weights = run.arguments.reward_weights
     if weights and not any(weights):
-        yield Problem("every reward has weight 0", "--reward_weights", "give at least one a weight above 0")
+        fix = " ".join("1" for _ in weights)
+        yield Problem("every reward has weight 0", "--reward_weights", f"--reward_weights {fix}")
 
 
 @table.on("unknown-reward")
@@ -119,7 +121,7 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             yield Problem(error.what, error.where or "--reward_funcs", error.fix)
             continue
         if "," in name or " " in name.strip():
-            fix = f"{' '.join(name.replace(',', ' ').split())}, each a word of its own"
+            fix = f"--reward_funcs {' '.join(name.replace(',', ' ').split())}"
             yield Problem(f"{name} is taken for one name", "--reward_funcs", fix)
         elif name in catalogue.NAMES and "rewards" not in run.parts:
             yield Problem(
@@ -127,7 +129,7 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             )
         elif name not in known and (name.startswith("ext_") or not run.has_plugins_of_the_user):
             close = nearest(name, known, NEAR)
-            fix = f"did you mean {close}?" if close else "register it in --external_plugins"
+            fix = f"--reward_funcs {close}" if close else "register it in --external_plugins"
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
 
 

@@ -100,9 +100,9 @@ def _mistyped(run: Run) -> Iterator[Problem]:
             continue
         close = nearest(name.upper(), known, cutoff=0.86)
         if close and (name.upper() != close or name != name.upper()):
-            yield Problem(f"nobody reads {name}", name, f"did you mean {close}?")
+            yield Problem(f"nobody reads {name}", name, f"export {close}=..., if that is meant")
         elif name.upper().startswith(PREFIX):
-            yield Problem(f"no setting is called {name}", name, "see swift-grpo-ext env")
+            yield Problem(f"no setting is called {name}", name, f"unset {name}")
 
 
 @table.on("blank-beside-equals")

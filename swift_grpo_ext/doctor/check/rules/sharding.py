@@ -6,17 +6,21 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.deepspeed.schema import objection
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import HOST_PRESETS, Run
+from swift_grpo_ext.errors import NEAR, nearest
 from swift_grpo_ext.findings import Finding, Problem
 
 
 @table.on("deepspeed-unreadable")
 def _unreadable(run: Run) -> Iterator[Problem]:
     if isinstance(run.deepspeed, str):
-        yield Problem(run.deepspeed, f"--deepspeed {run.arguments.deepspeed}", "e.g. --deepspeed ext_zero2")
+        name = str(run.arguments.deepspeed)
+        close = nearest(name, [*HOST_PRESETS, *presets.available()], NEAR)
+        yield Problem(run.deepspeed, f"--deepspeed {name:.80}", f"--deepspeed {close or 'ext_zero2'}")
     elif str(run.arguments.deepspeed or "").startswith("ext_") and "presets" not in run.parts:
         yield Problem(
             "our presets need our plugin", "--deepspeed", '--external_plugins "$(swift-grpo-ext path)"'
@@ -30,7 +34,7 @@ def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
     if isinstance(run.deepspeed, dict) and not own and run.versions.get("deepspeed"):
         message = _no_block(run.deepspeed) or objection(run.deepspeed)
         if message:
-            yield Problem(message, f"--deepspeed {name:.80}", "fix the file, or --deepspeed ext_zero2")
+            yield Problem(message, f"--deepspeed {name:.80}", "--deepspeed ext_zero2, or a file without it")
 
 
 def _no_block(config: dict[str, object]) -> str:

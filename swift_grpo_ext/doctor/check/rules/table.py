@@ -61,5 +61,10 @@ class CheckRules(RuleTable[Run]):
 table = CheckRules()
 
 
+def nearest_of(valid: Iterable[int], asked: int) -> int:
+    """The number that is closest to what was asked for, the larger of two."""
+    return min(valid, key=lambda number: (abs(number - asked), -number), default=asked)
+
+
 def _tuple(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)

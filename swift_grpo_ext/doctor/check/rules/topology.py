@@ -20,7 +20,11 @@ def _devices(run: Run) -> Iterator[Problem]:
     text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
         what = f"{text} is no list of different GPUs: CUDA stops reading at the fault"
-        yield Problem(what, "CUDA_VISIBLE_DEVICES", "e.g. 0,1,2,3")
+        yield Problem(
+            what,
+            "CUDA_VISIBLE_DEVICES",
+            f"export CUDA_VISIBLE_DEVICES={','.join(dict.fromkeys(re.findall(r'[0-9]+', text)))}",
+        )
         return
     if not visible:
         return
@@ -43,9 +47,13 @@ def _devices(run: Run) -> Iterator[Problem]:
 def _nodes(run: Run) -> Iterator[Problem]:
     if run.nodes < 2 or "RANK" in run.environ:
         return
-    for name in ("MASTER_ADDR", "NODE_RANK"):
+    for name, example in (("MASTER_ADDR", "the first node's address"), ("NODE_RANK", "0, 1, ... by node")):
         if not run.environ.get(name):
-            yield Problem(f"{run.nodes} nodes and no {name}", name, f"export {name} on every node")
+            yield Problem(
+                f"{run.nodes} nodes and no {name}",
+                name,
+                f"export {name}={example}",
+            )
     rank = run.environ.get("NODE_RANK", "")
     if not rank.isdecimal():
         return
@@ -54,7 +62,7 @@ def _nodes(run: Run) -> Iterator[Problem]:
         yield Problem(what, "MASTER_ADDR", "the address of the first node, on every node")
     if int(rank) >= run.nodes:
         what = f"NODE_RANK {rank} of {run.nodes} nodes: they are counted from 0"
-        yield Problem(what, "NODE_RANK", f"0 to {run.nodes - 1}")
+        yield Problem(what, "NODE_RANK", f"export NODE_RANK={run.nodes - 1}")
 
 
 @table.on("server-shares-gpus")
@@ -129,4 +137,4 @@ def _server(run: Run) -> Iterator[Problem]:
     theirs = model_shape(servers[0].value("model"))
     if theirs is not None and run.shape is not None and theirs.linears != run.shape.linears:
         what = f"the server serves {servers[0].value('model')}, the trainer trains {run.arguments.model}"
-        yield Problem(what, "--model", "one model for both")
+        yield Problem(what, "--model", f"--model {servers[0].value('model')}")

@@ -21,7 +21,7 @@ def _nothing(run: Run) -> Iterator[Problem]:
     if text_only:
         return
     if (args.freeze_parameters_ratio or 0) >= 1 and run.full and not _activated(run):
-        yield Problem("every parameter is frozen", "--freeze_parameters_ratio", "0, or a value below 1")
+        yield Problem("every parameter is frozen", "--freeze_parameters_ratio", "--freeze_parameters_ratio 0")
     own_choice = not run.full and (args.target_regex or "all-linear" not in (args.target_modules or []))
     continued = not run.full and (args.adapters or args.resume_from_checkpoint)
     if all(args.get(name) for name in _FREEZES) and not (own_choice or continued or _activated(run)):
@@ -65,8 +65,10 @@ def _is_there(name: str, modules: tuple[str, ...]) -> bool:
 
 def _nearest(run: Run, name: str) -> str:
     if "," in name:
-        return name.replace(",", " ")
-    return "all-linear" if name in ("all_linear", "all") else f"e.g. all-linear, or {_ends(run)}"
+        return f"--target_modules {name.replace(',', ' ')}"
+    return (
+        "--target_modules all-linear" if name in ("all_linear", "all") else f"--target_modules {_ends(run)}"
+    )
 
 
 def _has_other_names(run: Run) -> bool:
@@ -80,11 +82,17 @@ def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
     try:
         matches = any(re.fullmatch(pattern, module) for module in modules)
     except re.error as error:
-        yield Problem(f"no regular expression: {error}", "--target_regex", "fix or drop it")
+        yield Problem(f"no regular expression: {error}", "--target_regex", "--target_modules all-linear")
         return
     if not matches:
         what = f"it matches none of the model's modules, e.g. {modules[-1]}"
-        yield Problem(what, "--target_regex", "it must match whole names: begin with .*")
+        yield Problem(
+            what,
+            "--target_regex",
+            f"--target_regex '.*{shown}'"
+            if (shown := pattern.lstrip("^.*"))
+            else "--target_modules all-linear",
+        )
 
 
 def _ends(run: Run) -> str:
@@ -99,6 +107,4 @@ def _never_synced(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if args.sync_ref_model and (not run.full or not args.beta):
         why = "there is no reference at --beta 0" if not args.beta else "LoRA's reference is the base model"
-        yield Problem(
-            f"{why}, so nothing is synced", "--sync_ref_model", "leave it out, or --tuner_type full"
-        )
+        yield Problem(f"{why}, so nothing is synced", "--sync_ref_model", "--sync_ref_model false")

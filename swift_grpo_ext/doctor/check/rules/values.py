@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+
+import yaml
 
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import table
@@ -58,15 +62,17 @@ def _range(run: Run) -> Iterator[Problem]:
     for name in filter(args.known, _AT_LEAST_ONE):
         value = args.get(name)
         if isinstance(value, int) and value < 1:
-            yield Problem(f"{name} is {value}", f"--{name}", "at least 1")
+            yield Problem(f"{name} is {value}, at least 1", f"--{name}", f"--{name} 1")
     for name in filter(args.known, _BETWEEN):
         value, (low, high) = args.get(name), _BETWEEN[name]
         if isinstance(value, (int, float)) and not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
-            yield Problem(f"{name} is {value:g}", f"--{name}", wanted)
+            yield Problem(
+                f"{name} is {value:g}, not {wanted}", f"--{name}", f"--{name} {min(max(value, low), high):g}"
+            )
     top_k = args.top_k
     if isinstance(top_k, int) and ((top_k == 0 and args.use_vllm) or top_k < -1):
-        yield Problem(f"top_k is {top_k}", "--top_k", "-1 for no limit, or at least 2")
+        yield Problem(f"top_k is {top_k}", "--top_k", "--top_k -1")
 
 
 @table.on("two-precisions")
@@ -93,7 +99,13 @@ def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         value = run.environ.get(name, "").strip()
         if value and not value.isdecimal():
-            yield Problem(f"{value} is no whole number", name, f"export {name}=1003520, or $((1280*28*28))")
+            yield Problem(
+                f"{value} is no whole number",
+                name,
+                f"export {name}=$(({value}))"
+                if re.fullmatch(r"[0-9 *]+", value)
+                else f"export {name}=1003520",
+            )
 
 
 @table.on("pixels-upside-down")
@@ -104,7 +116,9 @@ def _upside_down(run: Run) -> Iterator[Problem]:
     least = 4 * side**2 if low is None else low
     if high is not None and high < least and not (run.shape and run.shape.vision and run.shape.vision.tile):
         yield Problem(
-            f"{high} is less than the least size of an image, {least}", "MAX_PIXELS", "e.g. 1003520"
+            f"{high} is less than the least size of an image, {least}",
+            "MAX_PIXELS",
+            "export MAX_PIXELS=1003520",
         )
 
 
@@ -150,12 +164,23 @@ def _json(run: Run) -> Iterator[Problem]:
             try:
                 json.loads(value)
             except ValueError as error:
-                yield Problem(f"{error}: {value:.60}", f"--{name}", """e.g. '{"key": 1}'""")
+                yield Problem(f"no JSON: {error}: {value:.60}", f"--{name}", f"--{name} '{_repaired(value)}'")
+
+
+def _repaired(value: str) -> str:
+    """What was meant, where YAML reads it; else the form of it."""
+    with suppress(yaml.YAMLError):
+        table = yaml.safe_load(value)
+        if isinstance(table, dict) and None not in table.values():
+            return json.dumps(table)
+    return '{"key": 1}'
 
 
 @table.on("given-twice")
 def _twice(run: Run) -> Iterator[Problem]:
     for name, seen in run.arguments.repeated:
         yield Problem(
-            f"given as {' and as '.join(map(repr, seen))}: the last counts", f"--{name}", "give it once"
+            f"given as {' and as '.join(map(repr, seen))}: the last counts",
+            f"--{name}",
+            f"--{name} {seen[-1]}, once",
         )
