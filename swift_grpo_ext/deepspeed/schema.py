@@ -56,6 +56,8 @@ def _of_class(values: Mapping[str, Any], name: str, place: str) -> str:
         if isinstance(value, dict) and kind in _classes():
             if found := _of_class(value, kind, where):
                 return found
+        elif kind in _classes() and _classes()[kind].fields:
+            return f"{where}: Input should be a table, not {value!r:.40}"
         elif wanted := _another_kind(value, kind):
             return f"{where}: Input should be {wanted}, not {value!r:.40}"
     return ""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.shell import is_known, is_open, opened, shown
+from swift_grpo_ext.doctor.check.marks import is_known, is_open, opened, shown
 from swift_grpo_ext.doctor.check.typography import DASHES, INVISIBLE, Refusal, hides, invisible, typographic
-from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
+from swift_grpo_ext.errors import NEAR, nearest
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
 RENAMED = {
@@ -27,7 +25,6 @@ RENAMED = {
     "model_id_or_path": "model",
     "dtype": "torch_dtype",
 }
-CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _LEFT_OUT = ("...", "…")  # of a command in a document
 _MENDS = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
 
@@ -134,35 +131,7 @@ def _abbreviated(groups: list[tuple[str, list[str]]], parser: argparse.ArgumentP
     return frozenset(next(iter(many)) for many in dests.values() if len(many) == 1)
 
 
-def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[str, str]]:
-    """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``.
-
-    Args:
-        path: The file.
-        text: What is in it, where a script writes it.
-
-    Raises:
-        SwiftGrpoExtError: It is not there, or no table of arguments.
-    """
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8") if text is None else text
-        table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        first = str(error).splitlines()[0]
-        raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), fix="check the file") from None
-    if not isinstance(table, dict):
-        raise SwiftGrpoExtError("no table of arguments", where=str(path), fix="one `name: value` a line")
-    environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
-    words: list[str] = []
-    for name, value in table.items():
-        many = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in many)]
-    return words, environ
-
-
-def _completed(values: dict[str, object]) -> dict[str, object]:
+def _completed(values: dict[str, Any]) -> dict[str, Any]:
     """Fill in the defaults that the host sets later, for GRPO."""
     full = values["tuner_type"] == "full"
     later = {

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -124,9 +125,10 @@ def make() -> dict[str, object]:
         with _patch_get_type_hints():
             parsers[kind] = HfArgumentParser([getattr(arguments, kind)])
     options = {
-        kind: [option_row(one) for one in parsers[kind]._actions if one.dest != "help"] for kind in KINDS
+        kind: [_option(action) for action in parser._actions if action.dest != "help"]
+        for kind, parser in parsers.items()
     }
-    options[MEGATRON] = megatron_options.add_to(parsers["BaseArguments"], folder())
+    options[MEGATRON] = megatron_options.add_to(options.pop("BaseArguments"), folder())
     known = {name: sorted(str(one) for one in read()) for name, read in _NAMES.items()}
     return {"versions": versions(), "options": options, "names": known, "architectures": _architectures()}
 
@@ -146,11 +148,11 @@ def as_text(made: dict[str, Any]) -> str:
     return f'{{"options": {{\n{options}\n}},\n{rest}}}\n'
 
 
-def option_row(action: argparse.Action) -> Option:
-    """An option of a parser as a row of the table."""
+def _option(action: argparse.Action) -> Option:
     kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else _name_of(action)
     choices = list(action.choices) if action.choices is not None else None
-    return [list(action.option_strings), kind, action.nargs, choices, _plain(action.default), action.const]
+    default = getattr(action.default, "value", action.default)
+    return [list(action.option_strings), kind, action.nargs, choices, default, action.const]
 
 
 def _name_of(action: argparse.Action) -> str:
@@ -158,10 +160,6 @@ def _name_of(action: argparse.Action) -> str:
         return "choice"
     name = getattr(action.type, "__name__", "str")
     return {"string_to_bool": "bool", "int": "int", "float": "float"}.get(name, "str")
-
-
-def _plain(value: object) -> Any:
-    return getattr(value, "value", value)
 
 
 def _architectures() -> dict[str, list[str]]:
@@ -187,16 +185,9 @@ def _models() -> Iterable[str]:
     return {str(one).rsplit("/", 1)[-1].lower() for one in ids if one}
 
 
-def _schedulers() -> Iterable[str]:
-    from transformers import SchedulerType
-
-    return [member.value for member in SchedulerType]
-
-
-def _strategies() -> Iterable[str]:
-    from transformers.trainer_utils import IntervalStrategy
-
-    return [member.value for member in IntervalStrategy]
+def _values(module: str, name: str) -> Callable[[], Iterable[str]]:
+    """Values of an enumeration."""
+    return lambda: [member.value for member in getattr(import_module(module), name)]
 
 
 def _trackers() -> Iterable[str]:
@@ -219,24 +210,18 @@ def _tuners() -> Iterable[str]:
 
 
 def _registry(module: str, name: str) -> Callable[[], Iterable[str]]:
-    def read() -> Iterable[str]:
-        from importlib import import_module
-
-        found: Iterable[str] = getattr(import_module(module), name)
-        return found
-
-    return read
+    return lambda: getattr(import_module(module), name)
 
 
 _NAMES: dict[str, Callable[[], Iterable[str]]] = {
-    "lr_scheduler_type": _schedulers,
+    "lr_scheduler_type": _values("transformers", "SchedulerType"),
     "callbacks": _registry("swift.callbacks", "callbacks_map"),
     "multi_turn_scheduler": _registry("swift.rollout", "multi_turns"),
     "template": _registry("swift.template", "TEMPLATE_MAPPING"),
     "model_type": _registry("swift.model", "MODEL_MAPPING"),
     "optimizer": _registry("swift.optimizers", "optimizers_map"),
     "reward_model_plugin": _registry("swift.rewards", "rm_plugins"),
-    "eval_strategy": _strategies,
+    "eval_strategy": _values("transformers.trainer_utils", "IntervalStrategy"),
     "report_to": _trackers,
     "attn_impl": _attentions,
     "tuner_type": _tuners,

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.arguments import CONFIG_SUFFIXES, config_words, parse
+from swift_grpo_ext.doctor.check.arguments import parse
+from swift_grpo_ext.doctor.check.config_file import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.environment import Environ
 from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
+from swift_grpo_ext.doctor.check.marks import is_known, opened
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.shell import is_known, opened
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 

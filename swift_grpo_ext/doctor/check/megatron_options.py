@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,22 +19,20 @@ _CLASSES = (
 _TYPES = {"int": "int", "float": "float", "bool": "bool"}
 
 
-def add_to(parser: argparse.ArgumentParser, swift: Path) -> list[list[Any]]:
-    """Rows of an option table: those of the base class's parser, and those of megatron's own classes.
+def add_to(base: list[list[Any]], swift: Path) -> list[list[Any]]:
+    """Rows of an option table: those of the base class, and those of megatron's own classes.
 
     Args:
-        parser: transformers' parser of ms-swift's ``BaseArguments``.
+        base: The rows of ms-swift's ``BaseArguments``.
         swift: Folder of ms-swift.
     """
-    from swift_grpo_ext.doctor.check.host_table import option_row
-
-    rows = {action.dest: [option_row(action)] for action in parser._actions if action.dest != "help"}
+    rows = {row[0][0]: [row] for row in base}
     for file, owner in _CLASSES:
         tree = ast.parse((swift / "megatron" / "arguments" / file).read_text(encoding="utf-8"))
         classes = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == owner]
         for field in classes[0].body if classes else ():
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                rows[field.target.id] = list(_rows(field.target.id, field.annotation, field.value))
+                rows[f"--{field.target.id}"] = list(_rows(field.target.id, field.annotation, field.value))
     return [row for many in rows.values() for row in many]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -11,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.doctor.check import active_patches, host_table
+from swift_grpo_ext.doctor.check import active_patches, deepspeed_file, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
@@ -23,7 +21,6 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 
-HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 _HPZ = "zero_hpz_partition_size"
 _FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
 
@@ -193,11 +190,16 @@ class Run:
         value = self.arguments.deepspeed
         if not value:
             return None
-        config = value if isinstance(value, dict) else _read_deepspeed(str(value), self)
+        config = value if isinstance(value, dict) else self._deepspeed_file(str(value))
         size = self.arguments.zero_hpz_partition_size
         if isinstance(config, dict) and size is not None:
             config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}
         return config
+
+    def _deepspeed_file(self, value: str) -> dict[str, Any] | str:
+        written = self.launch.found.texts.get(value) if self.launch else None
+        may_be_made = bool(self.command and self.command.makes_files)
+        return deepspeed_file.read(value if written is None else written, self.find, may_be_made=may_be_made)
 
     @property
     def zero(self) -> dict[str, Any]:
@@ -235,32 +237,7 @@ def model_shape(name: str) -> ModelShape | None:
         return None
 
 
-def _read_deepspeed(value: str, run: Run) -> dict[str, object] | str:
-    path: Path | None
-    if value in HOST_PRESETS:
-        path = host_table.folder() / "config" / f"{value}.json"
-    elif value.startswith(presets.PREFIX):
-        try:
-            path = Path(presets.resolve(value))
-        except SwiftGrpoExtError as error:
-            return f"{error.what} {error.fix}"
-    else:
-        written = run.launch.found.texts.get(value) if run.launch else None
-        if written is not None:
-            value = written
-        path = run.find(value) if len(value) < 1024 and "{" not in value else None
-        if path is None and "{" not in value:
-            if run.command and run.command.makes_files and value.endswith(".json"):
-                raise NotKnown(f"{value}, which a program of the script may write")
-            return f"{value} is neither a preset nor a file"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8") if path else value)
-    except (ValueError, OSError) as error:
-        return f"no JSON: {error}"
-    return config if isinstance(config, dict) else "no JSON object"
-
-
-def _table(value: object) -> dict[str, object]:
+def _table(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

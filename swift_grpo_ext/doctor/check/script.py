@@ -14,6 +14,7 @@ from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check import launcher
 from swift_grpo_ext.doctor.check.launcher import Command
+from swift_grpo_ext.doctor.check.marks import is_known, is_open, opened, shown, unknown
 from swift_grpo_ext.doctor.check.script_facts import (
     OF_A_SHELL,
     OF_THE_SHELL,
@@ -22,17 +23,7 @@ from swift_grpo_ext.doctor.check.script_facts import (
     Found,
     cut_between,
 )
-from swift_grpo_ext.doctor.check.shell import (
-    Variables,
-    as_written,
-    is_known,
-    is_open,
-    opened,
-    parsed,
-    shown,
-    text_of,
-    unknown,
-)
+from swift_grpo_ext.doctor.check.shell import Variables, as_written, parsed, text_of
 
 _BRANCHES = ("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement")
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")

@@ -14,12 +14,9 @@ from functools import lru_cache
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
+from swift_grpo_ext.doctor.check.marks import PLUGIN, is_all_unknown, is_known, opened, unknown
 from swift_grpo_ext.doctor.check.words import braced, split, stripped, unescaped_in_quotes
 
-PLUGIN = "<swift-grpo-ext>"
-"""Stands for the output of $(swift-grpo-ext path)."""
-
-_BEGIN, _END, _OPEN = "\ue000", "\ue001", "\ue002"
 _SUMS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -31,36 +28,11 @@ _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithme
 _SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)""")
 
 
-def unknown(text: str) -> str:
-    """Text of a script whose value is not known."""
-    return f"{_BEGIN}{text}{_END}"
-
-
 # Blanks of web pages: the shell takes them for letters, the parser for blanks.
 _LETTERS = {
     ord(blank): 0xE010 + number for number, blank in enumerate("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff")
 }
 _BLANKS = {mark: blank for blank, mark in _LETTERS.items()}
-
-
-def is_known(word: str) -> bool:
-    """Nothing in it comes from elsewhere."""
-    return _BEGIN not in word
-
-
-def is_open(word: str) -> bool:
-    """It may stand for any number of words, options among them."""
-    return word.startswith(_OPEN)
-
-
-def opened(text: str) -> str:
-    """Text of a script that may stand for any number of words."""
-    return _OPEN + unknown(text)
-
-
-def shown(word: str) -> str:
-    """As the script writes it."""
-    return word.translate({ord(mark): None for mark in (_BEGIN, _END, _OPEN)})
 
 
 @lru_cache(maxsize=1)
@@ -132,8 +104,8 @@ class Variables:
             parts = [text] if quoted or not is_known(text) else split(text)
             words[-1] += parts[0]
             words += parts[1:]
-        if len(pieces) == 1 and not pieces[0][1] and words[0].startswith(_BEGIN):
-            return [_OPEN + words[0]]
+        if len(pieces) == 1 and not pieces[0][1] and is_all_unknown(words[0]):
+            return [opened(words[0], marked=True)]
         if node.type in ("word", "concatenation", "brace_expression") and not any(q for _, q in pieces):
             words = [file for word in words for one in braced(word) for file in self._globbed(one)]
         return [word for word in words if word or any(quoted for _, quoted in pieces)]

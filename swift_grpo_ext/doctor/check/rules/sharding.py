@@ -9,8 +9,9 @@ from typing import Any
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.deepspeed.schema import objection
+from swift_grpo_ext.doctor.check.deepspeed_file import HOST_PRESETS
 from swift_grpo_ext.doctor.check.rules.table import table
-from swift_grpo_ext.doctor.check.run import HOST_PRESETS, Run
+from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, nearest
 from swift_grpo_ext.findings import Finding, Problem
 

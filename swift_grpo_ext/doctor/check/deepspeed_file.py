@@ -1,0 +1,47 @@
+"""What ``--deepspeed`` names: a preset, a file or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from swift_grpo_ext.deepspeed import presets
+from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.arguments import NotKnown
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+
+
+def read(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
+    """The configuration, or a sentence that says why it cannot be read.
+
+    Args:
+        value: A preset, a path, or JSON.
+        find: Finds a file.
+        may_be_made: A program of the script may write the file.
+
+    Raises:
+        NotKnown: It may, and the file is not there.
+    """
+    path: Path | None
+    if value in HOST_PRESETS:
+        path = host_table.folder() / "config" / f"{value}.json"
+    elif value.startswith(presets.PREFIX):
+        try:
+            path = Path(presets.resolve(value))
+        except SwiftGrpoExtError as error:
+            return f"{error.what} {error.fix}"
+    else:
+        path = find(value) if len(value) < 1024 and "{" not in value else None
+        if path is None and "{" not in value:
+            if may_be_made and value.endswith(".json"):
+                raise NotKnown(f"{value}, which a program of the script may write")
+            return f"{value} is neither a preset nor a file"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8") if path else value)
+    except (ValueError, OSError) as error:
+        return f"no JSON: {error}"
+    return config if isinstance(config, dict) else "no JSON object"
