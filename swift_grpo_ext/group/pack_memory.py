@@ -17,6 +17,7 @@ Trained = Literal["full", "lora", "lora_with_dropout"]
 CHECKPOINT = 2  # bytes per token and unit of width of a saved layer input
 SCORED = 12  # bytes per position and vocabulary entry of one chunk of logits, its softmax and its gradient
 CHUNK_BYTES = 256 * 2**20  # fp32 logits at a time
+SHARE = 0.5  # of the free memory that the activations of a pack may take
 
 
 @dataclass(frozen=True)

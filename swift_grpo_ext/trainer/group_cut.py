@@ -16,12 +16,11 @@ from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
 from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, automatic
-from swift_grpo_ext.group.pack_memory import PackShape, completions_that_fit, text_sizes
+from swift_grpo_ext.group.pack_memory import SHARE, PackShape, completions_that_fit, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
 
-SHARE = 0.5  # of the free memory that the activations of a pack may take
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
 PROMPT = 2048  # tokens, where the template has no limit
 ASLEEP = 3 * 2**30  # bytes that a colocated vLLM keeps while it sleeps

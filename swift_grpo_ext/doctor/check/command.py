@@ -102,20 +102,24 @@ def _once(found: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def verdict_of(words: Sequence[str], *, row_limit: int = 32, gpu_memory: float = 0) -> Verdict:
+def verdict_of(
+    words: Sequence[str], *, row_limit: int = 32, gpu_memory: float = 0, cpu_memory: float = 0
+) -> Verdict:
     """Check a command line, or a script or configuration file.
 
     Args:
         words: The words after ``swift rlhf``, with or without those two, or one file.
         row_limit: Rows of each dataset to look at.
         gpu_memory: GiB of one GPU; 0 to ask this machine.
+        cpu_memory: GiB of one machine; 0 to ask this one, if it has a GPU.
     """
     try:
-        runs = inputs.runs(words, gpu_memory=gpu_memory)
+        found = inputs.runs(words, gpu_memory=gpu_memory)
+        runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in found]
     except SwiftGrpoExtError as error:
         return Verdict((Finding("not-known-here", Severity.NOTE, error.what, error.where, error.fix),), 3)
-    found = worst_first(_once([one for run in runs for one in findings_of(run, row_limit=row_limit)]))
-    return Verdict(tuple(found), exit_code(found))
+    findings = worst_first(_once([one for run in runs for one in findings_of(run, row_limit=row_limit)]))
+    return Verdict(tuple(findings), exit_code(findings))
 
 
 def check(
@@ -125,23 +129,25 @@ def check(
     show_all: bool = False,
     row_limit: int = 32,
     gpu_memory: float = 0,
+    cpu_memory: float = 0,
     console: Console | None = None,
 ) -> int:
     """Check, and print what was found.
 
     Args:
-        words: As in `verdict_of`, with `row_limit` and `gpu_memory`.
+        words: As in `verdict_of`, with the numbers below.
         as_json: Print a list of findings as JSON, and nothing else.
         show_all: Print notes, too.
         row_limit: Rows of each dataset to look at.
         gpu_memory: GiB of one GPU; 0 to ask this machine.
+        cpu_memory: GiB of one machine; 0 to ask this one, if it has a GPU.
         console: Where to print; stdout by default.
 
     Returns:
         0: no fault in what could be checked, 1: warnings, 2: the run will fail, 3: could not check.
     """
     with _others_to_stderr():
-        verdict = verdict_of(words, row_limit=row_limit, gpu_memory=gpu_memory)
+        verdict = verdict_of(words, row_limit=row_limit, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
     if as_json:
         print(json.dumps([asdict(one) for one in verdict.findings], indent=1, ensure_ascii=False))
     else:

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.config_file import CONFIG_SUFFIXES, config_words
@@ -172,6 +174,7 @@ def _run(command: Command, launch: Launch | None, gpu_memory: float, folders: tu
         environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
         versions=_versions(),
         gpu_memory=gpu_memory or memory,
+        cpu_memory=psutil.virtual_memory().total / 2**30 if memory else 0,
         device=device,
         launch=launch,
         command=command,

@@ -72,7 +72,7 @@ def _placed(run: Run, entry: object, folder: Path, *, opens: bool) -> tuple[obje
         return entry, _fault_of(io.BytesIO(content), "an image in the row") if opens else None
     if not isinstance(name, str) or name.startswith(_NOT_LOCAL):
         return entry, None
-    path = _found(run, name)
+    path = found(run, name)
     if path is not None:
         placed = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
         return placed, _fault_of(path, f"image {name}") if opens else None
@@ -85,8 +85,8 @@ def _placed(run: Run, entry: object, folder: Path, *, opens: bool) -> tuple[obje
     return entry, (f"{name:.200} is not there", "")
 
 
-def _found(run: Run, name: str) -> Path | None:
-    """The host's rule: relative to the working folder, else to ROOT_IMAGE_DIR; ours for ``file://``."""
+def found(run: Run, name: str) -> Path | None:
+    """Where an image lies. The host's rule: relative to the working folder, else to ROOT_IMAGE_DIR; ours for ``file://``."""
     from swift_grpo_ext.models.images import local_path
 
     if len(name) > 2000:

@@ -34,6 +34,7 @@ class Run:
         environ: The variables that it sees.
         versions: Installed releases by distribution; None for those that are missing.
         gpu_memory: GiB of one GPU; 0 if unknown.
+        cpu_memory: GiB of one machine; 0 if unknown.
         device: Name of the GPU; empty if unknown.
         launch: The script that it stands in, if there is one.
         command: Its place in the script.
@@ -45,6 +46,7 @@ class Run:
     environ: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str | None] = field(default_factory=dict)
     gpu_memory: float = 0
+    cpu_memory: float = 0
     device: str = ""
     launch: Launch | None = None
     command: Command | None = None

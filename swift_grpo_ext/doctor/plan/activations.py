@@ -56,7 +56,9 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     predicted = setting.micro_batch * work.completion_tokens
     if setting.shared > 1:
         prompts = -(-setting.micro_batch // setting.shared)
-        text = prompts * pack_bytes(_pack(shape, work, setting), min(setting.shared, setting.micro_batch))
+        text = prompts * pack_bytes(
+            pack_shape(shape, work, setting), min(setting.shared, setting.micro_batch)
+        )
         peak = beside + max(text, tower)
         return peak, 1.1 * peak
     tokens = setting.micro_batch * sequence_tokens(shape, work)
@@ -80,7 +82,8 @@ def _logits(shape: ModelShape, predicted: float, setting: Setting) -> tuple[floa
     return least * predicted * shape.text.vocab, most * predicted * shape.text.vocab
 
 
-def _pack(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
+def pack_shape(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
+    """A micro-batch whose completions share their prompt."""
     return PackShape(
         shape.text,
         prompt_tokens(shape, work),

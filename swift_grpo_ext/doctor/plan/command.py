@@ -123,7 +123,7 @@ def _table(found: list[Plan]) -> Table:
         first = plan.objections[0] if plan.objections else None
         cells = [
             label(plan),
-            f"{plan.setting.micro_batch} x {plan.setting.accumulation}",
+            _batches(plan),
             _span(plan.memory.peak),
             plan.memory.peak_phase,
             f"{100 * plan.headroom:.0f} %",
@@ -133,6 +133,12 @@ def _table(found: list[Plan]) -> Table:
         ]
         table.add_row(*cells[: len(headings)], style="" if plan.fits else "red")
     return table
+
+
+def _batches(plan: Plan) -> str:
+    """Micro-batches as they are written, and as the trainer cuts them."""
+    asked, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
+    return asked if asked == cut else f"{asked}, run as {cut}"
 
 
 def _span(least_and_most: tuple[float, float], digits: int = 1) -> str:
@@ -149,8 +155,8 @@ def label(plan: Plan) -> str:
         words.append(f"util {setting.utilization:.2f}")
     if setting.move_model_batches:
         words.append(f"sync in {setting.move_model_batches} parts")
-    if setting.shared > 1:
-        words.append(f"{setting.shared} share a prompt")
+    if plan.cut.shared > 1:
+        words.append(f"{plan.cut.shared} share a prompt")
     if setting.offload_model:
         words.append("offload")
     return ", ".join(words)

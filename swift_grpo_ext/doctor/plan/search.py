@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from swift_grpo_ext.doctor.plan import activations, engine
+from swift_grpo_ext.doctor.plan.group_cut import as_cut
 from swift_grpo_ext.doctor.plan.judge import Objection, objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Rollout, Setting, Work
@@ -38,6 +39,7 @@ class Plan:
 
     Attributes:
         setting: The setting.
+        cut: The same in the micro-batches that the trainer makes of it.
         memory: Its memory.
         tokens: Tokens that are forwarded in one pass per completion; GPUs that do not train make it more.
         turns: How often the key-value cache of vLLM is filled to generate all completions in hand.
@@ -46,6 +48,7 @@ class Plan:
     """
 
     setting: Setting
+    cut: Setting
     memory: MemoryRange
     tokens: float
     turns: int
@@ -88,15 +91,17 @@ def plans(
 
 def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Plan:
     """A setting with its memory and objections."""
-    needed = memory_range(shape, work, setting, machine)
-    tokens = activations.forwarded_tokens(shape, work, setting) * machine.gpus
+    cut = as_cut(shape, work, setting, machine)
+    needed = memory_range(shape, work, cut, machine)
+    tokens = activations.forwarded_tokens(shape, work, cut) * machine.gpus
     return Plan(
         setting,
+        cut,
         needed,
         tokens / max(1, setting.generation_batch(machine)),
         _turns(shape, work, setting, machine),
         1 - needed.peak[1] / machine.usable,
-        tuple(objections(shape, work, setting, machine)),
+        tuple(objections(shape, work, cut, machine)),
     )
 
 

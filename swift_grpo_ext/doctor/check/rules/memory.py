@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from swift_grpo_ext.doctor.check import image_sizes
 from swift_grpo_ext.doctor.check.arguments import NotKnown
+from swift_grpo_ext.doctor.check.image_sizes import Seen
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.plan.group_cut import as_cut
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Scoring, Setting, Work
@@ -34,9 +37,12 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
         return
     if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnown("memory of a model spread over several GPUs")
-    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
-    work = work_of(run)
-    needed = memory_range(run.shape, work, setting_of(run), machine, least_work(work))
+    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
+    images = image_sizes.seen(run)
+    work, setting = work_of(run, images), setting_of(run)
+    if _is_cut(run):
+        setting = as_cut(run.shape, work, setting, machine)
+    needed = memory_range(run.shape, work, setting, machine, least_work(work, images))
     found = [one for one in memory_objections(needed, machine) if one.certain is certain]
     if found:  # one fault, however many phases show it
         yield Problem("; ".join(one.what for one in found), "memory by arithmetic", found[0].fix)
@@ -51,17 +57,21 @@ def _memory_unknown(run: Run) -> Iterator[Problem]:
         yield Problem("memory was not checked", "", "say how much a GPU has: --gpu-memory 80")
 
 
-def work_of(run: Run) -> Work:
-    """The run's work as the planner sees it, at most."""
+def work_of(run: Run, images: Seen | None = None) -> Work:
+    """The run's work as the planner sees it, at most, with the images of its first rows."""
     args = run.arguments
     pixels = run.max_pixels if run.limits_pixels else _USUAL_PIXELS
-    image = run.shape.vision.tokens(pixels) if run.shape and run.shape.vision else 0
+    if images is not None and images.pixels[1]:
+        pixels = min(run.max_pixels, images.pixels[1])
+    count = 1 if images is None else images.images[1]
+    image = count * run.shape.vision.tokens(pixels) if run.shape and run.shape.vision else 0
     return Work(
         full=run.full,
         lora_rank=args.lora_rank or 8,
         lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
         generations=max(1, args.num_generations),
         text_tokens=max(64, min(_USUAL_TEXT, (args.max_length or _USUAL_TEXT) - image)),
+        images=count,
         max_pixels=pixels,
         completion_tokens=args.max_completion_length,
         kl=bool(args.beta),
@@ -72,12 +82,13 @@ def work_of(run: Run) -> Work:
     )
 
 
-def least_work(work: Work) -> Work:
+def least_work(work: Work, images: Seen | None = None) -> Work:
     """What the run surely meets: completions of a quarter of the limit, small images, short prompts."""
     return replace(
         work,
         text_tokens=min(64, work.text_tokens),
-        max_pixels=min(_LEAST_PIXELS, work.max_pixels),
+        images=work.images if images is None else images.images[0],
+        max_pixels=min(images.pixels[0] if images else _LEAST_PIXELS, work.max_pixels),
         completion_tokens=-(-work.completion_tokens // 4),
     )
 
@@ -132,6 +143,13 @@ def _shares(run: Run) -> bool:
         and run.facts
         and run.facts.capabilities["shared_prefix"]
     )
+
+
+def _is_cut(run: Run) -> bool:
+    """Whether the trainer cuts micro-batches by groups on its own."""
+    args, losses = run.arguments, run.arguments.loss_type
+    per_batch = losses == "bnpo" or losses == ["bnpo"] or (args.top_entropy_quantile or 1.0) < 1.0
+    return _shares(run) and run.settings.group_batch is None and not per_batch and args.num_generations > 1
 
 
 def _bucket(run: Run) -> float:

@@ -1,0 +1,28 @@
+"""The micro-batches that `swift_grpo_ext.trainer.group_cut` will make of those that were asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from swift_grpo_ext.doctor.plan import activations
+from swift_grpo_ext.doctor.plan.memory import memory_range
+from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
+from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.group.micro_batches import BatchSizes, automatic
+from swift_grpo_ext.group.pack_memory import SHARE, completions_that_fit
+
+_OF_PACKS = ("activations", "fragments", "cached blocks")
+
+
+def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Setting:
+    """The same completions in micro-batches that hold as much of a group as fits half of the free memory."""
+    before = BatchSizes(setting.micro_batch, setting.accumulation, setting.accumulation)
+    if setting.train_gpus(machine) <= 0 or automatic(before, work.generations, 2**30) == before:
+        return setting
+    terms = memory_range(shape, work, setting, machine).phases["update"]
+    free = machine.usable - sum(term.high for term in terms if term.name not in _OF_PACKS)
+    pack = activations.pack_shape(shape, work, setting)
+    fits = completions_that_fit(pack, work.generations, max(0.0, free), SHARE)
+    after = automatic(before, work.generations, fits)
+    cut = replace(setting, micro_batch=after.batch, accumulation=after.accumulation)
+    return replace(cut, shared=cut.of_one_prompt(work.generations))
