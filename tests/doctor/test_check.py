@@ -294,3 +294,88 @@ def test_the_losses_are_those_of_the_host():
 
 def test_the_checks_of_ms_swift_that_are_followed_exist():
     assert all(name in host_checks._methods(owner) for owner, name in host_checks.CHECKS)
+
+
+def test_memory_counts_the_images_of_the_first_rows(tmp_path):
+    from PIL import Image
+
+    from swift_grpo_ext.doctor.check import image_sizes
+    from swift_grpo_ext.doctor.check.rules.memory import least_work, work_of
+
+    for name, side in (("a.png", 100), ("b.png", 400)):
+        Image.new("RGB", (side, side)).save(tmp_path / name)
+    rows = [
+        {"images": [str(tmp_path / "a.png")]},
+        {"images": [str(tmp_path / "a.png"), str(tmp_path / "b.png")]},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [
+        "--rlhf_type",
+        "grpo",
+        "--model",
+        "Qwen/Qwen2.5-VL-7B-Instruct",
+        "--dataset",
+        f"{tmp_path}/rows.jsonl",
+    ]
+    run = inputs.run_of(words, environ={})
+    seen = image_sizes.seen(run)
+    assert (seen.images, seen.pixels) == ((1, 2), (10_000, 160_000))
+    work = work_of(run, seen)
+    assert (work.images, work.max_pixels) == (2, 160_000)
+    assert least_work(work, seen).max_pixels == 10_000
+    assert work_of(inputs.run_of(words, environ={"MAX_PIXELS": "50176"}), seen).max_pixels == 50_176
+
+
+def test_the_machines_memory_is_part_of_the_arithmetic():
+    words = [
+        "--rlhf_type",
+        "grpo",
+        "--model",
+        "Qwen/Qwen2.5-VL-72B-Instruct",
+        "--dataset",
+        "my/data",
+        "--reward_funcs",
+        "accuracy",
+    ]
+    words += [
+        "--deepspeed",
+        "zero3_offload",
+        "--tuner_type",
+        "full",
+        "--num_generations",
+        "8",
+        "--learning_rate",
+        "1e-6",
+    ]
+    words += ["--gradient_accumulation_steps", "8"]
+    small, large = (
+        command.verdict_of(words, row_limit=0, gpu_memory=80, cpu_memory=size) for size in (64, 8000)
+    )
+    assert "of the machine's 64 GiB of memory" in str(small.findings)
+    assert "of the machine's" not in str(large.findings)
+
+
+def test_no_text_names_an_internal_id():
+    pattern = re.compile(r"\b[A-D]\d{1,2}\b|\bF\d{1,2}\b")
+    for path in sorted((SCRIPTS / "broken").glob("*.sh")):
+        for one in diagnosed(path):
+            assert not pattern.search(f"{one.what} {one.fix}".replace("H20", "")), one
+
+
+def test_deepspeeds_source_says_what_deepspeed_says():
+    """Against the real configuration class, on what it takes and on what it does not."""
+    from swift_grpo_ext.deepspeed import presets
+    from swift_grpo_ext.deepspeed.schema import objection
+    from swift_grpo_ext.deepspeed.validate import refusal
+
+    taken = [presets.load(name) for name in presets.available()]
+    blocks = [
+        {"stage": 7},
+        {"stage": 2, "overlap_com": True},
+        {"stage": 3, "offload_param": {"device": "gpu"}},
+        {"stage": 3, "offload_optimizer": "cpu"},
+        {"stage": 3, "stage3_max_live_parameters": "many"},
+        {"stage": 2, "overlap_comm": "perhaps"},
+    ]
+    for config in [*taken, *({"zero_optimization": block} for block in blocks)]:
+        assert bool(objection(config)) == bool(refusal(config)), config

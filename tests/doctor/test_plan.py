@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from swift_grpo_ext.doctor.plan import memory
+from swift_grpo_ext.doctor.plan import memory, states
 from swift_grpo_ext.doctor.plan.catalogue import (
     bundled,
     bundled_name,
@@ -130,11 +130,11 @@ def test_zero2_states_are_those_of_the_estimator(seven, ranks):
     work = Work(full=True, freeze_vit=False, freeze_aligner=False)
     machine, setting = Machine(nodes=ranks // 8), Setting(stage=2)
     ours = (
-        memory.weight_bytes(seven, work, setting, machine)[0]
-        + memory.gradient_bytes(seven, work, setting, machine)
+        states.weight_bytes(seven, work, setting, machine)[0]
+        + states.gradient_bytes(seven, work, setting, machine)
         - 2 * setting.bucket
-        + memory.optimizer_states(seven, work, setting, machine)
-        + memory.step_bytes(seven, work, setting, machine)[0]
+        + states.optimizer_states(seven, work, setting, machine)
+        + states.step_bytes(seven, work, setting, machine)[0]
     )
     _, theirs = estimate_zero2_model_states_mem_needs(seven.total, 8, ranks // 8, cpu_offload=False)
     assert ours == pytest.approx(theirs, rel=1e-6)
@@ -147,11 +147,11 @@ def test_zero3_states_are_near_the_estimator(big, nodes):
     work = Work(full=True, freeze_vit=False, freeze_aligner=False)
     machine, setting = Machine(nodes=nodes), Setting(stage=3)
     ours = (
-        memory.weight_bytes(big, work, setting, machine)[0]
-        + memory.gradient_bytes(big, work, setting, machine)
+        states.weight_bytes(big, work, setting, machine)[0]
+        + states.gradient_bytes(big, work, setting, machine)
         - 2 * setting.bucket
-        + memory.optimizer_states(big, work, setting, machine)
-        + memory.step_bytes(big, work, setting, machine)[0]
+        + states.optimizer_states(big, work, setting, machine)
+        + states.step_bytes(big, work, setting, machine)[0]
     )
     _, theirs, largest = estimate_zero3_model_states_mem_needs(
         big.total, big.largest, 8, nodes, cpu_offload=False, cpu_offload_params=False
@@ -239,7 +239,7 @@ def test_a_range_reaches_down_to_what_the_run_surely_meets(seven):
 
 def test_fewer_bits_shrink_the_weights_to_those_of_published_checkpoints(seven):
     """Embedding and output layer alone, 1.1 B parameters, stay at 2.2 GB."""
-    four, eight = (memory.whole_weights(seven, bits) for bits in (4, 8))
+    four, eight = (states.whole_weights(seven, bits) for bits in (4, 8))
     assert 5.0e9 < four[0] < four[1] < 7.5e9
     assert four[0] < eight[0] < eight[1] < 2 * seven.total
 
@@ -301,3 +301,25 @@ def test_a_config_that_is_none_is_said_in_one_line(config):
     with pytest.raises(SwiftGrpoExtError, match="no model of type") as raised:
         shape_of(config)
     assert "\n" not in str(raised.value)
+
+
+def test_the_trainers_own_cut_is_in_the_arithmetic(seven):
+    """Micro-batches of one are forwarded in packs of a group, as far as half of the free memory goes."""
+    from swift_grpo_ext.doctor.plan.group_cut import as_cut
+
+    asked = Setting(stage=2, micro_batch=1, accumulation=8, scoring="chunks", sleep_level=1)
+    cut = as_cut(seven, Work(), asked, NODE)
+    assert (cut.micro_batch * cut.accumulation, cut.shared) == (8, cut.micro_batch)
+    assert cut.micro_batch > 1
+    assert memory.memory_range(seven, Work(), cut, NODE).peak[1] < NODE.usable
+    small = as_cut(seven, Work(max_pixels=12_000_000), asked, Machine(gpus_per_node=8, gpu_memory=24))
+    assert small.micro_batch < cut.micro_batch
+
+
+def test_remote_code_is_measured_by_its_language_model_and_its_towers_sizes():
+    """The published totals: 16.4 B, 8.1 B and 8.7 B parameters."""
+    for name, billions in (("Kimi-VL-A3B", 16.4), ("MiniCPM-V-2_6", 8.1), ("MiniCPM-V-4_5", 8.7)):
+        shape = shape_of(require_config(name))
+        assert shape.total / 1e9 == pytest.approx(billions, rel=0.01)
+        assert shape.modules == ()  # remote code has names of its own
+    assert shape.vision.tokens(1_003_520) == 6 * 64  # five slices and the whole image

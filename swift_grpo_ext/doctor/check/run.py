@@ -15,8 +15,8 @@ from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
 from swift_grpo_ext.doctor.plan.catalogue import find_config
-from swift_grpo_ext.doctor.plan.shape import ModelShape
 from swift_grpo_ext.doctor.plan.shape_store import shape_by_config
+from swift_grpo_ext.doctor.plan.sizes import ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings

@@ -6,7 +6,7 @@ import math
 
 from swift_grpo_ext.doctor.plan.activations import sequence_tokens
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.doctor.plan.sizes import ModelShape
 
 # Activations of vLLM's profile run with the largest image, CUDA graphs, communicators: least and most.
 # vLLM prints its own figure when it starts.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from swift_grpo_ext.doctor.plan import activations
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.doctor.plan.sizes import ModelShape
 from swift_grpo_ext.group.micro_batches import BatchSizes, automatic
 from swift_grpo_ext.group.pack_memory import SHARE, completions_that_fit
 

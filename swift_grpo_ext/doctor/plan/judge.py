@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from swift_grpo_ext.doctor.plan import activations, engine
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, Term, memory_range
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.doctor.plan.sizes import ModelShape
 
 # Phase -> when it is, in words.
 MOMENTS = {

@@ -13,10 +13,16 @@ from dataclasses import dataclass, replace
 
 from swift_grpo_ext.doctor.plan import activations, engine
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.shape import ModelShape
-
-SUB_GROUP = (200_000_000, 1_000_000_000)  # sub_group_size of our presets and of ms-swift's, elements
-LIVE = 1_000_000_000  # stage3_max_live_parameters of our presets, elements
+from swift_grpo_ext.doctor.plan.sizes import ModelShape
+from swift_grpo_ext.doctor.plan.states import (
+    gathered,
+    gradient_bytes,
+    optimizer_states,
+    step_bytes,
+    sync_bytes,
+    trained_parameters,
+    weight_bytes,
+)
 
 CONTEXT = (0.4 * GIB, 2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
 COMMUNICATORS = (0.2 * GIB, 1.6 * GIB)  # NCCL's buffers, of one communicator or of several
@@ -167,92 +173,6 @@ def _fixed(setting: Setting, machine: Machine) -> Iterator[Term]:
         yield Term("NCCL buffers", *COMMUNICATORS)
 
 
-def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
-    """Bytes of all weights as they are loaded, least and most.
-
-    bitsandbytes shrinks linear layers: to 8 bits, or to 4 and 0.5 for the scales of their blocks. Experts
-    that are one tensor stay as they are, and so does the tower where it is left out.
-    """
-    if bits >= 16:
-        return 2 * shape.total, 2 * shape.total
-    small = {8: 1.0, 4: 0.52}[bits]
-    linear = shape.in_linears
-    rest = shape.total - linear
-    return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 2 * rest
-
-
-def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
-    """Weights of the policy on one GPU, the second copy of hpZ included."""
-    whole = whole_weights(shape, work.bits)
-    if setting.stage < 3:
-        return whole
-    share = 0.0 if setting.offload_params else 1 / setting.train_gpus(machine)
-    share += 1 / setting.ranks_per_node(machine) if setting.hpz else 0
-    return share * whole[0] + 2 * shape.small, share * whole[1] + 2 * shape.small
-
-
-def gradient_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """16-bit gradients on one GPU, the bucket that they are reduced in included."""
-    trained = trained_parameters(shape, work)
-    bucket = 2 * min(setting.bucket, trained)
-    if setting.stage == 0:
-        copies = 1 + (setting.train_gpus(machine) > 1)  # DDP's buckets are a second copy
-        return 2 * copies * trained
-    if setting.stage == 1:
-        return 2 * trained + bucket
-    kept = 0 if setting.offload_optimizer_states else 2 * trained / setting.train_gpus(machine)
-    return kept + bucket
-
-
-def optimizer_states(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """fp32 weights and Adam's moments on one GPU; without DeepSpeed the moments alone, in 16 bits."""
-    trained = trained_parameters(shape, work)
-    if setting.stage == 0:
-        return 4 * trained
-    return 0 if setting.offload_optimizer_states else 12 * trained / setting.train_gpus(machine)
-
-
-def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
-    """What the optimizer step makes, least and most.
-
-    fp32 gradients: all of a rank's, or in ZeRO-3 one sub-group's. Without DeepSpeed, what Adam's kernels over
-    all tensors at once put between: nothing when they are fused.
-    """
-    if setting.offload_optimizer_states:
-        return 0, 0
-    if setting.stage == 0:
-        return 0, 2 * trained_parameters(shape, work)
-    own = trained_parameters(shape, work) / setting.train_gpus(machine)
-    if setting.stage == 3:
-        return 4 * min(own, SUB_GROUP[0]), 4 * min(own, SUB_GROUP[1]) + 2 * own
-    return 4 * own, 6 * own
-
-
-def gathered(shape: ModelShape, setting: Setting) -> float:
-    """Weights that ZeRO-3 has gathered at one time while the model runs."""
-    if setting.stage < 3:
-        return 0
-    return 2 * min(shape.total, LIVE + shape.largest)
-
-
-def sync_bytes(shape: ModelShape, setting: Setting) -> float:
-    """Weights that are whole on one GPU at one time while they are sent to the rollout engine.
-
-    ``move_model_batches`` cuts the language model's layers only: embedding and output layer stay one group,
-    the vision tower another. The server mode adds a flat bucket of 512 MB and its source.
-    """
-    flat = 2 * 512e6 if setting.rollout == "server" else 0
-    if setting.rollout == "transformers" or setting.stage < 3:
-        return flat
-    if not setting.move_model_batches:
-        return 2 * shape.total + flat
-    layers = -(-shape.text.layers // setting.move_model_batches)
-    group = max(
-        layers * shape.language / shape.text.layers, shape.embedding + shape.head, shape.tower + shape.aligner
-    )
-    return 2 * group + flat
-
-
 def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
     own = weight_bytes(shape, work, setting, machine)
     yield Term("weights", *own)
@@ -308,14 +228,3 @@ def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> I
         yield _exact("vLLM's sleeping weights", share * engine.weights(shape, setting))
     if setting.stage < 3:
         yield Term("weights while loading", 0, 2 * shape.total * share)
-
-
-def trained_parameters(shape: ModelShape, work: Work) -> int:
-    """Parameters that the optimizer sees."""
-    return shape.trainable(
-        full=work.full,
-        rank=work.lora_rank,
-        freeze_vit=work.freeze_vit,
-        freeze_aligner=work.freeze_aligner,
-        llm=not work.freeze_llm,
-    )

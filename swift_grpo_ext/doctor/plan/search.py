@@ -11,7 +11,7 @@ from swift_grpo_ext.doctor.plan.group_cut import as_cut
 from swift_grpo_ext.doctor.plan.judge import Objection, objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Rollout, Setting, Work
-from swift_grpo_ext.doctor.plan.shape import ModelShape
+from swift_grpo_ext.doctor.plan.sizes import ModelShape
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 

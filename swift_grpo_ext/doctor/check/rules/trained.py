@@ -73,6 +73,8 @@ def _nearest(run: Run, name: str) -> str:
 
 def _has_other_names(run: Run) -> bool:
     """The original Ovis2 (remote code) calls its modules otherwise than transformers' class."""
+    if run.shape is not None and not run.shape.modules:
+        return True
     name = str(run.arguments.model).rstrip("/").lower()
     remote = "ovis" in name and not name.endswith(("-hf", "_hf"))
     return remote and not (Path(run.model) / "config.json").is_file()
