@@ -155,23 +155,17 @@ def check(
     context: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each dataset to look at.")] = 32,
-    gpu_memory: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
-    cpu_memory: Annotated[float, typer.Option("--cpu-memory", help="GiB of one machine; 0 if unknown.")] = 0,
+    gpu: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
+    cpu: Annotated[float, typer.Option("--cpu-memory", help="GiB of one machine; 0 if unknown.")] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
 ) -> None:
     """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked)."""
     from swift_grpo_ext.doctor.check import command
 
-    raise typer.Exit(
-        command.check(
-            context.args,
-            as_json=json,
-            show_all=show_all,
-            row_limit=rows,
-            gpu_memory=gpu_memory,
-            cpu_memory=cpu_memory,
-        )
+    code = command.check(
+        context.args, as_json=json, show_all=show_all, row_limit=rows, gpu_memory=gpu, cpu_memory=cpu
     )
+    raise typer.Exit(code)
 
 
 @app.command(epilog="Example: swift-grpo-ext score rows.jsonl --reward ext_iou --gold")

@@ -17,13 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from swift_grpo_ext.doctor.plan import shape
 from swift_grpo_ext.doctor.plan.catalogue import bundled, require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.doctor.plan.sizes import ModelShape, VisionShape
 from swift_grpo_ext.versions import installed_version
 
 OWN = Path(__file__).with_name("shapes.json.gz")
+_FORM = "2"  # of what is measured; shapes of another form are measured again
 
 
 def shape_by_config(config: Mapping[str, object]) -> ModelShape:
@@ -46,10 +46,9 @@ def shape_by_config(config: Mapping[str, object]) -> ModelShape:
 
 
 def key_of(config: Mapping[str, object]) -> str:
-    """Of a configuration, as this release of transformers and this code measure it."""
-    release = str(installed_version("transformers"))
-    code = Path(shape.__file__).read_bytes()
-    return hashlib.sha256(json.dumps([release, config], sort_keys=True).encode() + code).hexdigest()[:32]
+    """Of a configuration, as this release of transformers and this form of measuring see it."""
+    parts = [str(installed_version("transformers")), _FORM, config]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @lru_cache(maxsize=1)

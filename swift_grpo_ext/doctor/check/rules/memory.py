@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from swift_grpo_ext.doctor.check import image_sizes
@@ -15,6 +16,7 @@ from swift_grpo_ext.doctor.plan.group_cut import as_cut
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, Scoring, Setting, Work
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
 
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
@@ -149,7 +151,11 @@ def _is_cut(run: Run) -> bool:
     """Whether the trainer cuts micro-batches by groups on its own."""
     args, losses = run.arguments, run.arguments.loss_type
     per_batch = losses == "bnpo" or losses == ["bnpo"] or (args.top_entropy_quantile or 1.0) < 1.0
-    return _shares(run) and run.settings.group_batch is None and not per_batch and args.num_generations > 1
+    if per_batch or args.num_generations < 2 or not _shares(run):
+        return False
+    with suppress(SwiftGrpoExtError):  # of which another rule tells
+        return run.settings.group_batch is None
+    return False
 
 
 def _bucket(run: Run) -> float:
