@@ -6,6 +6,7 @@ where a model card states them, and the sizes as a config.json has them.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from functools import cache
@@ -46,7 +47,7 @@ def find_config(model: str) -> dict[str, Any] | None:
     if path.is_file():
         return _read(path)
     name = bundled_name(model)
-    return dict(published()[name]["config"]) if name else None
+    return copy.deepcopy(published()[name]["config"]) if name else None
 
 
 def bundled_name(model: str) -> str | None:

@@ -50,11 +50,7 @@ def _nodes(run: Run) -> Iterator[Problem]:
         return
     for name, example in (("MASTER_ADDR", "the first node's address"), ("NODE_RANK", "0, 1, ... by node")):
         if not run.environ.get(name):
-            yield Problem(
-                f"{run.nodes} nodes and no {name}",
-                name,
-                f"export {name}={example}",
-            )
+            yield Problem(f"{run.nodes} nodes and no {name}", name, f"export {name}={example}")
     rank = run.environ.get("NODE_RANK", "")
     if not rank.isdecimal():
         return
