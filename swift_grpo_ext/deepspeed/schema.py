@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.errors import NEAR, nearest
 
@@ -31,10 +30,10 @@ class _Class:
     """Fields with the names of their types, and the members of an enumeration."""
 
     fields: dict[str, str] = field(default_factory=dict)
-    members: list[Any] = field(default_factory=list)
+    members: list[object] = field(default_factory=list)
 
 
-def objection(config: Mapping[str, Any]) -> str:
+def objection(config: Mapping[str, object]) -> str:
     """What DeepSpeed refuses in a configuration; empty for nothing, and where it is not installed."""
     for block, name in _BLOCKS.items():
         values = config.get(block)
@@ -43,7 +42,7 @@ def objection(config: Mapping[str, Any]) -> str:
     return ""
 
 
-def _of_class(values: Mapping[str, Any], name: str, place: str) -> str:
+def _of_class(values: Mapping[str, object], name: str, place: str) -> str:
     known = _classes().get(name, _Class()).fields
     for key, value in values.items() if known else ():
         where = f"{place}.{key}"
@@ -63,12 +62,12 @@ def _of_class(values: Mapping[str, Any], name: str, place: str) -> str:
     return ""
 
 
-def _another_kind(value: Any, kind: str) -> str:
+def _another_kind(value: object, kind: str) -> str:
     """What a value should be, if it is none of that; pydantic takes numbers and booleans as text, too."""
     if kind in _NUMBERS:
         try:
-            float(value)
-        except (TypeError, ValueError):
+            float(str(value))
+        except ValueError:
             return "a number"
     if kind == "bool" and str(value).lower() not in _BOOLEANS:
         return "a boolean"

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.doctor.check import media
 from swift_grpo_ext.doctor.check.arguments import NotKnown
@@ -50,7 +49,7 @@ def seen(run: Run) -> Seen | None:
     )
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[dict[str, object]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -61,7 +60,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def _pixels(run: Run, entry: Any) -> int | None:
+def _pixels(run: Run, entry: object) -> int | None:
     from PIL import Image, UnidentifiedImageError
 
     name = entry.get("path") if isinstance(entry, dict) else entry

@@ -57,7 +57,7 @@ def _rows(name: str, annotation: ast.expr, value: ast.expr | None) -> Iterator[l
     yield [flags, kind, "+" if several else None, None, default, None]
 
 
-def _default(value: ast.expr | None) -> Any:
+def _default(value: ast.expr | None) -> object:
     """A field's default; None for one that is made when it is needed."""
     if isinstance(value, ast.Call):
         value = next((one.value for one in value.keywords if one.arg == "default"), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tree_sitter import Node
 
@@ -82,7 +81,7 @@ class ShellState(ABC):
         """The variables that a command sees, or was meant to see."""
         return dict(before) if elsewhere else {**self.variables.inherited, **self.variables.own, **before}
 
-    def child(self, **changes: Any) -> ShellState:
+    def child(self, **changes: object) -> ShellState:
         """A subshell: it sees everything, and nothing that it sets is seen outside."""
         inner = replace(self.variables, own=dict(self.variables.own), arrays=dict(self.variables.arrays))
         shell = replace(self, variables=inner, exported=set(self.exported), depth=self.depth + 1, ended=False)

@@ -14,7 +14,7 @@ _BLOCKS = ("text_config", "llm_config", "language_config")
 _MINICPM = {"2.6": "qwen2", "4.0": "llama", "4": "llama", "4.5": "qwen3"}
 
 
-def language_config(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def language_config(config: Mapping[str, object]) -> dict[str, object] | None:
     """Configuration of the language model; None where none is found."""
     for name in _BLOCKS:
         block = config.get(name)

@@ -56,7 +56,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         ) from None
 
 
-def _is_known(config: Mapping[str, Any]) -> bool:
+def _is_known(config: Mapping[str, object]) -> bool:
     from transformers import CONFIG_MAPPING
 
     return config.get("model_type") in CONFIG_MAPPING

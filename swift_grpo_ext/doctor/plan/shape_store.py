@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 from swift_grpo_ext.doctor.plan.catalogue import bundled, require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.doctor.plan.sizes import ModelShape, VisionShape
+from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.versions import installed_version
 
 OWN = Path(__file__).with_name("shapes.json.gz")

@@ -66,5 +66,5 @@ def nearest_of(valid: Iterable[int], asked: int) -> int:
     return min(valid, key=lambda number: (abs(number - asked), -number), default=asked)
 
 
-def _tuple(value: Any) -> tuple[str, ...]:
+def _tuple(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
