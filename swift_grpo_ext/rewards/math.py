@@ -87,4 +87,5 @@ def math(completion: str, columns: Columns) -> float:
     if type(gold[0]).__name__ == "Float" and _DECIMAL_COMMA.fullmatch(readings[0]):
         readings.append(readings[0].replace(",", "."))
     parsed = [found for found in map(_parse, readings) if found]
-    return float(any(verify(list(gold), found, timeout_seconds=None) for found in parsed))
+    options = {"timeout_seconds": None, "allow_set_relation_comp": True}  # x < 3 for (-oo, 3), too
+    return float(any(verify(list(gold), found, **options) for found in parsed))

@@ -34,7 +34,8 @@ _STYLED = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf)\s?\{([^{}]{1,200})\}
 _COMMAS = re.compile(r"(?:\s*,\s*){2,}")
 _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
 _UNIT = re.compile(
-    r"(?<=[\d})])\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft"
+    r"(?:(?<=[\d})])|(?<=\\pi ))\s?"
+    r"(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft"
     r"|meters?|metres?"
     r"|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?|people"
     r"|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z"
@@ -69,12 +70,14 @@ _BRACKETED = re.compile(r"(?<!\\left)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}
 _FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
 _METRES = re.compile(r"(?<=\d)\s?m[²³]")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
-_ONE_NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:[.,]\d+)*\\?%?")
+_EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])")
+_ONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d+(?:[.,]\d+)*\\?%?")
 
 
 def latex(text: str) -> str:
     """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", units behind it."""
     text = _STYLED.sub(r"{\1}", unwrapped(fold_width(text)))
+    text = _EXPONENT.sub(r"\\times 10^{\1}", text)
     text = _METRES.sub("", _GROUPED.sub(lambda groups: re.sub(r"\D", "", groups[0]), text))
     text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
     text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
