@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 Rollouts = Annotated[
-    list[str] | None,
+    list[Any] | None,
     typer.Option(
         parser=_one_of("colocate", "server", "transformers"),
         help="colocate, server or transformers; several: give it again. By default what the model can.",
@@ -136,9 +136,8 @@ def plan(
         bits=quant_bits,
     )
     machine = setting.Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
-    rollouts = cast("tuple[setting.Rollout, ...]", tuple(rollout or ()))
     wish = search.Wish(batch, completions_per_step)
-    if not command.run(model, work, machine, rollouts=rollouts, wish=wish, output=output):
+    if not command.run(model, work, machine, rollouts=tuple(rollout or ()), wish=wish, output=output):
         raise typer.Exit(2)
 
 

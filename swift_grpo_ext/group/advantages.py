@@ -106,18 +106,10 @@ def group_advantages(
             (arXiv 2601.05242) scales each function by itself in its group, then the sum over the batch.
             With ``reinforce_plus_plus`` the host does not scale under ``gdpo``, and neither does this.
         penalty: Subtracted from each reward (beta times the KL of the completion), ``(n,)``.
-
-    Returns:
-        Tensors on the device of `rewards_per_func`.
     """
     device = rewards_per_func.device
-    counts = weights != 0  # a function of weight 0 is only watched: what it does not score is no loss
-    rewards_per_func, weights = rewards_per_func[:, counts], weights[counts]
-    values = torch.where(rewards_per_func.isfinite(), rewards_per_func, torch.nan).detach().float().cpu()
-    weights = weights.detach().float().cpu()
-    rewards = (values * weights).nansum(dim=1)
-    if penalty is not None:
-        rewards = rewards - penalty.detach().float().cpu()
+    values, weights = _of_those_that_count(rewards_per_func, weights)
+    rewards = (values * weights).nansum(dim=1) - (0.0 if penalty is None else penalty.detach().float().cpu())
     scored = scored_completions(values, group) & rewards.isfinite()
     rewards = torch.where(scored, rewards, torch.nan)
     kept = scored & (Segments.of(group, scored).count >= 2)
@@ -126,13 +118,17 @@ def group_advantages(
         raw = _gdpo(values.double(), weights.double(), segments)
     else:
         raw = _centred_and_scaled(rewards.double(), segments, estimator, scale)
+    advantages = torch.where(kept, raw, 0.0).float()
     return GroupAdvantages(
-        advantages=torch.where(kept, raw, 0.0).float().to(device),
-        rewards=rewards.to(device),
-        scored=scored.to(device),
-        kept=kept.to(device),
-        segments=segments,
+        advantages.to(device), rewards.to(device), scored.to(device), kept.to(device), segments
     )
+
+
+def _of_those_that_count(rewards_per_func: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Values, NaN where not scored, and weights on the CPU; a function of weight 0 is only watched."""
+    counts = weights != 0
+    found = rewards_per_func[:, counts].detach().float().cpu()
+    return torch.where(found.isfinite(), found, torch.nan), weights[counts].detach().float().cpu()
 
 
 def scored_completions(values: Tensor, group: Tensor) -> Tensor:

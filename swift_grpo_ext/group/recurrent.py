@@ -125,6 +125,9 @@ def convolve(
     return torch.cat(done, 2)
 
 
+_SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
+
+
 def delta_rule(
     usual: Callable[..., object],
     layout: PackLayout,
@@ -147,11 +150,7 @@ def delta_rule(
         ``(1, T, heads, value dim)``, and no state.
     """
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
-    options = {
-        name: given
-        for name, given in kwargs.items()
-        if name not in ("initial_state", "output_final_state", "cu_seqlens")
-    }
+    options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
 
     def run(parts: list[Tensor], state: Tensor | None, **further: Any) -> Any:
         g, beta = parts[3:]

@@ -159,8 +159,23 @@ def build_pack(
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
     (batch, seq), keep = attention_mask.shape, completion_mask.shape[1]
-    losses = completion_mask.bool().cpu()
-    spans, source, predictor, target, slot = [], [], [], [], []
+    spans, indices = _laid_out(groups, completion_mask.bool().cpu(), seq)
+    layout = PackLayout(tuple(spans), form)
+    if form.image_blocks != "none" and token_types is not None:
+        of_images = torch.isin(token_types.flatten().cpu()[indices["source"]], torch.tensor([1, 2]))
+        layout = replace(layout, blocks=image_runs(of_images, layout))
+    on_device = {name: index.to(attention_mask.device) for name, index in indices.items()}
+    first_rows = tuple(group[0].index for group in groups)
+    return Pack(layout=layout, representatives=first_rows, **on_device, batch=batch, seq=seq, keep=keep)
+
+
+def _laid_out(
+    groups: Sequence[Sequence[Row]], losses: Tensor, seq: int
+) -> tuple[list[Span], dict[str, Tensor]]:
+    """Where each group lies in the pack, and the pack's indices by their names in `Pack`."""
+    keep = losses.shape[1]
+    spans: list[Span] = []
+    source, predictor, target, slot = [], [], [], []
     length = 0
     for group in groups:
         first, start = group[0], length
@@ -177,22 +192,8 @@ def build_pack(
             length += row.stop - 1 - row.split
         completions = tuple(row.stop - 1 - row.split for row in group)
         spans.append(Span(start, first.split - first.start, completions))
-    device = attention_mask.device
-    layout = PackLayout(tuple(spans), form)
-    if form.image_blocks != "none" and token_types is not None:
-        of_images = torch.isin(token_types.flatten().cpu()[torch.cat(source)], torch.tensor([1, 2]))
-        layout = replace(layout, blocks=image_runs(of_images, layout))
-    return Pack(
-        layout=layout,
-        representatives=tuple(group[0].index for group in groups),
-        source=torch.cat(source).to(device),
-        predictor=torch.cat(predictor).to(device),
-        target=torch.cat(target).to(device),
-        slot=torch.cat(slot).to(device),
-        batch=batch,
-        seq=seq,
-        keep=keep,
-    )
+    parts = {"source": source, "predictor": predictor, "target": target, "slot": slot}
+    return spans, {name: torch.cat(indices) for name, indices in parts.items()}
 
 
 def image_runs(of_images: Tensor, layout: PackLayout) -> tuple[tuple[int, int], ...]:

@@ -8,10 +8,10 @@ dies ("Size does not match at dimension 1").
 
 from __future__ import annotations
 
-from typing import Any
+from swift_grpo_ext.trainer.samples import VisionSample
 
 
-def fill_empty(sample: Any, token: int) -> None:
+def fill_empty(sample: VisionSample, token: int) -> None:
     """Give each empty turn of a sample one token.
 
     Args:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from swift_grpo_ext.trainer.samples import VisionSample
 
-def cut_placeholders(sample: Any, forbidden: Collection[int], tokenizer: Any) -> bool:
+
+def cut_placeholders(sample: VisionSample, forbidden: Collection[int], tokenizer: Any) -> bool:
     """End each of a sample's turns before its first forbidden token; whether there was one.
 
     Args:

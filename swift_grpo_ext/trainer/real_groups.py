@@ -11,15 +11,15 @@ Goes when ms-swift does both itself.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
+from swift.rl_core.data import GRPOBatch
 
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 
 
-def real_groups(host: Host, grpo_batch: Any) -> AbstractContextManager[None]:
+def real_groups(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[None]:
     """While this is open, the groups of REAL are those of the mode, without what was filtered out."""
     if host.loss_type != "real":
         return nullcontext()

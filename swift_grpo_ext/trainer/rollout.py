@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from swift.infer_engine import RequestConfig
+
 from swift_grpo_ext.models.families import forbidden_token_ids
 from swift_grpo_ext.trainer.empty_completions import fill_empty
 from swift_grpo_ext.trainer.host import Host
@@ -39,7 +41,7 @@ class Rollout:
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
 
-    def seeded(self, config: Any) -> object:
+    def seeded(self, config: RequestConfig) -> RequestConfig:
         """The sampling settings with a seed of this generation's own.
 
         ms-swift seeds the ranks of a group alike, but with the same seeds in every step and for every
@@ -47,7 +49,7 @@ class Rollout:
         """
         if self._shares_engine():
             self._generations = max(self._generations, self._host.state.global_step) + 1
-            config.seed = seed_of(self._host.args.seed, self._generations, config.seed)
+            return replace(config, seed=seed_of(self._host.args.seed, self._generations, config.seed))
         return config
 
     def ask(self, requests: Any, config: Any, asked: Callable[[Any, Any], Any]) -> Any:
