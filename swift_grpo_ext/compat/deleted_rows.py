@@ -7,11 +7,14 @@ import inspect
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
+
+if TYPE_CHECKING:
+    from swift.template import Template
 
 TARGET = "swift.rlhf_trainers.rollout_mixin:RolloutTrainerMixin.resample_encode_failed_inputs"
 
@@ -23,7 +26,7 @@ def probe() -> bool:
     return "gather_object" not in inspect.getsource(RolloutTrainerMixin.resample_encode_failed_inputs)
 
 
-def fix(resample: Callable[..., object]) -> Callable[..., Any]:
+def fix(resample: Callable[..., object]) -> Callable[..., object]:
     """Replace a row, not its copies: all ranks agree on which cannot be encoded and on what comes instead.
 
     What comes instead is read from the dataset itself. The host's iterator has batches of the size of the
@@ -64,7 +67,7 @@ def fix(resample: Callable[..., object]) -> Callable[..., Any]:
 
 
 def replacements(
-    template: Any, tried: Iterable[Any], wanted: int, taken: Collection[str], strip_response: bool
+    template: Template, tried: Iterable[Any], wanted: int, taken: Collection[str], strip_response: bool
 ) -> list[object]:
     """Rows that can be encoded: such as are not in the batch first, and each once."""
     from swift_grpo_ext.models.prompts import key_of_row
@@ -80,7 +83,7 @@ def replacements(
     return [*new.values(), *again.values()][:wanted]
 
 
-def can_be_encoded(template: Any, row: Any, strip_response: bool) -> bool:
+def can_be_encoded(template: Template, row: Any, strip_response: bool) -> bool:
     """Whether a template takes a row; why not is told."""
     from swift.utils import get_logger, remove_response
 

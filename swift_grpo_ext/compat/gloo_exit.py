@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
@@ -20,7 +19,7 @@ def probe() -> bool:
     return dist.is_available() and dist.is_gloo_available()
 
 
-def fix(destroy_process_group: Callable[..., Any]) -> Callable[..., Any]:
+def fix(destroy_process_group: Callable[..., object]) -> Callable[..., object]:
     """Destroy gloo's groups while the interpreter is whole: that ends their threads."""
 
     def leave() -> None:

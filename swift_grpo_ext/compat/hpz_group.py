@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
@@ -20,7 +19,7 @@ def probe() -> bool:
     return "is already initialized" in inspect.getsource(groups._create_zero_param_parallel_group)
 
 
-def fix(create_group: Callable[..., object]) -> Callable[..., Any]:
+def fix(create_group: Callable[..., object]) -> Callable[..., object]:
     """Keep the group that the first model made: it depends on the ranks and the size alone.
 
     A second model with another size still meets the assertion.

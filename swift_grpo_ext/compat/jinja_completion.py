@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
+
+if TYPE_CHECKING:
+    from swift.template import Template
 
 TARGET = "swift.template.base:Template._encode"
 
@@ -21,14 +24,14 @@ def probe() -> bool:
     return "token_ids" not in inspect.getsource(Template._jinja_encode)
 
 
-def fix(encode: Callable[..., Any]) -> Callable[..., Any]:
+def fix(encode: Callable[..., Any]) -> Callable[..., object]:
     """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
 
     The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer.
     """
 
     @functools.wraps(encode)
-    def _encode(template: Any, inputs: Any) -> object:
+    def _encode(template: Template, inputs: Any) -> object:
         messages = inputs.messages
         completion = (
             sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None

@@ -21,7 +21,7 @@ def probe() -> bool:
     return "trust_remote_code=True" in inspect.getsource(model_meta._get_model_info)
 
 
-def fix(auto_config: Any) -> Callable[..., Any]:
+def fix(auto_config: Any) -> Callable[..., object]:
     """A config class that trusts no code for native classes, whatever it is asked for."""
 
     class NativeAutoConfig(auto_config):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
+
+if TYPE_CHECKING:
+    from swift.template import Template
+    from transformers import PreTrainedModel
 
 TARGET = "swift.template.base:Template.pre_forward_hook"
 _IGNORED = -100
@@ -36,7 +40,7 @@ def probe() -> bool:
     return seen == [False]
 
 
-def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
+def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., object]:
     """Where labels are missing, as in GRPO, lend the template ignored ones and take them back.
 
     The model never sees them: it would compute a loss. Meanwhile the template has no ``max_length``: some
@@ -47,7 +51,7 @@ def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(pre_forward_hook)
     def hook(
-        template: Any, model: Any, args: Any, kwargs: dict[str, Any]
+        template: Template, model: PreTrainedModel, args: Any, kwargs: dict[str, Any]
     ) -> tuple[object, dict[str, object]]:
         input_ids = kwargs.get("input_ids")
         if input_ids is None or kwargs.get("labels") is not None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.models.families import forbidden_token_ids
 
+if TYPE_CHECKING:
+    from swift.template import Template
+    from transformers import PreTrainedModel
 
-def fix(prepare: Callable[..., Any]) -> Callable[..., Any]:
+
+def fix(prepare: Callable[..., Any]) -> Callable[..., object]:
     """Add the family's forbidden tokens to what ``generate`` may not sample."""
 
     @functools.wraps(prepare)
     def prepare_generate_kwargs(
-        template: Any, generate_kwargs: dict[str, Any], *, model: Any = None
+        template: Template, generate_kwargs: dict[str, Any], *, model: PreTrainedModel = None
     ) -> object:
         prepared = prepare(template, generate_kwargs, model=model)
         forbidden = (

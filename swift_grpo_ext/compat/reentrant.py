@@ -20,7 +20,7 @@ def probe() -> bool:
     return "get('use_reentrant')" in inspect.getsource(SwiftMixin._fix_gradient_checkpointing)
 
 
-def fix(prepare: Callable[..., object]) -> Callable[..., Any]:
+def fix(prepare: Callable[..., object]) -> Callable[..., object]:
     """Take the non-reentrant kind under DDP, whatever was asked for."""
 
     @functools.wraps(prepare)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
@@ -22,7 +21,7 @@ def probe() -> bool:
     return "IterableDataset" in source and "_get_train_sampler" in source
 
 
-def fix(get_train_dataloader: Callable[..., object]) -> Callable[..., Any]:
+def fix(get_train_dataloader: Callable[..., object]) -> Callable[..., object]:
     """In GRPO, repeat the rows of a stream as the sampler repeats those of a dataset."""
 
     @functools.wraps(get_train_dataloader)

@@ -21,7 +21,7 @@ def probe() -> bool:
     return bool(advantages[1] != 0)
 
 
-def fix(compute_advantages: Callable[..., Any]) -> Callable[..., Any]:
+def fix(compute_advantages: Callable[..., object]) -> Callable[..., object]:
     """Compare scored completions with each other; the others have the advantage 0.
 
     Their reward, which goes into the log alone, is the mean of their group's scored ones. Where all are
@@ -38,7 +38,7 @@ def fix(compute_advantages: Callable[..., Any]) -> Callable[..., Any]:
         kl_in_reward: bool = False,
         beta: float = 0.0,
         kl_values: Any = None,
-    ) -> Any:
+    ) -> object:
         if bool(rewards_per_func[:, reward_weights != 0].isfinite().all()):
             chosen = (advantage_estimator, scale_rewards, kl_in_reward, beta, kl_values)
             return compute_advantages(rewards_per_func, reward_weights, num_generations, *chosen)

@@ -26,7 +26,7 @@ def probe() -> bool:
     return False
 
 
-def fix(to_infer_request: Callable[..., Any]) -> Callable[..., Any]:
+def fix(to_infer_request: Callable[..., Any]) -> Callable[..., object]:
     """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
 
     @functools.wraps(to_infer_request)

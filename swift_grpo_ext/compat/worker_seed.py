@@ -75,7 +75,7 @@ def probe() -> bool:
     return "init_fn(worker_id)" in inspect.getsource(worker._worker_loop)
 
 
-def fix(start: Callable[..., object]) -> Callable[..., Any]:
+def fix(start: Callable[..., object]) -> Callable[..., object]:
     """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
 
     @functools.wraps(start)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 OPTIMIZER = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
 
@@ -22,7 +25,7 @@ def probe() -> bool:
     return "else:" in branches
 
 
-def fix(accumulate: Callable[..., object]) -> Callable[..., Any]:
+def fix(accumulate: Callable[..., object]) -> Callable[..., object]:
     """Keep the running sum after every micro-step.
 
     The original has two branches: in the first micro-step it copies the gradient to host memory, later it
@@ -34,7 +37,7 @@ def fix(accumulate: Callable[..., object]) -> Callable[..., Any]:
     """
 
     @functools.wraps(accumulate)
-    def async_accumulate_grad_in_cpu_via_gpu(optimizer: Any, param: Any) -> None:
+    def async_accumulate_grad_in_cpu_via_gpu(optimizer: Optimizer, param: Any) -> None:
         accumulate(optimizer, param)
         step = optimizer.micro_step_id
         if step > 0 and optimizer.partition_gradients:

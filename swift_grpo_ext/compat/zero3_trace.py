@@ -23,7 +23,7 @@ def probe() -> bool:
     return "_invalidate_trace" not in inspect.getsource(DeepSpeedZeRoOffload._register_deepspeed_module)
 
 
-def fix(register_module: Callable[..., object]) -> Callable[..., Any]:
+def fix(register_module: Callable[..., object]) -> Callable[..., object]:
     """Forget the trace when the root is registered again: it is recorded anew in the next forward.
 
     The trace keys modules by ``ds_id``. Registering hands out new ids, so steps recorded under the old ones

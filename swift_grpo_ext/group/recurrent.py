@@ -152,7 +152,7 @@ def delta_rule(
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
 
-    def run(parts: list[Tensor], state: Tensor | None, **further: Any) -> Any:
+    def run(parts: list[Tensor], state: Tensor | None, **further: object) -> Any:
         g, beta = parts[3:]
         return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.families import VisionFamily
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) -> list[int]:
@@ -30,7 +33,7 @@ def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) ->
     return [*tokens, end]
 
 
-def image_features(model: Any, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def image_features(model: PreTrainedModel, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Features of tiles, and of the five indicators, from the visual embedding table.
 
     Args:
@@ -80,7 +83,7 @@ def merge_features(
 
 
 def embed_images(
-    model: Any, input_ids: torch.Tensor, pixel_values: torch.Tensor | None, facts: VisionFamily
+    model: PreTrainedModel, input_ids: torch.Tensor, pixel_values: torch.Tensor | None, facts: VisionFamily
 ) -> torch.Tensor:
     """Embedded tokens of a batch with its images in place, ``(batch, seq, hidden)``.
 
@@ -101,7 +104,7 @@ def embed_images(
     return merge_features(embeds, input_ids, features, indicators, facts)
 
 
-def _blank_tile(model: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+def _blank_tile(model: PreTrainedModel, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     vision = model.config.vision_config
     side = vision.image_size
     height, width = (side, side) if isinstance(side, int) else side

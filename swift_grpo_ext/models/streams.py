@@ -83,7 +83,7 @@ class GroupedStream(IterableDataset):
                 raise DatasetRowError(f"the first rank cannot read the stream: {said[1]}")
             yield said[0]
 
-    def _read(self) -> Iterator[list[Any]]:
+    def _read(self) -> Iterator[list[object]]:
         for epoch in count(self.first_epoch):
             if hasattr(self.stream, "set_epoch"):
                 self.stream.set_epoch(epoch)  # which shuffles anew, if it is shuffled

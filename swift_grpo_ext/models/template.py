@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -17,6 +17,9 @@ from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.models.image_pipeline import ImagePipeline, Options, PreparedImage, Size
 from swift_grpo_ext.models.image_store import PreparedImageCache
 from swift_grpo_ext.settings import current_settings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
 _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own system prompt among tools
@@ -214,7 +217,7 @@ class VisionTemplate(Template):
         return super()._truncate(input_ids, labels, encoded, truncation_strategy)
 
     def prepare_generate_kwargs(
-        self, generate_kwargs: dict[str, Any], *, model: Any = None
+        self, generate_kwargs: dict[str, Any], *, model: PreTrainedModel = None
     ) -> dict[str, object]:
         """Forbid placeholders and indicators in what transformers generates (C3 of docs/findings.md)."""
         generate_kwargs = super().prepare_generate_kwargs(generate_kwargs, model=model)

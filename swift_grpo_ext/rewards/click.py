@@ -65,7 +65,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     return action
 
 
-def _is_placeholder(value: Any) -> bool:
+def _is_placeholder(value: object) -> bool:
     """GUI-R1 writes ``[-100, -100]`` where an action has no place."""
     return isinstance(value, (list, tuple)) and all(is_numbers([one], 1) and one < 0 for one in value)
 

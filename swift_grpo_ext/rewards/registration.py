@@ -91,7 +91,7 @@ def register_short_forms(names: Sequence[str]) -> None:
             orms[text] = _class_of(name, text if used[name] > 1 else name, given)
 
 
-def prepare(functions: Iterable[object], frame: str | None, dataset: Any) -> None:
+def prepare(functions: Iterable[object], frame: str | None, dataset: object) -> None:
     """Let the rewards among these functions read answers in this frame unless they are told another.
 
     What the dataset's columns mean to them is said once, here, if it can be looked at without reading all.

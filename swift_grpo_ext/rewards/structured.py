@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer, last_boxed, last_fenced, unwrapped
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
@@ -19,7 +18,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> object:
     """Decode strict JSON: no NaN, no infinity.
 
     Raises:
@@ -31,7 +30,7 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def _gold_json(columns: Columns) -> Any:
+def _gold_json(columns: Columns) -> object:
     """The decoded gold; None if the row has a schema and no gold."""
     values = [without_array(columns.get(name)) for name in GOLD]
     if columns.get("schema") is not None and all(value in (None, "") or value != value for value in values):
@@ -44,7 +43,7 @@ def _gold_json(columns: Columns) -> Any:
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 
 
-def _schema(columns: Columns) -> Any:
+def _schema(columns: Columns) -> object:
     schema = columns.get("schema")
     if isinstance(schema, str):
         try:
@@ -56,7 +55,7 @@ def _schema(columns: Columns) -> Any:
     return schema
 
 
-def _gold_json_text(columns: Columns, **_: Any) -> str:
+def _gold_json_text(columns: Columns, **_: object) -> str:
     gold = _gold_json(columns)
     if gold is None:
         raise Unscorable("a schema alone has no gold answer")
@@ -69,7 +68,7 @@ def _beside_words(text: str) -> str:
     return text[start.start() : max(text.rfind("}"), text.rfind("]")) + 1] if start else ""
 
 
-def _parse_answer(answer: str) -> Any:
+def _parse_answer(answer: str) -> object:
     """The JSON of an answer: in the last fence, in a box, without what wraps it, or beside words."""
     text = last_boxed(answer) or last_fenced(answer)
     for reading in (text, unwrapped(text), _beside_words(text)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from swift_grpo_ext.rewards.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
@@ -142,7 +141,7 @@ def _gold_polarity(columns: Columns) -> bool:
     return polarity
 
 
-def _gold_yes_no_text(columns: Columns, **_: Any) -> str:
+def _gold_yes_no_text(columns: Columns, **_: object) -> str:
     return "yes" if _gold_polarity(columns) else "no"
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def write_checkpoint(
@@ -33,7 +36,7 @@ def write_checkpoint(
     return folder
 
 
-def _generation_config(tokenizer: Any) -> object:
+def _generation_config(tokenizer: PreTrainedTokenizerBase) -> object:
     from transformers import GenerationConfig
 
     return GenerationConfig(

@@ -22,10 +22,10 @@ def time_servers() -> None:
     infer = kind.infer
 
     @functools.wraps(infer)
-    def timed_infer(engine: Any, *args: Any, **kwargs: Any) -> Any:
+    def timed_infer(engine: Any, *args: Any, **kwargs: Any) -> object:
         encode, spent = engine._batch_encode, []
 
-        def timed_encode(*args: Any, **kwargs: Any) -> Any:
+        def timed_encode(*args: object, **kwargs: object) -> object:
             start = time.perf_counter()
             try:
                 return encode(*args, **kwargs)

@@ -116,7 +116,7 @@ class Comparison:
         parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
         return torch.cat([sampled_logps(*part, sampling) for part in parts])
 
-    def _other_models(self) -> Iterator[tuple[str, Any, AbstractContextManager[Any]]]:
+    def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
         host = self._host
         unwrapped = host.accelerator.unwrap_model(host.model)
         if hasattr(unwrapped, "disable_adapter"):

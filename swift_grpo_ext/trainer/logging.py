@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import gather
@@ -20,6 +20,9 @@ from swift_grpo_ext.rewards.overlay_boxes import located
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.picture_folder import PictureFolder
 from swift_grpo_ext.trainer.samples import VisionSample
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
 logger = get_logger()
 
@@ -50,7 +53,7 @@ class Logging:
         """Keep the log-probs of a pass, ``(batch, keep)``: within a loss the latest are the policy's."""
         self.latest = logps.detach()
 
-    def add_kl(self, grpo_batch: Any, metrics: dict[str, Any]) -> None:
+    def add_kl(self, grpo_batch: GRPOBatch, metrics: dict[str, Any]) -> None:
         """Count the KL of a loss's tokens, of all ranks, if ms-swift logs one."""
         if "kl" not in metrics or self.latest is None:
             return
@@ -61,7 +64,7 @@ class Logging:
         self._token_kl[metrics["mode"]].add(total, tokens)
 
     @staticmethod
-    def without_nan(metrics: dict[str, Any]) -> dict[str, Any]:
+    def without_nan(metrics: dict[str, Any]) -> dict[str, object]:
         """Figures of a micro-batch in which an entropy may be NaN where no token counts: NaN is no JSON."""
         logs = metrics["entropy"].get("entropy_logs")
         if logs is not None:
@@ -122,7 +125,7 @@ class Logging:
                 f"{self._host.state.global_step}; logged means leave such values out."
             )
 
-    def _places_of(self) -> Callable[[VisionSample], Any]:
+    def _places_of(self) -> Callable[[VisionSample], object]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""
         runners = (getattr(getattr(one, "function", None), "runner", None) for one in self._host.reward_funcs)
         runner = next((one for one in runners if one and "frame" in one.reward.parameters), None)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from swift.callbacks import callbacks_map
@@ -24,6 +24,9 @@ from swift_grpo_ext.watch.probe import Probe
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts
 from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
 CALLBACK = "ext_watch"
 
@@ -47,7 +50,7 @@ class Monitors:
         self.watch: Watch | None = None
         self.tracer = Tracer(host)
 
-    def among(self, callbacks: list[Any], args: Any) -> list[Any]:
+    def among(self, callbacks: list[object], args: object) -> list[object]:
         """The run's callbacks with ours among them."""
         kind = callbacks_map.get(CALLBACK)
         if kind is None:
@@ -92,14 +95,14 @@ class Monitors:
         engine: Any = self._host.engine
         encode = engine._batch_encode
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def timed(*args: object, **kwargs: object) -> object:
             with self.phase("encode"):
                 return encode(*args, **kwargs)
 
         with swapped(engine, "_batch_encode", timed):
             yield
 
-    def add_outputs(self, outputs: Sequence[Any]) -> None:
+    def add_outputs(self, outputs: Sequence[object]) -> None:
         """vLLM has answered, and told how long it encoded."""
         seconds = seconds_of(outputs)
         if self.watch and not self._host.args.async_generate:  # else nobody has waited for it
@@ -140,7 +143,7 @@ class Monitors:
         if self._host.accelerator.sync_gradients:
             self.watch.phases.rest_in("optimizer")
 
-    def add_pass(self, logps: torch.Tensor, grpo_batch: Any, forwarded: torch.Tensor | None) -> None:
+    def add_pass(self, logps: torch.Tensor, grpo_batch: GRPOBatch, forwarded: torch.Tensor | None) -> None:
         """Count the tokens of a pass with gradients, and how surprised the policy is by them.
 
         Args:

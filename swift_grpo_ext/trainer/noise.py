@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # Settings of language models that their code reads in the forward, without a module for them.
 _NOISY_SETTINGS = (
@@ -24,7 +27,7 @@ def noise_in(model: nn.Module) -> str:
     return next((f"{kind} {rate:g} in {name or 'the model'}" for name, kind, rate in _noisy(model)), "")
 
 
-def noise_of_run(args: Any, base: Any) -> str:
+def noise_of_run(args: Any, base: PreTrainedModel) -> str:
     """Noise that a run adds outside of modules, in a clause; empty if there is none.
 
     Args:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.trainer.samples import VisionSample
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def cut_placeholders(sample: VisionSample, forbidden: Collection[int], tokenizer: Any) -> bool:
+
+def cut_placeholders(
+    sample: VisionSample, forbidden: Collection[int], tokenizer: PreTrainedTokenizerBase
+) -> bool:
     """End each of a sample's turns before its first forbidden token; whether there was one.
 
     Args:

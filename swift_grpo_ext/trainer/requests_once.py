@@ -13,7 +13,7 @@ from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.swap import swapped
 
 
-def completions_per_request(requests: Sequence[Any], workers: int = 1) -> int:
+def completions_per_request(requests: Sequence[object], workers: int = 1) -> int:
     """How many completions each request can ask for, so that equal neighbours are one request.
 
     Args:
@@ -30,7 +30,7 @@ def completions_per_request(requests: Sequence[Any], workers: int = 1) -> int:
     return next((size for size in sizes if len(requests) // size % workers == 0), 1)
 
 
-def one_by_one(outputs: Sequence[Any], size: int) -> list[Any]:
+def one_by_one(outputs: Sequence[Any], size: int) -> list[object]:
     """Answers with several choices each as answers with one each, in order.
 
     Raises:
@@ -64,7 +64,7 @@ def seeds_apart(engine: Any, size: int) -> Iterator[None]:
     """
     prepare, asked = engine._prepare_generation_config, 0
 
-    def prepared(request_config: Any) -> Any:
+    def prepared(request_config: object) -> Any:
         nonlocal asked
         config = prepare(request_config)
         if config.seed is not None:

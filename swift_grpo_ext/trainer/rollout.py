@@ -29,7 +29,7 @@ class Rollout:
         self._host = host
         self._generations = 0
 
-    def agree(self, infer_requests: Any, request_config: Any) -> None:
+    def agree(self, infer_requests: Any, request_config: RequestConfig) -> None:
         """Before a tensor-parallel engine generates, its ranks compare requests.
 
         vLLM in colocate mode runs one engine over the ranks of a group. If they hold different requests,
@@ -52,7 +52,7 @@ class Rollout:
             return replace(config, seed=seed_of(self._host.args.seed, self._generations, config.seed))
         return config
 
-    def ask(self, requests: Any, config: Any, asked: Callable[[Any, Any], Any]) -> Any:
+    def ask(self, requests: Any, config: Any, asked: Callable[[Any, Any], Any]) -> object:
         """Answers of the engine, one for each request; a group's prompt is handed to vLLM once.
 
         Args:

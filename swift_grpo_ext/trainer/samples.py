@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from swift.rl_core.data import GRPOSample
 
@@ -44,7 +43,7 @@ class VisionSample(GRPOSample):
     claim: Claim | None = None
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> VisionSample:
+    def from_row(cls, row: Mapping[str, object]) -> VisionSample:
         """A sample of a dataset row; columns with the names of our fields are the dataset's own."""
         theirs = {name: value for name, value in row.items() if name not in _OURS}
         sample: VisionSample = super().from_row(theirs)

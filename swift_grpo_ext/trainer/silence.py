@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,8 +10,11 @@ from torch import Tensor
 from swift_grpo_ext.group.silent import heard, silent_rows
 from swift_grpo_ext.trainer.host import Host
 
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
-def tokens_heard(host: Host, grpo_batch: Any) -> Tensor | None:
+
+def tokens_heard(host: Host, grpo_batch: GRPOBatch) -> Tensor | None:
     """Tokens ``(batch, keep)`` of completions that are not silent; None if all are needed."""
     if not host.model.training or not torch.is_grad_enabled() or grpo_batch.advantages is None:
         return None

@@ -10,13 +10,16 @@ Goes when ms-swift looks at the batch.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
-def no_phantom_teacher(host: Host, grpo_batch: Any) -> AbstractContextManager[None]:
+
+def no_phantom_teacher(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[None]:
     """While this is open, the run has a teacher only if the micro-batch has its log-probs."""
     present = host._has_teacher and grpo_batch.teacher_per_token_logps is not None
     return swapped(host, "_has_teacher", present)

@@ -70,7 +70,7 @@ class TeacherForced:
         return found.flatten(0, -2)
 
 
-def collated(host: Host, samples: Sequence[VisionSample], template: Any) -> tuple[dict[str, Any], Any]:
+def collated(host: Host, samples: Sequence[VisionSample], template: object) -> tuple[dict[str, Any], Any]:
     """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
     samples = [copy(sample) for sample in samples]
     with host._template_context(host.template):

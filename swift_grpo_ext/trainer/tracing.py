@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -24,6 +24,10 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.watch.rollout import row_name
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+    from transformers import PreTrainedModel
 
 logger = get_logger()
 
@@ -93,9 +97,9 @@ class Tracer:
     def look_at_pass(
         self,
         logps: Tensor,
-        grpo_batch: Any,
+        grpo_batch: GRPOBatch,
         forward: Callable[[Any], Any],
-        model: Any,
+        model: PreTrainedModel,
         inputs: Any,
         samples: Sequence[VisionSample],
     ) -> None:
@@ -205,7 +209,7 @@ class Tracer:
         return list(dict.fromkeys(row_name(sample, dataset) for sample in samples[:_NAMED]))
 
 
-def _dump(path: Path, model_inputs: Any, grpo_batch: Any) -> None:
+def _dump(path: Path, model_inputs: Any, grpo_batch: GRPOBatch) -> None:
     """Write the tensors of a micro-batch, as safetensors: what the model gets, and ``batch.*``.
 
     Raises:

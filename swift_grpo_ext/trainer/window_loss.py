@@ -10,17 +10,20 @@ Goes with ms-swift 4.5.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+
 WINDOW_LOSSES = ("cispo", "dapo", "fipo")
 
 
-def whole_window(host: Host, grpo_batch: Any) -> AbstractContextManager[None]:
+def whole_window(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[None]:
     """While this is open, the loss divides by the tokens of an average micro-batch."""
     if not host.model.training or host.loss_type not in WINDOW_LOSSES or host_makes_up_for_it():
         return nullcontext()

@@ -48,7 +48,7 @@ class Now:
     since: float
 
 
-def recorded_event() -> Any:
+def recorded_event() -> object:
     """An event at this place of the GPU's work; None without a GPU in use."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None

@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from swift.template import Template
 
 _PIXEL_VARIABLES = (
     "MAX_PIXELS",
@@ -70,7 +73,7 @@ def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Fi
             yield from _row(run, template, where, row)
 
 
-def _row(run: Run, template: Any, where: str, row: dict[str, Any]) -> Iterator[Finding]:
+def _row(run: Run, template: Template, where: str, row: dict[str, Any]) -> Iterator[Finding]:
     try:
         encoded = template.encode(dict(row))
     except _REFUSALS as error:
@@ -89,7 +92,7 @@ def _row(run: Run, template: Any, where: str, row: dict[str, Any]) -> Iterator[F
     yield from _placeholders(template, encoded, where)
 
 
-def _placeholders(template: Any, encoded: Mapping[str, Any], where: str) -> Iterator[Finding]:
+def _placeholders(template: Template, encoded: Mapping[str, Any], where: str) -> Iterator[Finding]:
     """As many placeholder tokens as the vision tower will give features (C5 of docs/findings.md)."""
     grid, token = encoded.get("image_grid_thw"), getattr(template, "image_token_id", None)
     if grid is None or token is None:

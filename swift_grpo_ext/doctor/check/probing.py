@@ -34,7 +34,9 @@ class ProbeJob:
 
             register_orms()
 
-        def run(name: str, arguments: dict[str, Any], completions: list[str], columns: dict[str, Any]) -> Any:
+        def run(
+            name: str, arguments: dict[str, object], completions: list[str], columns: dict[str, object]
+        ) -> Any:
             for path in self.plugins:
                 import_external_file(path)
             if name not in orms:

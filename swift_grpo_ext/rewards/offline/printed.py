@@ -92,7 +92,7 @@ def print_read(found: Sequence[Scored], console: Console) -> None:
             console.print(f"  {escape(reading)}", soft_wrap=True, highlight=False)
 
 
-def _form(gold: Any) -> tuple[str, Any]:
+def _form(gold: object) -> tuple[str, object]:
     """What golds have in common that are probably read alike: type and length; of a text, its signs."""
     if isinstance(gold, str):
         return "text", re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", gold[:SHOWN]))

@@ -189,7 +189,7 @@ class Runner:
                 say(meant or f"{unscored} [{row_in_words(index, row)}]")
         return [outcome.score for outcome in outcomes]
 
-    def look_at(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def look_at(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Say at the start which column is the gold if several might be, and which ones mean something else.
 
         Args:
@@ -200,7 +200,7 @@ class Runner:
 
 
 def told_columns(
-    reward: Reward, columns: Mapping[str, Sequence[Any]], named: str | None = None
+    reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
 ) -> Iterator[str]:
     """What a user should know of a dataset's columns before a reward reads them.
 

@@ -41,7 +41,7 @@ class CatalogueJob:
         for reward in rewards.values():
             reward.outcome("<answer>0</answer>", dict.fromkeys(reward.gold, "0"))
 
-        def run(name: str, completion: str, columns: dict[str, Any], parameters: dict[str, Any]) -> Any:
+        def run(name: str, completion: str, columns: dict[str, object], parameters: dict[str, object]) -> Any:
             outcome = rewards[name].outcome(completion, columns, parameters)
             return [outcome.score, outcome.reason]
 
@@ -69,7 +69,7 @@ class PickledJob:
                 import_external_file(path)
         function = pickle.loads(self.pickled)
 
-        def run(completions: list[str], columns: dict[str, Any]) -> Any:
+        def run(completions: list[str], columns: dict[str, object]) -> Any:
             scores = function(completions, **columns)
             if inspect.iscoroutine(scores):
                 scores = asyncio.run(scores)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from swift.arguments.sft_args import SftArguments
@@ -28,6 +28,10 @@ from torch import Tensor
 
 from swift_grpo_ext.testing.selftest import segments
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+    from transformers import PreTrainedModel
 
 WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"
 
@@ -101,14 +105,16 @@ class Scripted(HostGRPOTrainer):
             self._latest = logps.detach()
         return logps, entropies
 
-    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> object:
+    def _compute_loss_and_metrics(
+        self, model: PreTrainedModel, model_inputs: Any, grpo_batch: GRPOBatch
+    ) -> object:
         result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         old = grpo_batch.old_per_token_logps  # where there are none, the loss takes the policy's own
         self._measure("log_ratio", self._latest - (self._latest if old is None else old), grpo_batch)
         return result
 
     @torch.no_grad()
-    def _measure_reference(self, model_inputs: Any, grpo_batch: Any) -> None:
+    def _measure_reference(self, model_inputs: Any, grpo_batch: GRPOBatch) -> None:
         """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
         if self._base is None:
             unwrapped = self.accelerator.unwrap_model(self.model)
@@ -120,7 +126,7 @@ class Scripted(HostGRPOTrainer):
         logps = self._get_per_token_logps_and_entropies(self._base, model_inputs, grpo_batch)[0]
         self._measure("reference", logps - grpo_batch.ref_per_token_logps, grpo_batch)
 
-    def _measure(self, key: str, difference: Tensor, grpo_batch: Any) -> None:
+    def _measure(self, key: str, difference: Tensor, grpo_batch: GRPOBatch) -> None:
         largest = (difference * grpo_batch.completion_mask).abs().max().item()
         self.measured[key] = max(self.measured.get(key, 0.0), largest)
 
