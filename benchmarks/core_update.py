@@ -19,7 +19,7 @@ from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from swift_grpo_ext.group.support import take_packs
-from swift_grpo_ext.group.vision import FeatureCache, assign
+from swift_grpo_ext.group.vision import FeatureCache, Images, assign
 
 IMAGE_TOKEN, VISION_START = 5, 3
 LEARNING_SIGNAL = 0.05  # spread of the made-up reference: KL and its gradient are then not zero
@@ -189,12 +189,14 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
     """Group, pack, tower once, ref pass, policy pass, backward. Returns the policy's log-probs."""
     inputs, mask = batch.inputs, batch.mask
     cache.clear()
-    images = assign(
-        (inputs["input_ids"] == IMAGE_TOKEN).sum(1), inputs["pixel_values"], inputs["image_grid_thw"]
-    )
+    images = assign(inputs["input_ids"] == IMAGE_TOKEN, inputs["pixel_values"], inputs["image_grid_thw"])
     everything = range(len(images.keys))
     missing = cache.missing(images, everything)
-    cache.encode(images, missing, lambda pixels, grid: tower(model, pixels, grid))
+
+    def encode(images: Images, which: list[int]) -> Tensor:
+        return tower(model, images.pixels_of(which), images.grid_of(which)["image_grid_thw"])
+
+    cache.encode(images, missing, encode)
     rows = read_rows(inputs["attention_mask"], mask)
     groups = find_groups(inputs["input_ids"], rows, [images.of_row(row) for row in range(len(rows))])
     pack = build_pack(

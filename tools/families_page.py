@@ -13,12 +13,9 @@ import torch
 import transformers
 
 from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
-from swift_grpo_ext.models.derived import frame_of
 from swift_grpo_ext.models.families import FAMILIES as DESCRIBED
-from swift_grpo_ext.models.families import Unsupported, family_of, why_unknown
+from swift_grpo_ext.models.families import TINY, Tiny, Unsupported, family_of, frame_of, why_unknown
 from swift_grpo_ext.testing import ovis2_config, qwen2_5_vl_config
-from swift_grpo_ext.testing.tiny_table import FAMILIES as TINY
-from swift_grpo_ext.testing.tiny_table import Tiny
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3", "LoRA", "vLLM", "frame")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,8 @@ _GRPO: dict[str, Any] = {
     "temperature": 1.0,
     "reward_funcs": "ext_choice",
 }
+# Of both parts, which families of transformers' table have apart.
+_WIDER: dict[str, Any] = {"initializer_range": 0.06, "vision": {"initializer_range": 0.06}}
 
 
 def _frozen(values: Mapping[str, Any]) -> Any:
@@ -71,6 +74,10 @@ SETTINGS: Mapping[str, Setting] = {
         sft=MappingProxyType({**_SFT, "max_steps": 130}),
         grpo=MappingProxyType({**_GRPO, "learning_rate": 5e-4}),
     ),
+    **{
+        family: Setting(name, partial(testing.tiny_checkpoint, family), sizes=MappingProxyType(_WIDER))
+        for family, name in (("qwen3_5", "Qwen3.5"), ("qwen3_vl", "Qwen3-VL"))
+    },
 }
 DEFAULT = "qwen2_5_vl"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 
 class Medium(NamedTuple):
@@ -10,19 +11,26 @@ class Medium(NamedTuple):
 
     Attributes:
         pixels: Name of the input that holds the pixels.
-        grid: Name of the input with frames, height and width in patches.
         token_id: Placeholder token; one stands for each feature.
     """
 
     pixels: str
-    grid: str
     token_id: int | None
 
 
-PIXELS, GRID = "pixel_values", "image_grid_thw"
-VIDEO_PIXELS, VIDEO_GRID = "pixel_values_videos", "video_grid_thw"
-GRID_OF = {PIXELS: GRID, VIDEO_PIXELS: VIDEO_GRID}
-MEDIA_INPUTS = (*GRID_OF, *GRID_OF.values())
+PIXELS, VIDEO_PIXELS = "pixel_values", "pixel_values_videos"
+# By the input with the pixels, the names of one with an entry for each image; a model has one, or none.
+GRIDS_OF = {
+    PIXELS: ("image_grid_thw", "image_sizes", "target_sizes", "image_position_ids"),
+    VIDEO_PIXELS: ("video_grid_thw",),
+}
+GRIDS = tuple(name for names in GRIDS_OF.values() for name in names)
+MEDIA_INPUTS = (*GRIDS_OF, *GRIDS)
+
+
+def grid_name(inputs: Mapping[str, Any], pixels: str) -> str:
+    """Name of the input with an entry for each image, of those that there are; empty if there is none."""
+    return next((name for name in GRIDS_OF[pixels] if inputs.get(name) is not None), "")
 
 
 class Family(Protocol):

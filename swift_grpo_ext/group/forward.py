@@ -39,7 +39,8 @@ def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any])
     Raises:
         CannotPackError: An input that this function does not know.
     """
-    unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *media}
+    options = options_of(inputs)
+    unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}
     if unknown:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     # ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
@@ -50,11 +51,17 @@ def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any])
     packed.setdefault("position_ids", _positions(inputs["attention_mask"], pack))
     return {
         **packed,
+        **options,
         **media,
         "attention_mask": pack_mask(pack.layout, pack.source.device),
         "logits_to_keep": pack.predictor,
         "use_cache": False,
     }
+
+
+def options_of(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Inputs that say how, in words, such as MiniCPM-V's ``downsample_mode``: the same for rows and packs."""
+    return {name: value for name, value in inputs.items() if isinstance(value, str)}
 
 
 def _positions(attention_mask: Tensor, pack: Pack) -> Tensor:

@@ -8,14 +8,14 @@ gradient checkpointing finds its way, because the layout travels with the argume
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
 from swift_grpo_ext.group.attention import BACKENDS
-from swift_grpo_ext.group.layout import PackForm, PackLayout
+from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout
 
 _wrapped: set[str] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
@@ -124,22 +124,19 @@ def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> Any:
     return dict.fromkeys(layout.form.layer_types, mask) or mask
 
 
-def pack_form(text_config: PretrainedConfig, backend: str) -> PackForm:
+def pack_form(text_config: PretrainedConfig, backend: str, image_blocks: ImageBlocks = "none") -> PackForm:
     """How a language model of this config takes packs.
+
+    Args:
+        text_config: Of the language model.
+        backend: As in `PackForm`.
+        image_blocks: As in `PackForm`.
 
     transformers drops masks of four dimensions on their way to layers with a recurrent state, but takes a
     mapping there.
     """
     kinds = tuple(sorted(set(getattr(text_config, "layer_types", None) or [])))
-    return PackForm(backend, kinds if "linear_attention" in kinds else (), _image_blocks(text_config))
-
-
-def _image_blocks(text_config: PretrainedConfig) -> Literal["none", "windows", "all"]:
-    """Where the tokens of an image see each other (``create_masks_for_vision_model`` of both Gemmas)."""
-    name = text_config.model_type
-    if name.startswith("gemma4"):
-        return "windows" if text_config.use_bidirectional_attention == "vision" else "none"
-    return "all" if name == "gemma3_text" else "none"
+    return PackForm(backend, kinds if "linear_attention" in kinds else (), image_blocks)
 
 
 def unsupported(text_config: PretrainedConfig) -> str:

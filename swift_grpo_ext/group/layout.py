@@ -38,6 +38,7 @@ class Reach:
 
 
 EVERYTHING_BEFORE = Reach()
+ImageBlocks = Literal["none", "windows", "all"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class PackForm:
 
     backend: str
     layer_types: tuple[str, ...] = ()
-    image_blocks: Literal["none", "windows", "all"] = "none"
+    image_blocks: ImageBlocks = "none"
 
 
 @dataclass(frozen=True)

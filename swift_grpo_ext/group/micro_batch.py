@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from swift_grpo_ext.group.family import GRID_OF, MEDIA_INPUTS, Family
-from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, TYPE_INPUTS, pack_inputs
+from swift_grpo_ext.group.family import GRIDS, MEDIA_INPUTS, Family, grid_name
+from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, TYPE_INPUTS, options_of, pack_inputs
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
@@ -70,9 +70,8 @@ class MicroBatch:
         text = self.text_inputs().items()
         kept = {name: value for name, value in text if isinstance(value, Tensor) and value.ndim > 1}
         of_row = {name: images.of_rows([row]) for name, images in self.media.items()}
-        return {name: value[..., row : row + 1, :] for name, value in kept.items()} | self._media(
-            of_row, False
-        )
+        rows = {name: value[..., row : row + 1, :] for name, value in kept.items()}
+        return rows | options_of(self.inputs) | self._media(of_row, False)
 
     def store_pixels(self) -> StoredInputs:
         """Bring the pixels out of the device's memory; the inputs, which give them to whoever reads them."""
@@ -87,7 +86,7 @@ class MicroBatch:
         return {name: self.inputs[name] for name in self.inputs if name not in MEDIA_INPUTS}
 
     def _grids(self) -> dict[str, Any]:
-        return {name: self.inputs[name] for name in GRID_OF.values() if name in self.inputs}
+        return {name: self.inputs[name] for name in GRIDS if name in self.inputs}
 
     def _all_images(self) -> dict[str, list[int]]:
         """Images that the forward needs, in order: those of the pack, or of all rows."""
@@ -103,10 +102,9 @@ class MicroBatch:
                 continue
             assert self.media is not None
             images = self.media[pixels_name]
-            pixels = self._no_pixels(images) if encoded else images.pick(which)[0]
+            pixels = self._no_pixels(images) if encoded else images.pixels_of(which)
             inputs[pixels_name] = pixels.to(self.inputs["input_ids"].device)
-            if images.grid is not None:
-                inputs[GRID_OF[pixels_name]] = images.grid_of(which)
+            inputs |= images.grid_of(which)
         return inputs
 
     @staticmethod
@@ -149,14 +147,13 @@ def analyse(
 def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Images] | None:
     if family is None:  # a language model, or a family whose images nobody here can tell apart
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
-    if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS}:
-        # Sizes or positions of each image: its pixels are not told apart by rows and grids alone.
+    if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     media = {}
     for medium in family.media:
         if inputs.get(medium.pixels) is not None:
-            placeholders = (inputs["input_ids"] == medium.token_id).sum(1)
-            media[medium.pixels] = assign(placeholders, inputs[medium.pixels], inputs.get(medium.grid))
+            placeholders, name = inputs["input_ids"] == medium.token_id, grid_name(inputs, medium.pixels)
+            media[medium.pixels] = assign(placeholders, inputs[medium.pixels], inputs.get(name), name)
     return media
 
 

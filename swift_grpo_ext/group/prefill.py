@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.family import GRID, PIXELS
+from swift_grpo_ext.group.family import GRIDS_OF, PIXELS, grid_name
+from swift_grpo_ext.group.forward import options_of
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 from swift_grpo_ext.group.vision import Images, assign
 from swift_grpo_ext.swap import swapped
@@ -29,7 +30,7 @@ _ROW_AXIS = {
     "mm_token_type_ids": -2,
     "token_type_ids": -2,
 }
-_PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", PIXELS, GRID)
+_PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", PIXELS, *GRIDS_OF[PIXELS])
 
 Encoding = Callable[[Images, Sequence[int]], AbstractContextManager[None]]
 
@@ -147,7 +148,8 @@ def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
         CannotPackError: An input that this function does not know, or a cache that cannot be spread out.
     """
     known = {*_ROW_AXIS, *_PLAIN}
-    unknown = sorted(name for name, value in inputs.items() if value is not None and name not in known)
+    odd = {name for name, value in inputs.items() if value is not None} - known - set(options_of(inputs))
+    unknown = sorted(odd)
     if unknown:
         raise CannotPackError(f"model inputs {', '.join(unknown)}")
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
@@ -157,15 +159,14 @@ def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
         raise CannotPackError("a mask made beforehand")
     images = None
     if inputs.get(PIXELS) is not None:
-        images = assign((ids == image_token).sum(1), inputs[PIXELS], inputs.get(GRID))
+        name = grid_name(inputs, PIXELS)
+        images = assign(ids == image_token, inputs[PIXELS], inputs.get(name), name)
     rows, row_of = _distinct_rows(ids, mask, images)
     chosen = torch.tensor(rows, device=ids.device)
     kept = {name: _of_rows(value, name, chosen, len(ids)) for name, value in inputs.items()}
     which = images.of_rows(rows) if images else []
     if images and len(rows) < len(ids):
-        kept[PIXELS], grid = images.pick(which)
-        if grid is not None:
-            kept[GRID] = grid
+        kept |= {PIXELS: images.pixels_of(which), **images.grid_of(which)}
     return Distinct(kept, torch.tensor(row_of, device=ids.device), images, which)
 
 

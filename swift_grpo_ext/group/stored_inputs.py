@@ -29,7 +29,7 @@ class StoredInputs(MutableMapping[str, Any]):
         if name not in self._media:
             return self._plain[name]
         images = self._media[name]
-        return images.pick(range(len(images.parts)))[0].to(self._plain["input_ids"].device)
+        return images.pixels_of(range(len(images.parts))).to(self._plain["input_ids"].device)
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._media.pop(name, None)

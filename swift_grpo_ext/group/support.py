@@ -6,7 +6,7 @@ from typing import Any
 
 from swift_grpo_ext.group import interface, recurrent
 from swift_grpo_ext.group.attention import choose_backend
-from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.layout import ImageBlocks, PackForm
 
 
 def why_no_packs(base: Any) -> str:
@@ -25,18 +25,19 @@ def why_no_shared_prefill(base: Any) -> str:
     return _other_code(base) or interface.special_layers(base.config.get_text_config())
 
 
-def take_packs(base: Any, asked: str) -> PackForm:
+def take_packs(base: Any, asked: str, image_blocks: ImageBlocks = "none") -> PackForm:
     """Let packs through a model's layers, once per process, and say how it takes them.
 
     Args:
         base: A transformers model, out of its wrappers, that `why_no_packs` has nothing against.
         asked: Name of an attention function for packs, or ``auto``.
+        image_blocks: Layers in which the tokens of an image see each other.
     """
     config = base.config.get_text_config()
     interface.install(config._attn_implementation)
     recurrent.install(base.get_decoder())
     backend = choose_backend(asked, config._attn_implementation, base.device, base.dtype)
-    return interface.pack_form(config, backend)
+    return interface.pack_form(config, backend, image_blocks)
 
 
 def _other_code(base: Any) -> str:

@@ -1,8 +1,8 @@
 """Images of a micro-batch: which row they belong to, which are the same, and their features, computed once.
 
 The collated batch holds the pixels of all rows one after another. Which belong to which row follows from the
-placeholder tokens: features stand in the sequence one for each placeholder, and every pixel row gives the
-same number of features (Qwen2.5-VL: a quarter for a patch; Ovis2: all those of a tile).
+placeholder tokens: features stand in the sequence one for each placeholder, and their number is in proportion
+to an image's patches (Qwen2.5-VL), tiles (Ovis2) or area (Mistral 3), or an image is a run of them (LLaVA).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 Key = tuple[int, ...]
-Tower = Callable[[Tensor, "Tensor | None"], Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,13 @@ class Images:
     """Pixels of one medium (images, or videos) of a micro-batch.
 
     Attributes:
-        parts: Pixels of each image, ``(rows of pixels, ...)``.
-        grid: ``(images, 3)`` frames, height and width in patches; None where each pixel row is an image.
+        parts: Pixels of each image, ``(rows of pixels, ...)``, or ``(..., columns)`` for ``target_sizes``.
+        grid: ``(images, ...)`` an entry for each image; None where each pixel row is an image.
         rows: For each row of the batch the range of its images.
         sizes: Pixel rows of each image.
         tokens: Placeholder tokens of each image, one for each of its features.
         keys: Fingerprint of each image; equal when, and only when, the images are.
+        grid_name: Name of the model's input that ``grid`` is.
     """
 
     parts: tuple[Tensor, ...]
@@ -38,6 +38,7 @@ class Images:
     sizes: tuple[int, ...]
     tokens: tuple[int, ...]
     keys: tuple[Key, ...]
+    grid_name: str = ""
 
     def of_row(self, row: int) -> tuple[Key, ...]:
         """Fingerprints of a row's images, in order."""
@@ -47,13 +48,13 @@ class Images:
         """Images of some of the rows, in their order."""
         return [image for row in rows for image in self.rows[row]]
 
-    def grid_of(self, images: Sequence[int]) -> Tensor | None:
-        """Grid of some of the images, in the given order."""
-        return None if self.grid is None else self.grid[list(images)]
+    def grid_of(self, images: Sequence[int]) -> dict[str, Tensor]:
+        """Grid of some of the images, in the given order, by the name of the input, if there is one."""
+        return {} if self.grid is None else {self.grid_name: self.grid[list(images)]}
 
-    def pick(self, images: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Pixels and grid of some of the images, in the given order."""
-        return torch.cat([self.parts[image] for image in images]), self.grid_of(images)
+    def pixels_of(self, images: Sequence[int]) -> Tensor:
+        """Pixels of some of the images, in the given order."""
+        return torch.cat([self.parts[image] for image in images], _axis(self.grid_name))
 
     def stored_once(self) -> Images:
         """The same with one copy of each distinct image, in the main memory."""
@@ -64,34 +65,74 @@ class Images:
         return replace(self, parts=tuple(first[key] for key in self.keys))
 
 
-def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None) -> Images:
+def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None, name: str = "image_grid_thw") -> Images:
     """Find the images of each row of a batch.
 
     Args:
-        placeholders: ``(batch,)`` placeholder tokens of each row.
+        placeholders: ``(batch, seq)`` True for placeholder tokens.
         pixels: ``(rows of pixels, ...)`` of all rows of the batch, in order.
-        grid: ``(images, 3)``, or None where each pixel row is an image.
+        grid: ``(images, ...)``, or None where each pixel row is an image.
+        name: Of the input that ``grid`` is.
 
     Raises:
         CannotPackError: Placeholders and images do not fit together.
     """
-    sizes = [1] * len(pixels) if grid is None else grid.prod(-1).tolist()
-    tokens = placeholders.tolist()
-    if sum(sizes) != len(pixels) or not sum(tokens):
-        raise CannotPackError(f"{len(pixels)} pixel rows for {sum(sizes)} by the grid, {sum(tokens)} tokens")
-    ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
-    image_at = {end: image for image, end in enumerate(ends)}
-    rows, start, seen = [], 0, 0
-    for of_row in tokens:
-        seen += of_row
-        stop = image_at.get(seen * len(pixels) // sum(tokens))
-        if stop is None or seen * len(pixels) % sum(tokens):
+    sizes, weights = _measured(pixels, grid, name)
+    runs = _runs(placeholders)
+    tokens = [length for of_row in runs for length in of_row]
+    if name != "image_sizes" or len(tokens) != len(sizes):
+        tokens = _proportional(weights, sum(tokens))
+    rows, start, image_at = [], 0, {0: 0}
+    for image, end in enumerate(torch.tensor(tokens).cumsum(0).tolist(), start=1):
+        image_at[end] = image
+    seen = 0
+    for of_row in runs:
+        seen += sum(of_row)
+        if seen not in image_at:
             raise CannotPackError("the placeholder tokens of a row end inside an image")
-        rows.append(range(start, stop))
-        start = stop
-    per_image = tuple(size * sum(tokens) // len(pixels) for size in sizes)
-    keys = tuple(fingerprints(pixels, sizes, grid))
-    return Images(pixels.split(sizes), grid, tuple(rows), tuple(sizes), per_image, keys)
+        rows.append(range(start, image_at[seen]))
+        start = image_at[seen]
+    axis = _axis(name)
+    keys = tuple(fingerprints(pixels.movedim(axis, 0), sizes, grid))
+    parts = pixels.split(sizes, axis)
+    return Images(parts, grid, tuple(rows), tuple(sizes), tuple(tokens), keys, name)
+
+
+def _axis(name: str) -> int:
+    """Along which the pixels of several images stand one after another."""
+    return -1 if name == "target_sizes" else 0
+
+
+def _measured(pixels: Tensor, grid: Tensor | None, name: str) -> tuple[list[int], list[int]]:
+    """Pixel rows of each image, and what its number of features is in proportion to."""
+    length = pixels.shape[_axis(name)]
+    if grid is None:
+        return [1] * length, [1] * length
+    if name == "image_position_ids":  # of each patch; -1 behind the last
+        return [1] * length, (grid != -1).all(-1).sum(-1).tolist()
+    weights: list[int] = grid.prod(-1).tolist()
+    if name == "image_sizes":  # pixels are padded to one size, or cut into equally many tiles
+        per_image, rest = divmod(length, len(grid))
+        if rest or (per_image > 1 and len(set(weights)) > 1):
+            raise CannotPackError("images of different sizes, cut into tiles")
+        return [per_image] * len(grid), weights
+    columns, rest = divmod(length, sum(weights) or 1)
+    if rest or (columns != 1 and _axis(name) == 0):
+        raise CannotPackError(f"{length} pixel rows for {sum(weights)} by the grid")
+    return [columns * weight for weight in weights], weights
+
+
+def _proportional(weights: Sequence[int], tokens: int) -> list[int]:
+    shares = [divmod(weight * tokens, sum(weights)) for weight in weights]
+    if not tokens or any(rest for _, rest in shares):
+        raise CannotPackError(f"{tokens} placeholder tokens do not fit {len(weights)} images")
+    return [share for share, _ in shares]
+
+
+def _runs(placeholders: Tensor) -> list[list[int]]:
+    """Lengths of the runs of placeholders in each row."""
+    edges = torch.nn.functional.pad(placeholders.int(), (1, 1)).diff().cpu()
+    return [((row == -1).nonzero() - (row == 1).nonzero()).flatten().tolist() for row in edges]
 
 
 def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> list[Key]:
@@ -101,7 +142,7 @@ def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> l
     does not matter. An image that is the same as the one before it, as within a group, is only compared.
     """
     bits = pixels.reshape(len(pixels), -1).view(_INTEGER_OF_BYTES[pixels.element_size()])
-    shapes = [[size] for size in sizes] if grid is None else grid.tolist()
+    shapes = [[size] for size in sizes] if grid is None else grid.flatten(1).tolist()
     parts = bits.split(list(sizes))
     hashed: list[int] = []
     source = []
@@ -166,16 +207,18 @@ class FeatureCache:
             first.setdefault(images.keys[image], image)
         return [image for key, image in first.items() if key not in self.features]
 
-    def encode(self, images: Images, wanted: Sequence[int], tower: Tower) -> dict[Key, Tensor]:
+    def encode(
+        self, images: Images, wanted: Sequence[int], tower: Callable[[Images, Sequence[int]], Tensor]
+    ) -> dict[Key, Tensor]:
         """Run the tower once over the ``wanted`` images; their features, which are kept if they fit.
 
         Args:
             images: The micro-batch's images.
             wanted: What `missing` answered.
-            tower: Turns pixels and grid into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
+            tower: Turns some of the images into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
         """
         with torch.no_grad():
-            features = tower(*images.pick(wanted))
+            features = tower(images, wanted)
         self.calls += 1
         self.images += len(wanted)
         tokens = [images.tokens[image] for image in wanted]

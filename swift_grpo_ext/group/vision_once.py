@@ -38,7 +38,6 @@ class VisionOnce:
         self.cache = FeatureCache(limit)
         self._agree = agree
         self._form: Any = None  # what the encoder answered last, emptied
-        self._grid_name = "grid_thw"
 
     @contextmanager
     def standing_in(self, base: nn.Module, wanted: Wanted | None) -> Iterator[None]:
@@ -52,14 +51,22 @@ class VisionOnce:
         """
         owner, name = encoder_of(base, self.family)
         encode = getattr(owner, name)
-        self._grid_name = "grid_thw" if name == "forward" else "image_grid_thw"
+        of_tower = name == "forward"  # which calls the grid of any medium by one name
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             given = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
                 return self._as_they_are(lambda: encode(*args, **kwargs))
             asked = _asked_for(wanted, args, kwargs)
-            known = self._encode_missing(encode, asked, given, lambda: encode(*args, **kwargs))
+            options = {key: one for key, one in kwargs.items() if not isinstance(one, Tensor)}
+
+            def tower(images: Images, which: Sequence[int]) -> Tensor:
+                grids = {"grid_thw" if of_tower else key: one for key, one in images.grid_of(which).items()}
+                pixels = images.pixels_of(which).to(given.device, given.dtype)
+                on_device = {key: one.to(given.device) for key, one in grids.items()}
+                return self._note_form(encode(pixels, **{**options, **on_device}))
+
+            known = self._encode_missing(tower, asked, lambda: encode(*args, **kwargs))
             parts = [known[images.keys[image]] for images, which in asked for image in which]
             if parts:
                 return _in_form(self._form, torch.cat(parts) if len(parts) > 1 else parts[0])
@@ -71,14 +78,12 @@ class VisionOnce:
             yield
 
     def _encode_missing(
-        self, encode: Callable[..., Any], wanted: Wanted, given: Tensor, encode_blank: Callable[[], Any]
+        self,
+        tower: Callable[[Images, Sequence[int]], Tensor],
+        wanted: Wanted,
+        encode_blank: Callable[[], Any],
     ) -> dict[Key, Tensor]:
         """All known features, after as many tower calls as the rank with the most images to encode."""
-
-        def tower(pixels: Tensor, grid: Tensor | None) -> Tensor:
-            grids = {} if grid is None else {self._grid_name: grid.to(given.device)}
-            return self._note_form(encode(pixels.to(given.device, given.dtype), **grids))
-
         missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
         blanks = self._agree(len(missing)) - len(missing)  # first of all: every tower call is a collective
         fresh: dict[Key, Tensor] = {}
@@ -87,7 +92,7 @@ class VisionOnce:
         for _ in range(blanks):
             with torch.no_grad():
                 if wanted:
-                    tower(*_smallest(*wanted[0]))
+                    tower(wanted[0][0], _smallest(*wanted[0]))
                 else:
                     self._note_form(encode_blank())
             self.cache.calls += 1
@@ -116,16 +121,14 @@ def _asked_for(wanted: Wanted, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     if len(wanted) < 2 or not grids or not isinstance(grids[0], Tensor):
         return wanted
     grid = grids[0].cpu()
-    of_one = [one for one in wanted if (own := one[0].grid_of(one[1])) is not None and _same(own, grid)]
+    of_one = [
+        one for one in wanted if any(torch.equal(own.cpu(), grid) for own in one[0].grid_of(one[1]).values())
+    ]
     return of_one[:1] if of_one else wanted
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.cpu(), other)
-
-
-def _smallest(images: Images, which: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-    return images.pick([min(which, key=lambda image: images.sizes[image])])
+def _smallest(images: Images, which: Sequence[int]) -> list[int]:
+    return [min(which, key=lambda image: images.sizes[image])]
 
 
 def encoder_of(base: nn.Module, family: Family) -> tuple[Any, str]:

@@ -1,10 +1,14 @@
-"""Model families: one file each, with model meta, template, architecture and vision facts."""
+"""Model families: descriptions in `families`, templates of our own beside it."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 
 def register() -> list[str]:
     """Register templates and models, replacing the host's of the same name."""
-    from swift_grpo_ext.models import config_ids, ovis2, qwen2_5_vl
+    from swift_grpo_ext.models import config_ids
+    from swift_grpo_ext.models.families import ENTRIES
 
-    return [*qwen2_5_vl.register(), *ovis2.register(), *config_ids.register()]
+    own = [name for one in ENTRIES if one.template for name in import_module(one.template).register()]
+    return [*own, *config_ids.register()]

@@ -9,27 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from swift_grpo_ext.models.family import Capability, CapabilityName, Supported, VisionFamily
-from swift_grpo_ext.rewards.frames import Frame
 
-# Frame in which a family writes boxes and points, by the beginning of ``model_type``, longest first.
-FRAMES: dict[str, Frame] = {
-    "qwen2_5": "pixel_resized",
-    "qwen2_vl": "norm1000",
-    "qwen3": "norm1000",
-    "glm4": "norm1000",
-    "glm": "norm1000",
-    "gemma": "norm1000",
-    "internvl": "norm1000",
-    "minicpmv": "norm1000",
-    "mistral3": "norm1000",
-    "kimi": "norm1",
-    "ovis": "norm1000",
-}
 _FIELD = re.compile(r"(image|img|video|vision|visual|audio|boi|eoi|boa|eoa).*token_(id|ids|index)$")
 _TOKEN = re.compile(r"image|img|video|vision|audio", re.IGNORECASE)
 _IMAGE_FIELDS, _VIDEO_FIELDS = (
@@ -57,13 +42,16 @@ class Modules:
     language_model: tuple[str, ...]
 
 
-def derive(config: Any) -> VisionFamily | None:
+def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily | None:
     """The description of a model that follows from its config; None if too little is known.
 
     Args:
         config: A transformers config with ``architectures`` or ``model_type``.
+        described: What is known already: then only the ids are those of the config.
     """
-    return None if why_unknown(config) else _derived(config)
+    if described is None:
+        return None if why_unknown(config) else _derived(config)
+    return replace(described, **_ids_of(config))
 
 
 def why_unknown(config: Any) -> str:
@@ -83,33 +71,23 @@ def why_unknown(config: Any) -> str:
 
 def _derived(config: Any) -> VisionFamily:
     modules = modules_of(config)
-    image, video = _token(config, _IMAGE_FIELDS), _token(config, _VIDEO_FIELDS)
     assert modules is not None
-    assert image is not None
     return VisionFamily(
         family=config.model_type,
         architecture=(getattr(config, "architectures", None) or [""])[0],
         host_model_type=config.model_type,
         host_template=config.model_type,
-        image_token_id=image,
-        video_token_id=video,
-        indicator_token_ids=tuple(sorted(set(_media_ids(config)) - {image, video})),
-        vision_tower=modules.vision_tower,
-        aligner=modules.aligner,
-        language_model=modules.language_model,
-        frame=frame_of(config.model_type) or "pixel_original",
+        **_ids_of(config),
+        **vars(modules),
+        frame="pixel_original",
         capabilities=_CAPABILITIES,
     )
 
 
-def frame_of(model_type: str) -> Frame | None:
-    """The frame in which a family writes coordinates; None if nobody knows.
-
-    Args:
-        model_type: Of its config.
-    """
-    known = [stem for stem in FRAMES if model_type.startswith(stem)]
-    return FRAMES[max(known, key=len)] if known else None
+def _ids_of(config: Any) -> dict[str, Any]:
+    image, video = _token(config, _IMAGE_FIELDS), _token(config, _VIDEO_FIELDS)
+    indicators = tuple(sorted(set(_media_ids(config)) - {image, video}))
+    return {"image_token_id": image, "video_token_id": video, "indicator_token_ids": indicators}
 
 
 def media_tokens(tokenizer: Any) -> tuple[int, ...]:
@@ -140,10 +118,15 @@ def _modules_by_class() -> dict[str, Modules]:
         )
         if not meta.is_multimodal or arch is None or not getattr(arch, "vision_tower", None):
             continue
-        modules = Modules(*(tuple(getattr(arch, name)) for name in Modules.__dataclass_fields__))
+        modules = Modules(*(_seeing(getattr(arch, name)) for name in Modules.__dataclass_fields__))
         for architecture in meta.architectures or ():
             found.setdefault(architecture, modules)
     return found
+
+
+def _seeing(paths: Any) -> tuple[str, ...]:
+    """Without the parts that hear: they have pixels neither to encode nor to share."""
+    return tuple(path for path in paths if "audio" not in path)
 
 
 def _token(config: Any, fields: tuple[str, ...]) -> int | None:

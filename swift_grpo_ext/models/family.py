@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.family import GRID, PIXELS, VIDEO_GRID, VIDEO_PIXELS, Medium
+from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.rewards.frames import Frame
 
 CapabilityName = Literal[
@@ -72,6 +72,8 @@ class VisionFamily:
         language_model: Modules that ``--freeze_llm`` freezes.
         frame: Coordinate frame in which the model writes boxes and points.
         capabilities: For every name of `CapabilityName`, whether it works and if not, why.
+        image_blocks: Layers in which the tokens of an image see each other: no layers, those with a sliding
+            window, or all.
     """
 
     family: str
@@ -86,6 +88,7 @@ class VisionFamily:
     language_model: tuple[str, ...]
     frame: Frame
     capabilities: Mapping[CapabilityName, Capability]
+    image_blocks: Literal["none", "windows", "all"] = "none"
 
     @property
     def placeholder_token_ids(self) -> tuple[int, ...]:
@@ -96,8 +99,7 @@ class VisionFamily:
     @property
     def media(self) -> tuple[Medium, ...]:
         """Images and videos, by the names of the model's inputs."""
-        image = Medium(PIXELS, GRID, self.image_token_id)
-        return image, Medium(VIDEO_PIXELS, VIDEO_GRID, self.video_token_id)
+        return Medium(PIXELS, self.image_token_id), Medium(VIDEO_PIXELS, self.video_token_id)
 
     @property
     def encoder(self) -> tuple[str, str]:
@@ -126,3 +128,54 @@ class VisionFamily:
         if isinstance(answer, Unsupported):
             what = f"{self.family} does not support {capability}: {answer.reason}"
             raise RefusedError(what, fix=fix)
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """How a family's tiny checkpoint is made.
+
+    Attributes:
+        stem: Of transformers' classes: ``<stem>Config`` and ``<stem>ForConditionalGeneration``.
+        host: Arguments of ms-swift that a run needs: ``model_type``, ``template``.
+        text: Of the language model's config.
+        vision: Of the tower's config; empty for a language model.
+        ids: Fields of the config that are ids, with their tokens.
+        tokens: Special tokens that the tokenizer has beside Qwen's; with the published ids all that it has.
+        top: Other fields of the config.
+        processor: Makes the processor of a tokenizer, the config and the most pixels of an image; None for a
+            language model.
+        stock_vocabulary: The special tokens have published ids, from 151643 on.
+        inside: Name of the config that holds the parts, where it is not the config itself, and fields around.
+    """
+
+    stem: str
+    host: Mapping[str, str]
+    text: Mapping[str, Any] = field(default_factory=dict)
+    vision: Mapping[str, Any] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
+    top: Mapping[str, Any] = field(default_factory=dict)
+    processor: Callable[[Any, Any, int], Any] | None = None
+    stock_vocabulary: bool = False
+    inside: tuple[str, Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a family's file says.
+
+    Attributes:
+        stem: Beginning of the ``model_type`` of its configs; of several entries the longest counts.
+        frame: In which it writes boxes and points; None if nobody knows.
+        described: The description, where it is not to be derived from the config.
+        override: Of a config, the fields of the description that are other than derived.
+        template: Module with a template of our own, whose ``register`` puts it in place.
+        tiny: Tiny checkpoints, by ``model_type``.
+    """
+
+    stem: str
+    frame: Frame | None
+    described: VisionFamily | None = None
+    override: Callable[[Any], dict[str, Any]] | None = None
+    template: str = ""
+    tiny: Mapping[str, Tiny] = field(default_factory=dict)

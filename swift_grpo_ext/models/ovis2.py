@@ -26,7 +26,7 @@ from swift.template.templates.qwen import QwenTemplateMeta
 from swift.utils import get_env_args
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.models.families import OVIS2
+from swift_grpo_ext.models.families.ovis2 import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
 from swift_grpo_ext.models.native import is_native
 from swift_grpo_ext.models.ovis2_vision import embed_images, image_tokens

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.models.families import TINY, Tiny
 from swift_grpo_ext.testing.checkpoint import write_checkpoint
-from swift_grpo_ext.testing.tiny_table import FAMILIES, Tiny
 from swift_grpo_ext.testing.tokenizer import build_tokenizer, vocabulary_size
 
 MAX_PIXELS = 256 * 32 * 32
@@ -27,7 +27,7 @@ def tiny_checkpoint(
     """Write a complete checkpoint of a random model.
 
     Args:
-        family: A key of `FAMILIES`.
+        family: A key of `swift_grpo_ext.models.families.TINY`.
         path: Folder to write; made if missing.
         seed: Seed of the weights.
         dtype: Name of the torch dtype of the weights.
@@ -41,23 +41,28 @@ def tiny_checkpoint(
     """
     import transformers
 
-    made, folder = FAMILIES[family], Path(path)
+    made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = build_tokenizer(folder, made.tokens)
+    tokenizer = build_tokenizer(folder, made.tokens, stock=made.stock_vocabulary)
     class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
-    fields = _fields(made, tokenizer, text, {**made.vision, **(vision or {})})
-    config = getattr(transformers, f"{made.stem}Config")(
-        **{**fields, **made.top, **(top or {}), "architectures": [class_name]}
-    )
+    fields = {
+        **_fields(made, tokenizer, text, {**made.vision, **(vision or {})}),
+        **made.top,
+        **(top or {}),
+    }
+    if made.inside:
+        name, around = made.inside
+        fields = {name: fields, **around}
+    config = getattr(transformers, f"{made.stem}Config")(**fields, architectures=[class_name])
     processor = made.processor(tokenizer, config, max_pixels) if made.processor else tokenizer
     model_class = getattr(transformers, class_name)
     return write_checkpoint(folder, model_class, config, processor, seed=seed, dtype=dtype)
 
 
-def _fields(made: Tiny, tokenizer: Any, text: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
+def _fields(made: Tiny, tokenizer: Any, text: Mapping[str, Any], vision: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a config: those of the language model, or both parts with the ids of this tokenizer."""
     of_text = {
-        "vocab_size": vocabulary_size(tokenizer, stock=False),
+        "vocab_size": vocabulary_size(tokenizer, stock=made.stock_vocabulary),
         "bos_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
@@ -65,4 +70,4 @@ def _fields(made: Tiny, tokenizer: Any, text: dict[str, Any], vision: dict[str, 
         **text,
     }
     ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in made.ids.items()}
-    return {"text_config": of_text, "vision_config": vision, **ids} if made.vision else of_text
+    return {"text_config": of_text, "vision_config": dict(vision), **ids} if made.vision else of_text

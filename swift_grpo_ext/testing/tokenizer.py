@@ -61,7 +61,7 @@ def build_tokenizer(folder: Path, extra_special_tokens: Sequence[str] = (), *, s
 
     Args:
         folder: Existing checkpoint folder.
-        extra_special_tokens: Special tokens that follow those of Qwen2.5.
+        extra_special_tokens: Special tokens that follow those of Qwen2.5, or all if those are among them.
         stock: Fill the vocabulary so that the special tokens get their published ids (151643 and up).
 
     Returns:
@@ -74,7 +74,8 @@ def build_tokenizer(folder: Path, extra_special_tokens: Sequence[str] = (), *, s
     if stock:
         fillers = range(len(vocabulary), STOCK_SPECIAL_START)
         vocabulary |= {f"filler{number}": number for number in fillers}
-    special = [*QWEN2_5_SPECIAL_TOKENS, *extra_special_tokens]
+    own = QWEN2_5_SPECIAL_TOKENS[0] in extra_special_tokens
+    special = [*(() if own else QWEN2_5_SPECIAL_TOKENS), *extra_special_tokens]
     trained["added_tokens"] = [
         _added_token(len(vocabulary) + offset, token) for offset, token in enumerate(special)
     ]

@@ -10,7 +10,7 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from torch import Tensor
 
 from swift_grpo_ext.compat.registry import write_report
-from swift_grpo_ext.models.derived import frame_of
+from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout

@@ -63,7 +63,7 @@ class Passes:
         self._family = family_of(base.config) if host.is_multimodal else None
         self.turn_to(decide(host, settings))
         if self.enabled.shared_prefix:
-            self._form = take_packs(base, settings.attention)
+            self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
         self._keeps_step = gathers_parameters(host)
         if self.enabled.vision_once and not self._keeps_step:
             share_tower(host, self._family)

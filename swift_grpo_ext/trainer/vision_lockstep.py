@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from swift_grpo_ext.group.family import GRID_OF
+from swift_grpo_ext.group.family import GRIDS_OF
 from swift_grpo_ext.group.prefill import encoding_inside
 from swift_grpo_ext.group.vision_once import encoder_of
 from swift_grpo_ext.models.families import VisionFamily
@@ -40,7 +40,7 @@ def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], A
         cache = kwargs.get("past_key_values")
         if cache is None or cache.get_seq_length() == 0:
             # Before all else: the tower's gather on one rank must not meet this collective on another.
-            calls = sum(kwargs.get(pixels) is not None for pixels in GRID_OF)
+            calls = sum(kwargs.get(pixels) is not None for pixels in GRIDS_OF)
             blanks[0] = agree(calls) - calls
         with torch.inference_mode(False), torch.no_grad():
             return forward(*args, **kwargs)

@@ -10,7 +10,7 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.errors import HostRunError
-from swift_grpo_ext.models.families import OVIS2
+from swift_grpo_ext.models.families.ovis2 import OVIS2
 from tests.engines.conftest import ENVIRONMENT, grpo_with_vllm
 
 pytestmark = pytest.mark.lane

@@ -45,7 +45,7 @@ def stock_logps(model, inputs, mask):
 
 
 def packed_logps(model, inputs, mask, backend="two_part", **options):
-    placeholders = (inputs["input_ids"] == IMAGE).sum(1)
+    placeholders = inputs["input_ids"] == IMAGE
     images = None
     if "pixel_values" in inputs:
         images = assign(placeholders, inputs["pixel_values"], inputs.get("image_grid_thw"))
@@ -56,9 +56,8 @@ def packed_logps(model, inputs, mask, backend="two_part", **options):
     pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
     media = {}
     if images:
-        pixels, grid = images.pick([one for row in pack.representatives for one in images.rows[row]])
-        media = {"pixel_values": pixels, "image_grid_thw": grid}
-        media = {name: media[name] for name in media if name in inputs}
+        which = images.of_rows(pack.representatives)
+        media = {"pixel_values": images.pixels_of(which), **images.grid_of(which)}
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB, **options)
     return packed_scores(model, model.lm_head, pack_inputs(inputs, pack, media), pack, query)
 
@@ -127,11 +126,8 @@ def test_a_model_that_does_not_know_logits_to_keep(family, model):
     pack = build_pack(
         find_groups(inputs["input_ids"], rows), inputs["attention_mask"], mask, PackForm("two_part")
     )
-    images = assign(
-        (inputs["input_ids"] == IMAGE).sum(1), inputs["pixel_values"], inputs.get("image_grid_thw")
-    )
-    pixels, grid = images.pick(images.rows[0])
-    media = {"pixel_values": pixels} | ({"image_grid_thw": grid} if grid is not None else {})
+    images = assign(inputs["input_ids"] == IMAGE, inputs["pixel_values"], inputs.get("image_grid_thw"))
+    media = {"pixel_values": images.pixels_of(images.rows[0]), **images.grid_of(images.rows[0])}
     packed = pack_inputs(inputs, pack, media)
     packed.pop("logits_to_keep")
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)

@@ -43,8 +43,7 @@ def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(model, case, backend
     inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
     stock = stock_logps(model, inputs, mask)
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    form = interface.pack_form(model.config.get_text_config(), backend)
-    assert form.image_blocks == "all"
+    form = interface.pack_form(model.config.get_text_config(), backend, "all")
     pack = build_pack(groups, inputs["attention_mask"], mask, form, inputs["token_type_ids"])
     assert bool(pack.layout.blocks) == (case != "no image")
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.family import GRID, PIXELS, Medium
+from swift_grpo_ext.group.family import PIXELS, Medium
 from swift_grpo_ext.group.forward import pack_query, packed_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import analyse
@@ -25,7 +25,7 @@ TURNS = {
 
 class Described:
     placeholder_token_ids = (IMAGE,)
-    media = (Medium(PIXELS, GRID, IMAGE),)
+    media = (Medium(PIXELS, IMAGE),)
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
@@ -86,6 +86,6 @@ def test_prompts_are_told_apart_by_their_own_images_only(family, model):
 
 def test_sizes_of_images_that_nobody_knows_are_told(family, model):
     inputs, mask = batch(family, model, TURNS["one crop"], "right")
-    micro = analyse({**inputs, "image_sizes": torch.ones(4, 2)}, mask, Described(), PackForm("two_part"))
-    assert micro.reason == "model inputs image_sizes"
+    micro = analyse({**inputs, "tile_sizes": torch.ones(4, 2)}, mask, Described(), PackForm("two_part"))
+    assert micro.reason == "model inputs tile_sizes"
     assert micro.media is None

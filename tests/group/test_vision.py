@@ -15,12 +15,16 @@ GRIDS = st.lists(
 
 
 def patches(grids, merge=4):
-    """Pixels, grid and placeholder counts as of Qwen2.5-VL; heights and widths count merged patches."""
+    """Placeholders, pixels and grid as of Qwen2.5-VL; heights and widths count merged patches."""
     grid = torch.tensor([[t, 2 * h, 2 * w] for row in grids for t, h, w in row])
     torch.manual_seed(0)
     pixels = torch.randn(int(grid.prod(-1).sum()), 6)
-    tokens = torch.tensor([sum(t * 4 * h * w for t, h, w in row) // merge for row in grids])
-    return tokens, pixels, grid
+    return placed(*(sum(t * 4 * h * w for t, h, w in row) // merge for row in grids)), pixels, grid
+
+
+def placed(*counts):
+    """Rows with so many placeholder tokens."""
+    return torch.arange(max(counts) + 1) < torch.tensor(counts)[:, None]
 
 
 @given(GRIDS.filter(any))
@@ -33,15 +37,53 @@ def test_each_row_gets_its_own_images(grids):
 
 def test_tiles_are_images_where_there_is_no_grid():
     pixels = torch.arange(5.0).reshape(5, 1, 1, 1).expand(5, 3, 2, 2)
-    images = assign(torch.tensor([2 * 16, 0, 3 * 16]), pixels, None)
+    images = assign(placed(2 * 16, 0, 3 * 16), pixels, None)
     assert images.rows == (range(0, 2), range(2, 2), range(2, 5))
     assert images.of_row(1) == ()
 
 
 def test_placeholders_that_end_inside_an_image_cannot_be_packed():
-    tokens, pixels, grid = patches([[(1, 2, 2)], [(1, 2, 2)]])
+    _, pixels, grid = patches([[(1, 2, 2)], [(1, 2, 2)]])
     with pytest.raises(CannotPackError, match="inside an image"):
-        assign(tokens + torch.tensor([1, -1]), pixels, grid)
+        assign(placed(5, 3), pixels, grid)
+
+
+def test_features_by_area_as_of_mistral():
+    """Pixels are padded to one size; each row of patches is a run of its own."""
+    sizes = torch.tensor([[56, 28], [28, 84]])
+    placeholders = torch.tensor([[1, 0, 1, 0, 0, 0], [0, 1, 1, 1, 0, 0]]).bool()
+    images = assign(placeholders, torch.randn(2, 3, 56, 84), sizes, "image_sizes")
+    assert (images.rows, images.tokens) == ((range(0, 1), range(1, 2)), (2, 3))
+    assert images.pixels_of([1]).shape == (1, 3, 56, 84)
+    assert images.grid_of([1])["image_sizes"].tolist() == [[28, 84]]
+
+
+def test_an_image_is_a_run_of_tokens_as_of_llava():
+    placeholders = torch.tensor([[1, 1, 0, 1, 1, 1], [1, 1, 0, 0, 0, 0]]).bool()
+    images = assign(placeholders, torch.randn(6, 3, 4, 4), torch.tensor([[9, 9]] * 3), "image_sizes")
+    assert (images.rows, images.tokens, images.sizes) == ((range(0, 2), range(2, 3)), (2, 3, 2), (2, 2, 2))
+
+
+def test_images_cut_into_unknown_numbers_of_tiles_cannot_be_packed():
+    with pytest.raises(CannotPackError, match="cut into tiles"):
+        assign(placed(4, 4), torch.randn(4, 3, 4, 4), torch.tensor([[9, 9], [4, 50]]), "image_sizes")
+
+
+def test_slices_stand_side_by_side_as_of_minicpm():
+    sizes = torch.tensor([[4, 4], [4, 8], [4, 4]])
+    pixels = torch.randn(1, 3, 14, 64 * 14)
+    images = assign(placed(3, 1), pixels, sizes, "target_sizes")
+    assert (images.rows, images.tokens) == ((range(0, 2), range(2, 3)), (1, 2, 1))
+    assert images.pixels_of([1]).shape == (1, 3, 14, 32 * 14)
+    assert torch.equal(images.pixels_of(range(3)), pixels)
+    assert images.keys[0] != images.keys[2]
+
+
+def test_patches_up_to_a_most_number_as_of_gemma_4():
+    places = torch.full((2, 6, 2), -1)
+    places[0, :4], places[1, :2] = 0, 0
+    images = assign(placed(2, 1), torch.randn(2, 6, 3), places, "image_position_ids")
+    assert (images.rows, images.tokens) == ((range(0, 1), range(1, 2)), (2, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -59,20 +101,20 @@ def test_fingerprints_tell_images_apart(dtype):
     assert len(set(fingerprints(torch.cat([one, one]), [8, 8], grids))) == 2
 
 
-def mean_of_four(pixels, grid):
-    return pixels.reshape(-1, 4, 6).mean(1)
+def mean_of_four(images, which):
+    return images.pixels_of(which).reshape(-1, 4, 6).mean(1)
 
 
 def test_the_tower_sees_each_image_once():
     tokens, pixels, grid = patches([[(1, 1, 1), (1, 1, 2)], [(1, 2, 1)]])
-    images = assign(tokens.repeat(2), pixels.repeat(2, 1), grid.repeat(2, 1))
+    images = assign(tokens.repeat(2, 1), pixels.repeat(2, 1), grid.repeat(2, 1))
     cache = FeatureCache(limit=2**20)
     missing = cache.missing(images, range(6))
     assert missing == [0, 1, 2]
     cache.encode(images, missing, mean_of_four)
     assert (cache.calls, cache.images, cache.missing(images, range(6))) == (1, 3, [])
     found = torch.cat([cache.features[key] for key in images.keys])
-    assert torch.equal(found, mean_of_four(pixels.repeat(2, 1), None))
+    assert torch.equal(found, mean_of_four(images, range(6)))
     assert cache.bytes == found.nbytes // 2
     cache.clear()
     assert (cache.bytes, cache.missing(images, [4])) == (0, [4])
@@ -87,10 +129,12 @@ def test_what_does_not_fit_is_computed_but_not_kept():
 
 
 def test_tiles_keep_their_shape():
-    images = assign(torch.tensor([3 * 4]), torch.randn(3, 3, 2, 2), None)
-    fresh = FeatureCache(2**20).encode(
-        images, [2, 0], lambda tiles, _: tiles.mean((1, 2, 3))[:, None, None].expand(-1, 4, 5)
-    )
+    images = assign(placed(3 * 4), torch.randn(3, 3, 2, 2), None)
+
+    def tower(images, which):
+        return images.pixels_of(which).mean((1, 2, 3))[:, None, None].expand(-1, 4, 5)
+
+    fresh = FeatureCache(2**20).encode(images, [2, 0], tower)
     assert [part.shape for part in fresh.values()] == [(1, 4, 5)] * 2
 
 
@@ -103,8 +147,8 @@ def test_a_trainable_parameter_is_named():
 
 def test_what_is_put_away_holds_each_image_once():
     tokens, pixels, grid = patches([[(1, 1, 1), (1, 1, 2)], [(1, 2, 1)]])
-    images = assign(tokens.repeat(2), pixels.repeat(2, 1), grid.repeat(2, 1))
+    images = assign(tokens.repeat(2, 1), pixels.repeat(2, 1), grid.repeat(2, 1))
     stored = images.stored_once()
-    assert torch.equal(stored.pick(range(6))[0], pixels.repeat(2, 1))
+    assert torch.equal(stored.pixels_of(range(6)), pixels.repeat(2, 1))
     assert len({part.data_ptr() for part in stored.parts}) == 3
     assert all(part.untyped_storage().nbytes() == part.nbytes for part in stored.parts)

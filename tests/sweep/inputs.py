@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.tiny_table import FAMILIES
+from swift_grpo_ext.models.families import TINY
 
 MODELS = {
     "qwen2_5_vl": testing.tiny_qwen2_5_vl,
@@ -13,7 +13,7 @@ MODELS = {
     ),
     "qwen2_5_vl two heads": partial(testing.tiny_qwen2_5_vl, num_kv_heads=2),  # one for each rank
     "ovis2": testing.tiny_ovis2,
-    **{family: partial(testing.tiny_checkpoint, family) for family in FAMILIES},
+    **{family: partial(testing.tiny_checkpoint, family) for family in TINY},
 }
 QUESTIONS = (
     "Which digit is this?",
@@ -25,14 +25,12 @@ QUESTIONS = (
 
 def types(model):
     """Arguments that name model and template."""
-    return (
-        dict(zip(("model_type", "template"), FAMILIES[model].host, strict=True)) if model in FAMILIES else {}
-    )
+    return dict(zip(("model_type", "template"), TINY[model].host, strict=True)) if model in TINY else {}
 
 
 def usual_data(model):
     """Text for text models, one image a row for the others."""
-    return "text" if model in FAMILIES and not FAMILIES[model].vision else "image"
+    return "text" if model in TINY and not TINY[model].vision else "image"
 
 
 def write(path, rows):

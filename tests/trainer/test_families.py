@@ -3,15 +3,15 @@
 import pytest
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.tiny_table import FAMILIES
+from swift_grpo_ext.models.families import TINY
 from tests.trainer.runs import STOCK, figures, told
 
 
-@pytest.fixture(scope="module", params=sorted(FAMILIES))
+@pytest.fixture(scope="module", params=sorted(TINY))
 def run(request, digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     model = testing.tiny_checkpoint(request.param, folder / "model")
-    data = digits.train if FAMILIES[request.param].vision else texts(folder)
+    data = digits.train if TINY[request.param].vision else texts(folder)
     stock = figures(model, data, folder / "stock", STOCK)
     with told() as messages:
         ours = figures(model, data, folder / "ours")
@@ -40,5 +40,5 @@ def test_nothing_is_off_without_a_reason_that_is_known(run):
     (states,) = [text for text in messages if "shared_prefix" in text and "skip_old" in text]
     assert "shared_prefix on" in states
     assert not [text for text in messages if "self-check failed" in text or "went the stock way" in text]
-    if FAMILIES[name].vision:
+    if TINY[name].vision:
         assert "vision_once on" in states

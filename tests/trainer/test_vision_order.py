@@ -9,7 +9,7 @@ from torch import nn
 
 from swift_grpo_ext.group.vision import Images, assign
 from swift_grpo_ext.group.vision_once import VisionOnce
-from swift_grpo_ext.models.families import QWEN2_5_VL
+from swift_grpo_ext.models.families.qwen2_5_vl import QWEN2_5_VL
 from swift_grpo_ext.trainer.vision_lockstep import in_step
 
 HIDDEN = 4
@@ -97,7 +97,7 @@ def events_of_a_rank(images, most):
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_rank_without_images_keeps_step_with_one_that_has_some(most):
     pixels = torch.arange(6.0).reshape(2, 3)
-    images = assign(torch.tensor([1, 1]), pixels, torch.tensor([[1, 1, 1], [1, 1, 1]]))
+    images = assign(torch.ones(2, 1).bool(), pixels, torch.tensor([[1, 1, 1], [1, 1, 1]]))
     ranks = [events_of_a_rank(wanted, most) for wanted in (images, [], None)]
     assert ranks == [["agree"] + ["tower"] * most] * 3
 
@@ -124,7 +124,7 @@ def test_ranks_sample_in_step(kind):
 
 def test_no_features_are_kept_with_the_form_of_the_answer():
     """A view of none of their rows would hold all of them."""
-    images = assign(torch.tensor([1]), torch.zeros(1, 3), torch.tensor([[1, 1, 1]]))
+    images = assign(torch.ones(1, 1).bool(), torch.zeros(1, 3), torch.tensor([[1, 1, 1]]))
     model, vision = Model([]), VisionOnce(QWEN2_5_VL, 2**20, int)
     with vision.standing_in(model, [(images, [0])]):
         found = model.model.visual(torch.zeros(1, 3))

@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
-from swift_grpo_ext.models.families import OVIS2
+from swift_grpo_ext.models.families.ovis2 import OVIS2
 
 # Templates without a forward of the vision tower for rows that have no image.
 NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")

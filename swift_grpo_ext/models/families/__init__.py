@@ -1,0 +1,118 @@
+"""What the rest of the package may know about a vision-language family, as data.
+
+The trainer, the placeholder guard and preflight read these descriptions, so nothing outside asks for the name
+of a family. A family is one file of this folder and one line in `ENTRIES`. Needs neither torch nor the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from swift_grpo_ext.models import derived
+from swift_grpo_ext.models.families import (
+    gemma,
+    glm4v,
+    internvl,
+    kimi,
+    llava_onevision,
+    minicpmv,
+    mistral3,
+    ovis2,
+    qwen2_5_omni,
+    qwen2_5_vl,
+    qwen2_vl,
+    qwen3,
+    text,
+)
+from swift_grpo_ext.models.family import Capability as Capability
+from swift_grpo_ext.models.family import CapabilityName as CapabilityName
+from swift_grpo_ext.models.family import Entry, Tiny
+from swift_grpo_ext.models.family import Supported as Supported
+from swift_grpo_ext.models.family import Unsupported as Unsupported
+from swift_grpo_ext.models.family import VisionFamily as VisionFamily
+from swift_grpo_ext.rewards.frames import Frame
+
+ENTRIES: tuple[Entry, ...] = (
+    qwen2_5_vl.FAMILY,
+    ovis2.FAMILY,
+    gemma.FAMILY,
+    glm4v.FAMILY,
+    internvl.FAMILY,
+    kimi.FAMILY,
+    llava_onevision.FAMILY,
+    minicpmv.FAMILY,
+    mistral3.FAMILY,
+    qwen2_5_omni.FAMILY,
+    qwen2_vl.FAMILY,
+    qwen3.FAMILY,
+    text.FAMILY,
+)
+FAMILIES: dict[str, VisionFamily] = {one.described.family: one.described for one in ENTRIES if one.described}
+TINY: dict[str, Tiny] = {name: made for one in ENTRIES for name, made in one.tiny.items()}
+
+
+def family_of(config_or_model_type: Any) -> VisionFamily | None:
+    """Facts of a model, with its own token ids where a config is given.
+
+    Args:
+        config_or_model_type: A transformers config (or one that holds it as ``.config``), or a name:
+            ``model_type`` of config.json, the host's ``--model_type`` or an architecture. For a name the
+            ids are those of the published vocabularies.
+
+    Returns:
+        The facts: described here, else derived from the config. None for the name of a family that is not
+        described, and for a config that says too little (`swift_grpo_ext.models.derived.why_unknown`).
+    """
+    if isinstance(config_or_model_type, str):
+        return _by_name(config_or_model_type)
+    config = config_or_model_type
+    if not hasattr(config, "model_type") and hasattr(config, "config"):
+        config = config.config
+    name = getattr(config, "model_type", "")
+    known, entry = derived.derive(config, FAMILIES.get(name)), _entry_of(name)
+    if known is None:
+        return None
+    further = entry.override(config) if entry.override else {}
+    return replace(known, **further, frame=entry.frame or known.frame)
+
+
+def why_unknown(config: Any) -> str:
+    """Why nothing is known of a config's family; empty if something is."""
+    return "" if getattr(config, "model_type", "") in FAMILIES else derived.why_unknown(config)
+
+
+def frame_of(model_type: str) -> Frame | None:
+    """The frame in which a family writes boxes and points; None if nobody knows.
+
+    Args:
+        model_type: Of its config.
+    """
+    return _entry_of(model_type).frame
+
+
+def _entry_of(model_type: str) -> Entry:
+    return max((one for one in ENTRIES if model_type.startswith(one.stem)), key=lambda one: len(one.stem))
+
+
+def forbidden_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Ids that a model must never write: placeholders of media and what stands around them.
+
+    Args:
+        config: Of the model.
+        tokenizer: Of the model. Asked where nobody has described the family and its config says that it
+            takes images.
+    """
+    facts = family_of(config)
+    if facts is not None and facts.family in FAMILIES:
+        return facts.forbidden_token_ids
+    if facts is None and getattr(config, "vision_config", None) is None:
+        return ()
+    return tuple(sorted({*(facts.forbidden_token_ids if facts else ()), *derived.media_tokens(tokenizer)}))
+
+
+def _by_name(name: str) -> VisionFamily | None:
+    for facts in FAMILIES.values():
+        if name in (facts.family, facts.host_model_type, facts.architecture):
+            return facts
+    return None

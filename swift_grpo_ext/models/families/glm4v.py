@@ -1,0 +1,52 @@
+"""GLM-4.1V to 4.6V."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.sizes import ROPE, ROUTED, TEXT, TOWER
+from swift_grpo_ext.models.family import Entry, Tiny
+
+_IDS = {
+    "image_token_id": "<|image|>",
+    "video_token_id": "<|video|>",
+    "image_start_token_id": "<|begin_of_image|>",
+    "image_end_token_id": "<|end_of_image|>",
+    "video_start_token_id": "<|begin_of_video|>",
+    "video_end_token_id": "<|end_of_video|>",
+}
+_TURNS = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
+
+
+def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
+    """Patches of 14 pixels."""
+    from transformers import Glm4vImageProcessor, Glm4vProcessor, Glm4vVideoProcessor
+
+    size = {"shortest_edge": 56 * 56, "longest_edge": max_pixels}
+    return Glm4vProcessor(
+        image_processor=Glm4vImageProcessor(size=size),
+        tokenizer=tokenizer,
+        video_processor=Glm4vVideoProcessor(size=size),
+        chat_template=chat_template(
+            image="<|begin_of_image|><|image|><|end_of_image|>",
+            video="<|begin_of_video|><|video|><|end_of_video|>",
+        ),
+    )
+
+
+FAMILY = Entry(
+    stem="glm",
+    frame="norm1000",
+    tiny={
+        "glm4v_moe": Tiny(
+            "Glm4vMoe",
+            {"model_type": "glm4v_moe", "template": "glm4_5v"},
+            {**TEXT, **ROUTED, "rope_parameters": {**ROPE, "partial_rotary_factor": 1.0}},
+            {**TOWER, "out_hidden_size": 64},
+            _IDS,
+            (*_TURNS, *_IDS.values()),
+            processor=processor,
+        )
+    },
+)

@@ -1,0 +1,52 @@
+"""LLaVA-OneVision of transformers' own class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
+from swift_grpo_ext.models.family import Entry, Tiny
+
+_PINPOINTS = [[56, 56], [56, 112], [112, 56]]
+
+
+def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+    """An overview of 4 x 4 patches, and tiles by the shape of the image."""
+    from transformers import (
+        LlavaOnevisionImageProcessor,
+        LlavaOnevisionProcessor,
+        LlavaOnevisionVideoProcessor,
+    )
+
+    side = {"height": config.vision_config.image_size, "width": config.vision_config.image_size}
+    return LlavaOnevisionProcessor(
+        image_processor=LlavaOnevisionImageProcessor(
+            size=side, image_grid_pinpoints=config.image_grid_pinpoints
+        ),
+        tokenizer=tokenizer,
+        video_processor=LlavaOnevisionVideoProcessor(size=side),
+        num_image_tokens=(side["height"] // config.vision_config.patch_size) ** 2,
+        vision_feature_select_strategy=config.vision_feature_select_strategy,
+        chat_template=chat_template(image="<image>\\n", video="<video>\\n"),
+    )
+
+
+FAMILY = Entry(
+    stem="llava_onevision",
+    frame=None,
+    tiny={
+        "llava_onevision": Tiny(
+            "LlavaOnevision",
+            {"model_type": "llava_onevision_hf", "template": "llava_onevision_hf"},
+            {**TEXT, "model_type": "qwen2", "tie_word_embeddings": True},
+            {**SIGLIP, "model_type": "siglip_vision_model", "vision_use_head": False},
+            {"image_token_index": "<image>", "video_token_index": "<video>"},
+            # ms-swift's template looks for 151646, whatever the tokenizer says.
+            ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"),
+            {"image_grid_pinpoints": _PINPOINTS, "vision_feature_select_strategy": "full"},
+            processor,
+            stock_vocabulary=True,
+        )
+    },
+)

@@ -1,0 +1,61 @@
+"""MiniCPM-V 4.6: slices of an image, before a language model with recurrent layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TEXT
+from swift_grpo_ext.models.family import Entry, Tiny
+
+_NAMED = {
+    "image_token": "<|image_pad|>",
+    "video_token": "<|video_pad|>",
+    "image_start_token": "<image>",
+    "image_end_token": "</image>",
+    "slice_start_token": "<slice>",
+    "slice_end_token": "</slice>",
+    "image_id_start_token": "<image_id>",
+    "image_id_end_token": "</image_id>",
+}
+
+
+def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+    """Slices of at most 112 pixels a side."""
+    from transformers import (
+        AutoTokenizer,
+        MiniCPMV4_6ImageProcessor,
+        MiniCPMV4_6Processor,
+        MiniCPMV4_6VideoProcessor,
+    )
+
+    sizes = {"scale_resolution": 112, "patch_size": config.vision_config.patch_size}
+    return MiniCPMV4_6Processor(
+        image_processor=MiniCPMV4_6ImageProcessor(**sizes),
+        video_processor=MiniCPMV4_6VideoProcessor(**sizes),
+        tokenizer=AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=_NAMED),
+        chat_template=chat_template(image="<|image_pad|>\\n", video="<|video_pad|>\\n"),
+    )
+
+
+FAMILY = Entry(
+    stem="minicpmv",
+    frame="norm1000",
+    tiny={
+        "minicpmv4_6": Tiny(
+            "MiniCPMV4_6",
+            {"model_type": "minicpmv4_6", "template": "minicpmv4_6"},
+            {
+                **TEXT,
+                **HYBRID,
+                "model_type": "qwen3_5_text",
+                "rope_parameters": {**INTERLEAVED, "partial_rotary_factor": 1.0},
+            },
+            {**SIGLIP, "image_size": 112},
+            {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"},
+            tuple(_NAMED.values())[2:],
+            {"insert_layer_id": 0},
+            processor,
+        )
+    },
+)

@@ -1,0 +1,46 @@
+"""Mistral 3: Pixtral's tower, images in their own shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
+from swift_grpo_ext.models.family import Entry, Tiny
+
+_TURNS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+
+
+def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+    """Rows of patches, with a token at the end of each."""
+    from transformers import PixtralImageProcessor, PixtralProcessor
+
+    patch = config.vision_config.patch_size
+    return PixtralProcessor(
+        image_processor=PixtralImageProcessor(
+            size={"longest_edge": 112}, patch_size={"height": patch, "width": patch}
+        ),
+        tokenizer=tokenizer,
+        patch_size=patch,
+        spatial_merge_size=config.spatial_merge_size,
+        chat_template=chat_template(image="[IMG]"),
+    )
+
+
+FAMILY = Entry(
+    stem="mistral3",
+    frame="norm1000",
+    tiny={
+        "mistral3": Tiny(
+            "Mistral3",
+            # The system prompt of the template is longer than a tiny model's context.
+            {"model_type": "mistral3", "template": "mistral_2503", "system": "Answer."},
+            {**TEXT, "model_type": "mistral", "sliding_window": None},
+            {**SIGLIP, "model_type": "pixtral", "image_size": 112},
+            {"image_token_index": "[IMG]"},
+            (*_TURNS, "[IMG]", "[IMG_BREAK]", "[IMG_END]"),
+            {"tie_word_embeddings": False},
+            processor,
+        )
+    },
+)
