@@ -33,7 +33,7 @@ $(READY): pyproject.toml constraints/tested.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"
 	touch $@
 
-quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2; SEEDS="1 2 3" for the range over seeds)
+quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2, qwen3_vl or qwen3_5; SEEDS="1 2 3" for the range over seeds)
 	$(BIN)/python -m examples.quickstart --model $(MODEL) $(if $(SEEDS),--seeds $(SEEDS))
 
 test: lint types unit  ## the gate: lint, types, unit and end-to-end tests on the CPU

@@ -13,21 +13,25 @@ import torch
 import transformers
 
 from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
+from swift_grpo_ext.models.derived import speaking_model
+from swift_grpo_ext.models.families import ENTRIES, TINY, family_of, frame_of, why_unknown
 from swift_grpo_ext.models.families import FAMILIES as DESCRIBED
-from swift_grpo_ext.models.families import TINY, Tiny, Unsupported, family_of, frame_of, why_unknown
 from swift_grpo_ext.testing import ovis2_config, qwen2_5_vl_config
+from swift_grpo_ext.testing.tiny import tiny_config
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3", "LoRA", "vLLM", "frame")
-# What the tests run on two ranks (tests/trainer/test_group_ranks.py) and with adapters.
-ZERO3 = ("ovis2", "qwen2_5_vl", "qwen3_5", "qwen3_vl")
-LORA = ("ovis2", "qwen2_5_vl")
+# What the tests run on two ranks (tests/trainer/test_group_ranks.py) and with vLLM (tests/engines).
+ZERO3 = ("internvl", "ovis2", "qwen2_5_vl", "qwen3_5", "qwen3_vl")
+VLLM = ("qwen2_5_vl",)
 HEAD = """# Families
 
 What is on for each family, asked of a tiny model of it; `python tools/families_page.py` writes this page. The
 first two are described by this package, the others derived from the config and from what ms-swift knows of
-the model. `tests/trainer/test_families.py` holds a run of each against ms-swift's own passes, to 2e-5 of each
-logged figure; "not run" is what no test runs.
+the model. `tests/trainer/test_families.py` holds runs of each against ms-swift's own passes, on rows with no
+image to three: full training with gradient checkpointing, LoRA without, each logged figure to 2e-5 and the
+first gradient of each parameter to 1e-5; the self-check in bf16; and the command, with a model that prefers
+placeholders. "not run" is what no test runs.
 
 A family that does not stand here is used if its description can be derived and the first micro-batch passes
 the self-check; else it goes ms-swift's own way, and one line says why.
@@ -39,17 +43,10 @@ def models() -> Iterator[tuple[str, Any]]:
     """A name and a model without weights for each family."""
     for name, config in (("qwen2_5_vl", qwen2_5_vl_config()), ("ovis2", ovis2_config())):
         yield name, _empty(getattr(transformers, DESCRIBED[name].architecture), config)
-    for name, made in sorted(TINY.items()):
-        class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
-        yield name, _empty(getattr(transformers, class_name), _config(made, class_name))
-
-
-def _config(made: Tiny, class_name: str) -> Any:
-    text = {"vocab_size": 512, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 0, **made.text}
-    ids = {name: place for place, name in enumerate(made.ids, start=5)}
-    fields = {"text_config": text, "vision_config": made.vision, **ids} if made.vision else text
-    config_class = getattr(transformers, f"{made.stem}Config")
-    return config_class(**{**fields, **made.top, "architectures": [class_name]})
+    for name in sorted(TINY):
+        config = tiny_config(name, dict.fromkeys(TINY[name].ids.values(), 5), vocab_size=512)
+        model = _empty(getattr(transformers, config.architectures[0]), config)
+        yield name, speaking_model(model)
 
 
 def _empty(model_class: Any, config: Any) -> Any:
@@ -61,25 +58,34 @@ def row(name: str, base: Any) -> list[str]:
     """The cells of a family."""
     facts, vision = family_of(base.config), getattr(base.config, "vision_config", None) is not None
     has_videos = facts is not None and facts.video_token_id is not None
-    vllm = facts.capabilities["vllm"] if facts else None
     return [
         why_no_packs(base) or "on",
         "no images" if not vision else why_unknown(base.config) or "on",
         why_no_shared_prefill(base) or "on",
         "no images" if not vision else "on",
         "no images" if not vision else "on" if has_videos else "no video token",
-        "on" if name in ZERO3 else "not run",
-        "on" if name in LORA else "not run",
-        "off: vLLM has no such class" if isinstance(vllm, Unsupported) else "not run",
+        _run(name in ZERO3),
+        "on",
+        "off: vLLM has no such class" if facts is not None and "vllm" in facts.lacks else _run(name in VLLM),
         (frame_of(name) or "not known") if vision else "no images",
     ]
+
+
+def _run(by_a_test: bool) -> str:
+    return "on" if by_a_test else "not run"
 
 
 def page() -> str:
     """The page as it should be."""
     lines = [("family", *COLUMNS), ("---",) * (len(COLUMNS) + 1)]
     lines += [(f"`{name}`", *row(name, base)) for name, base in models()]
-    return HEAD + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+    missing = {name: why for one in ENTRIES for name, why in one.not_loaded.items()}
+    return (
+        HEAD
+        + "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        + "\n\nNot trained by ms-swift on the tested versions, so not tried:\n\n"
+        + "".join(f"- `{name}`: {why}\n" for name, why in sorted(missing.items()))
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import platform
 from rich.console import Console
 from rich.table import Table
 
-from swift_grpo_ext.models.families import FAMILIES, Supported
+from swift_grpo_ext.models.families import ENTRIES, FAMILIES
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
@@ -63,12 +63,14 @@ def _patch_table() -> Table:
 
 
 def _family_table() -> Table:
-    """What each family can do, and if not, why not."""
+    """What families lack, and why; docs/families.md has what each can do."""
     table = Table(title="families")
-    for heading in ("family", "capability", "supported", "needs, or why not"):
+    for heading in ("family", "lacks", "why"):
         table.add_column(heading, overflow="fold")
     for facts in FAMILIES.values():
-        for name, answer in facts.capabilities.items():
-            why = answer.needs if isinstance(answer, Supported) else answer.reason
-            table.add_row(facts.family, name, "yes" if answer else "no", why)
+        for name, why in facts.lacks.items():
+            table.add_row(facts.family, name, why)
+    for missing in (one.not_loaded for one in ENTRIES):
+        for family, why in missing.items():
+            table.add_row(family, "training", why)
     return table

@@ -64,14 +64,14 @@ class MicroBatch:
             return pack_inputs(self.text_inputs(), self.pack, media)
         return {**self.text_inputs(), **media, "use_cache": False}
 
-    def row_inputs(self, row: int) -> dict[str, Any]:
-        """Inputs of one row alone, with its pixels. Not where ``media`` is None."""
+    def row_inputs(self, rows: range) -> dict[str, Any]:
+        """Inputs of some rows alone, with their pixels. Not where ``media`` is None."""
         assert self.media is not None
         text = self.text_inputs().items()
         kept = {name: value for name, value in text if isinstance(value, Tensor) and value.ndim > 1}
-        of_row = {name: images.of_rows([row]) for name, images in self.media.items()}
-        rows = {name: value[..., row : row + 1, :] for name, value in kept.items()}
-        return rows | options_of(self.inputs) | self._media(of_row, False)
+        of_row = {name: images.of_rows(rows) for name, images in self.media.items()}
+        chosen = {name: value[..., rows.start : rows.stop, :] for name, value in kept.items()}
+        return chosen | options_of(self.inputs) | self._media(of_row, False)
 
     def store_pixels(self) -> StoredInputs:
         """Bring the pixels out of the device's memory; the inputs, which give them to whoever reads them."""

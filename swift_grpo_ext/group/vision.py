@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
@@ -173,13 +174,18 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Tensor:
     return (drawn | 1).to(device)
 
 
-def trains(modules: Sequence[nn.Module]) -> str:
-    """Name of the first parameter in ``modules`` that trains; empty if all are frozen."""
-    for module in modules:
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                return name
-    return ""
+def trains_outside(base: Any) -> str:
+    """Name of the first parameter that trains and is none of the language model's; empty if there is none.
+
+    Beside tower and aligner there may be others that features depend on: LLaVA's ``image_newline``.
+
+    Args:
+        base: A transformers model, out of its wrappers.
+    """
+    heads = base.get_decoder(), base.get_input_embeddings(), base.get_output_embeddings()
+    speaks = {id(one) for part in heads if part is not None for one in part.parameters()}
+    names = (name for name, one in base.named_parameters() if one.requires_grad and id(one) not in speaks)
+    return next(names, "")
 
 
 @dataclass

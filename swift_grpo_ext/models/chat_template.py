@@ -1,43 +1,57 @@
-"""The prompt of Qwen's chat models (ChatML) as a Jinja template for images and videos."""
+"""Prompts of chat models as Jinja templates for images and videos, as transformers' processors read them."""
 
 from __future__ import annotations
 
-_MEDIUM = """\
-{%- elif part.type == '__TYPE__' -%}
-{{ '__TEXT__' }}
-"""
+import json
+from collections.abc import Mapping
+
+Turns = Mapping[str, tuple[str, str]]  # by role, what stands before and behind what is said
+CHATML: Turns = {
+    role: (f"<|im_start|>{role}\n", "<|im_end|>\n") for role in ("system", "user", "assistant", "tool")
+}
+SYSTEM = "You are a helpful assistant."
+NO_THOUGHT = "<think>\n\n</think>\n\n"
 _TEMPLATE = """\
-{%- if messages[0].role != 'system' -%}
-{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- set turns = __TURNS__ -%}
+{%- set media = __MEDIA__ -%}
+{{ __START__ }}
+{%- if __SYSTEM__ and messages[0].role != 'system' -%}
+{{ turns.system[0] + __SYSTEM__ + turns.system[1] }}
 {%- endif -%}
 {%- for message in messages -%}
-{{ '<|im_start|>' + message.role + '\\n' }}
+{{ turns[message.role][0] }}
 {%- if message.content is string -%}
 {{ message.content }}
 {%- else -%}
 {%- for part in message.content -%}
-{%- if part.type == 'text' -%}
-{{ part.text }}
-__MEDIA__{%- endif -%}
+{{ part.text if part.type == 'text' else media[part.type] }}
 {%- endfor -%}
 {%- endif -%}
-{{ '<|im_end|>\\n' }}
+{{ turns[message.role][1] }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
-{{ '<|im_start|>assistant\\n' }}
+{{ turns.assistant[0] + __ANSWER__ }}
 {%- endif -%}
 """
 
 
-def chat_template(**media: str) -> str:
-    """The template that transformers' processors read; one system message, every turn closed.
+def chat_template(
+    *, turns: Turns = CHATML, start: str = "", system: str = SYSTEM, answer: str = "", **media: str
+) -> str:
+    """The template of a family.
 
     Args:
-        media: What stands in the prompt for each type of part, as the body of a Jinja string literal;
-            ``image="<image>\\\\n"``.
+        turns: How the turns of each role begin and end.
+        start: Stands before all.
+        system: What the system says where the row does not; empty for nothing.
+        answer: What an answer begins with.
+        media: What stands in the prompt for each type of part, such as ``image="<image>"``.
 
     Returns:
         Jinja source.
     """
-    parts = (_MEDIUM.replace("__TYPE__", kind).replace("__TEXT__", text) for kind, text in media.items())
-    return _TEMPLATE.replace("__MEDIA__", "".join(parts))
+    given = {"TURNS": turns, "MEDIA": media, "START": start, "SYSTEM": system, "ANSWER": answer}
+    source = _TEMPLATE
+    for name, value in given.items():
+        source = source.replace(f"__{name}__", json.dumps(value, ensure_ascii=False))
+    return source

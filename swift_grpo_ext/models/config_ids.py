@@ -10,6 +10,7 @@ import dataclasses
 
 from swift.template import TEMPLATE_MAPPING, Template, register_template
 
+from swift_grpo_ext.models.derived import speaking
 from swift_grpo_ext.models.template import VisionTemplate
 
 # Attribute of a template, and the fields of a config that say what it is.
@@ -28,7 +29,7 @@ class ConfigIds(Template):
         """Bind the template to a processor, whose model's config has the ids."""
         super().init_processor(processor)
         for name in _hard_coded(type(self)) if processor is not None else ():
-            found = (getattr(self.config, field, None) for field in _FIELDS[name])
+            found = (getattr(speaking(self.config), field, None) for field in _FIELDS[name])
             if (value := next((one for one in found if one is not None), None)) is not None:
                 setattr(self, name, value)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from swift_grpo_ext.models.family import Capability, CapabilityName, Supported, VisionFamily
+from swift_grpo_ext.models.family import VisionFamily
 
 _FIELD = re.compile(r"(image|img|video|vision|visual|audio|boi|eoi|boa|eoa).*token_(id|ids|index)$")
 _TOKEN = re.compile(r"image|img|video|vision|audio", re.IGNORECASE)
@@ -21,16 +21,6 @@ _IMAGE_FIELDS, _VIDEO_FIELDS = (
     ("image_token_id", "image_token_index"),
     ("video_token_id", "video_token_index"),
 )
-_CAPABILITIES: dict[CapabilityName, Capability] = {
-    "padding_free": Supported("what ms-swift demands"),
-    "packing": Supported("what ms-swift demands"),
-    "sequence_parallel": Supported("what ms-swift demands"),
-    "vllm": Supported("what vLLM knows"),
-    "shared_prefix": Supported("a passed self-check"),
-    "vision_once": Supported("a frozen tower without adapters"),
-    "mixed_rows_zero3": Supported("a template that encodes a blank image"),
-    "video": Supported("what ms-swift's template does"),
-}
 
 
 @dataclass(frozen=True)
@@ -50,8 +40,23 @@ def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily |
         described: What is known already: then only the ids are those of the config.
     """
     if described is None:
-        return None if why_unknown(config) else _derived(config)
+        return None if why_unknown(config) else _derived(speaking(config))
     return replace(described, **_ids_of(config))
+
+
+def speaking(config: Any) -> Any:
+    """Of a model in a model (Qwen-Omni's thinker) the config of the one that reads; else itself."""
+    parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
+    inside = (one for one in parts if _token(one, _IMAGE_FIELDS) is not None)
+    return config if _token(config, _IMAGE_FIELDS) is not None else next(inside, config)
+
+
+def speaking_model(model: Any) -> Any:
+    """The model of `speaking`: its module has the name of its config."""
+    config = speaking(model.config)
+    names = getattr(model.config, "sub_configs", None) or ()
+    own = (name for name in names if getattr(model.config, name, None) is config)
+    return getattr(model, next(own, "").removesuffix("_config") or "_", model)
 
 
 def why_unknown(config: Any) -> str:
@@ -59,6 +64,7 @@ def why_unknown(config: Any) -> str:
     name = getattr(config, "model_type", "")
     if getattr(config, "auto_map", None):
         return f"{name!r} is code of the checkpoint (trust_remote_code)"
+    config = speaking(config)
     if _token(config, _IMAGE_FIELDS) is None:
         return f"the config of {name!r} names no image token"
     modules = modules_of(config)
@@ -80,7 +86,6 @@ def _derived(config: Any) -> VisionFamily:
         **_ids_of(config),
         **vars(modules),
         frame="pixel_original",
-        capabilities=_CAPABILITIES,
     )
 
 
@@ -100,7 +105,7 @@ def media_tokens(tokenizer: Any) -> tuple[int, ...]:
 
 def modules_of(config: Any) -> Modules | None:
     """Where ms-swift finds tower, aligner and language model of a config's class; None if it does not say."""
-    for architecture in getattr(config, "architectures", None) or ():
+    for architecture in (*(getattr(config, "architectures", None) or ()), config.model_type):
         if (found := _modules_by_class().get(architecture)) is not None:
             return found
     return None
@@ -121,12 +126,19 @@ def _modules_by_class() -> dict[str, Modules]:
         modules = Modules(*(_seeing(getattr(arch, name)) for name in Modules.__dataclass_fields__))
         for architecture in meta.architectures or ():
             found.setdefault(architecture, modules)
+        outer = {path.partition(".")[0] for path in modules.language_model if path.endswith(".lm_head")}
+        if outer:  # a model in a model, whose config has a type of its own
+            found.setdefault(f"{meta.model_type}_{outer.pop()}", _inside(modules))
     return found
 
 
 def _seeing(paths: Any) -> tuple[str, ...]:
     """Without the parts that hear: they have pixels neither to encode nor to share."""
     return tuple(path for path in paths if "audio" not in path)
+
+
+def _inside(modules: Modules) -> Modules:
+    return Modules(*(tuple(path.partition(".")[2] for path in paths) for paths in vars(modules).values()))
 
 
 def _token(config: Any, fields: tuple[str, ...]) -> int | None:

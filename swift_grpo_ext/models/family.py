@@ -10,47 +10,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.rewards.frames import Frame
 
-CapabilityName = Literal[
-    "padding_free",
-    "packing",
-    "sequence_parallel",
-    "vllm",
-    "shared_prefix",
-    "vision_once",
-    "mixed_rows_zero3",
-    "video",
-]
-
-
-@dataclass(frozen=True)
-class Supported:
-    """The family can do it.
-
-    Attributes:
-        needs: A condition that the run must meet, in words; empty if there is none.
-    """
-
-    needs: str = ""
-
-    def __bool__(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class Unsupported:
-    """The family cannot do it.
-
-    Attributes:
-        reason: One clause, fit for an error message.
-    """
-
-    reason: str
-
-    def __bool__(self) -> bool:
-        return False
-
-
-Capability = Supported | Unsupported
+Capability = Literal["shared_prefix", "vision_once", "vllm"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +31,8 @@ class VisionFamily:
         aligner: Modules that ``--freeze_aligner`` freezes, between tower and language model.
         language_model: Modules that ``--freeze_llm`` freezes.
         frame: Coordinate frame in which the model writes boxes and points.
-        capabilities: For every name of `CapabilityName`, whether it works and if not, why.
+        lacks: For each capability that it has not the reason, one clause, fit for an error message.
+        lora_skips: Module of the aligner that LoRA cannot adapt, having no linear layer; empty if it can.
         image_blocks: Layers in which the tokens of an image see each other: no layers, those with a sliding
             window, or all.
     """
@@ -87,7 +48,8 @@ class VisionFamily:
     aligner: tuple[str, ...]
     language_model: tuple[str, ...]
     frame: Frame
-    capabilities: Mapping[CapabilityName, Capability]
+    lacks: Mapping[Capability, str] = field(default_factory=dict)
+    lora_skips: str = ""
     image_blocks: Literal["none", "windows", "all"] = "none"
 
     @property
@@ -114,7 +76,7 @@ class VisionFamily:
         """Ids that a model must never write: placeholders and indicators (C3 of docs/findings.md)."""
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
 
-    def require(self, capability: CapabilityName, fix: str = "") -> None:
+    def require(self, capability: Capability, fix: str = "") -> None:
         """Raise if the family lacks a capability.
 
         Args:
@@ -124,10 +86,8 @@ class VisionFamily:
         Raises:
             RefusedError: Names the family, the capability and the reason.
         """
-        answer = self.capabilities[capability]
-        if isinstance(answer, Unsupported):
-            what = f"{self.family} does not support {capability}: {answer.reason}"
-            raise RefusedError(what, fix=fix)
+        if reason := self.lacks.get(capability):
+            raise RefusedError(f"{self.family} does not support {capability}: {reason}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -171,6 +131,7 @@ class Entry:
         override: Of a config, the fields of the description that are other than derived.
         template: Module with a template of our own, whose ``register`` puts it in place.
         tiny: Tiny checkpoints, by ``model_type``.
+        not_loaded: Why ms-swift does not train others of it on the tested versions, by ``model_type``.
     """
 
     stem: str
@@ -179,3 +140,4 @@ class Entry:
     override: Callable[[Any], dict[str, Any]] | None = None
     template: str = ""
     tiny: Mapping[str, Tiny] = field(default_factory=dict)
+    not_loaded: Mapping[str, str] = field(default_factory=dict)

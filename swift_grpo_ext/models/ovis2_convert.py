@@ -28,7 +28,7 @@ _SHOWN = 5
 _AGAIN = "download the checkpoint again"
 _TOGETHER = "weights, tokenizer and config.json must be of one AIDC-AI/Ovis2 checkpoint"
 
-CHAT_TEMPLATE = chat_template(image="<image>\\n")
+CHAT_TEMPLATE = chat_template(image="<image>\n")
 
 
 def convert_checkpoint(source: str | Path, target: str | Path) -> Path:

@@ -46,7 +46,7 @@ def check_tokens(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
 def check_engine_prompt(subject: Subject, cases: tuple[Case, ...] = CASES) -> None:
     """What an engine is given, one placeholder an image, its processor expands to the training prompt."""
     facts = family_of(subject.model.config)
-    if facts is not None and not facts.capabilities["vllm"]:
+    if facts is not None and "vllm" in facts.lacks:
         return  # such a template refuses the engine
     for case in cases:
         subject.template.set_mode("vllm")

@@ -15,7 +15,7 @@ ATOM_TOKEN = "<IMG_ATOM>"
 INDICATOR_TOKENS = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 _STOCK_ATOM = STOCK_SPECIAL_START + 22
 
-CHAT_TEMPLATE = chat_template(image="<image>\\n")
+CHAT_TEMPLATE = chat_template(image="<image>\n")
 
 
 def ovis2_config(

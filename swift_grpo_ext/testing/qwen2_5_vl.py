@@ -6,19 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.sizes import QWEN_IDS, QWEN_IMAGE, QWEN_VIDEO
 from swift_grpo_ext.testing.checkpoint import write_checkpoint
 from swift_grpo_ext.testing.tokenizer import STOCK_SPECIAL_START, build_tokenizer, vocabulary_size
 
 # The prompt of the host's ``qwen2_5_vl`` template, which knows one system message and closes every turn.
-CHAT_TEMPLATE = chat_template(
-    image="<|vision_start|><|image_pad|><|vision_end|>", video="<|vision_start|><|video_pad|><|vision_end|>"
-)
-_TOKEN_FIELDS = {
-    "image_token_id": "<|image_pad|>",
-    "video_token_id": "<|video_pad|>",
-    "vision_start_token_id": "<|vision_start|>",
-    "vision_end_token_id": "<|vision_end|>",
-}
+CHAT_TEMPLATE = chat_template(image=QWEN_IMAGE, video=QWEN_VIDEO)
 
 
 def qwen2_5_vl_config(
@@ -133,7 +126,7 @@ def tiny_qwen2_5_vl(
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(folder, stock=stock_vocabulary)
-    ids = {field: tokenizer.convert_tokens_to_ids(token) for field, token in _TOKEN_FIELDS.items()}
+    ids = {field: tokenizer.convert_tokens_to_ids(token) for field, token in QWEN_IDS.items()}
     config = qwen2_5_vl_config(
         vocab_size=vocabulary_size(tokenizer, stock=stock_vocabulary),
         token_ids=ids,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.models.families import TINY, Tiny
+from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.testing.checkpoint import write_checkpoint
 from swift_grpo_ext.testing.tokenizer import build_tokenizer, vocabulary_size
 
@@ -44,30 +44,54 @@ def tiny_checkpoint(
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(folder, made.tokens, stock=made.stock_vocabulary)
-    class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
-    fields = {
-        **_fields(made, tokenizer, text, {**made.vision, **(vision or {})}),
-        **made.top,
-        **(top or {}),
-    }
-    if made.inside:
-        name, around = made.inside
-        fields = {name: fields, **around}
-    config = getattr(transformers, f"{made.stem}Config")(**fields, architectures=[class_name])
+    tokens = {token: tokenizer.convert_tokens_to_ids(token) for token in made.ids.values()}
+    config = tiny_config(
+        family,
+        tokens,
+        vision=vision,
+        top=top,
+        **{
+            "vocab_size": vocabulary_size(tokenizer, stock=made.stock_vocabulary),
+            "pad_token_id": tokenizer.pad_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            **text,
+        },
+    )
     processor = made.processor(tokenizer, config, max_pixels) if made.processor else tokenizer
-    model_class = getattr(transformers, class_name)
+    model_class = getattr(transformers, config.architectures[0])
     return write_checkpoint(folder, model_class, config, processor, seed=seed, dtype=dtype)
 
 
-def _fields(made: Tiny, tokenizer: Any, text: Mapping[str, Any], vision: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a config: those of the language model, or both parts with the ids of this tokenizer."""
-    of_text = {
-        "vocab_size": vocabulary_size(tokenizer, stock=made.stock_vocabulary),
-        "bos_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        **made.text,
-        **text,
-    }
-    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in made.ids.items()}
-    return {"text_config": of_text, "vision_config": dict(vision), **ids} if made.vision else of_text
+def tiny_config(
+    family: str,
+    tokens: Mapping[str, int],
+    *,
+    vision: Mapping[str, Any] | None = None,
+    top: Mapping[str, Any] | None = None,
+    pad_token_id: int = 0,
+    **text: Any,
+) -> Any:
+    """The config of a tiny checkpoint.
+
+    Args:
+        family: As in `tiny_checkpoint`.
+        tokens: Ids of the tokens that the config names.
+        vision: As in `tiny_checkpoint`.
+        top: As in `tiny_checkpoint`.
+        pad_token_id: Begins rows, too.
+        **text: Fields of the language model's config.
+    """
+    import transformers
+
+    made = TINY[family]
+    of_text = {"bos_token_id": pad_token_id, "pad_token_id": pad_token_id, **made.text, **text}
+    fields: dict[str, Any] = of_text
+    if made.vision:
+        ids = {name: tokens[token] for name, token in made.ids.items()}
+        seen = {**made.vision, **(vision or {})}
+        fields = {"text_config": of_text, "vision_config": seen, **ids, **made.top, **(top or {})}
+    if made.inside:
+        name, around = made.inside
+        fields = {name: fields, **around}
+    class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
+    return getattr(transformers, f"{made.stem}Config")(**fields, architectures=[class_name])

@@ -15,8 +15,9 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
-from swift_grpo_ext.group.vision import trains
+from swift_grpo_ext.group.vision import trains_outside
 from swift_grpo_ext.group.vision_once import same_weights, share_weights
+from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
@@ -103,7 +104,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
 
 def base_model(host: Host, model: nn.Module) -> Any:
     """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
-    return host.template.get_base_model(host.accelerator.unwrap_model(model))
+    return speaking_model(host.template.get_base_model(host.accelerator.unwrap_model(model)))
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
@@ -148,7 +149,7 @@ def _unknown(base: Any, what: str = "") -> str:
 
 def why_not_shared(host: Unwrapped, settings: Settings) -> str:
     """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
-    base = host.template.get_base_model(host.model)
+    base = speaking_model(host.template.get_base_model(host.model))
     return (
         _switched_off(settings, "shared_prefix")
         or _layout_reason(host)
@@ -161,8 +162,8 @@ def _prefix_reason(host: Unwrapped, base: Any) -> str:
     family = family_of(base.config)
     if host.is_multimodal and family is None:
         return _unknown(base)
-    if family is not None and not family.capabilities["shared_prefix"]:
-        return family.capabilities["shared_prefix"].reason  # type: ignore[union-attr]
+    if family is not None and "shared_prefix" in family.lacks:
+        return family.lacks["shared_prefix"]
     if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
         return "prompt learning; --tuner_type lora or full"
     return why_no_packs(base) or noise_in(host.model) or noise_of_run(host.args, base)
@@ -189,9 +190,7 @@ def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
         "a mask; no --off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
         "the liger loss; --use_liger_kernel false": host.use_liger_loss,
         TEACHER: any(teachers(host).values()),
-        "the vision tower or the aligner trains" + _FREEZE: bool(
-            family and trains(frozen_modules(base, family))
-        ),
+        "the vision tower or the aligner trains" + _FREEZE: bool(family and trains_outside(base)),
     }
     return next((why for why, reads in readers.items() if reads), "")
 
@@ -199,10 +198,10 @@ def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
 def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
     if family is None:
         return _unknown(base, "images of ")
-    if not family.capabilities["vision_once"]:
-        return family.capabilities["vision_once"].reason  # type: ignore[union-attr]
+    if "vision_once" in family.lacks:
+        return family.lacks["vision_once"]
     modules = frozen_modules(base, family)
-    if name := trains(modules):
+    if name := trains_outside(base):
         return f"{name} of the vision tower or the aligner trains{_FREEZE}"
     if any(isinstance(part, BaseTunerLayer) for module in modules for part in module.modules()):
         return f"the vision tower or the aligner has adapters{_FREEZE}"

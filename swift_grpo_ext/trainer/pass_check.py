@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
-from swift_grpo_ext.group.self_check import mismatch, without_dropout
+from swift_grpo_ext.group.self_check import limits, mismatch, without_dropout
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.failure import all_ranks_are_here
 from swift_grpo_ext.trainer.host import Host
@@ -96,8 +96,14 @@ def compare(
     with torch.no_grad(), without_dropout(model):
         found = ours()[: len(rows), :, 0]
         region = SimpleNamespace(logits_to_keep=keep)
+
+        def of_rows(each: int) -> Tensor:
+            parts = (rows[start : start + each] for start in rows[::each])
+            return torch.cat([stock(model, batch.row_inputs(part), region)[0] for part in parts])
+
         if batch.media is None:  # no row can be taken out with its pixels
-            theirs = stock(model, dict(batch.inputs), region)[0][: len(rows)]
+            theirs = paired = stock(model, dict(batch.inputs), region)[0][: len(rows)]
         else:
-            theirs = torch.cat([stock(model, batch.row_inputs(row), region)[0] for row in rows])
-    return mismatch(found, theirs, batch.completion_mask[: len(rows)], dtype)
+            theirs, paired = of_rows(1), of_rows(2)
+    mask = batch.completion_mask[: len(rows)]
+    return mismatch(found, theirs, mask, limits(theirs, paired, mask, dtype))

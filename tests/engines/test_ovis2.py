@@ -15,7 +15,7 @@ from tests.engines.conftest import ENVIRONMENT, grpo_with_vllm
 
 pytestmark = pytest.mark.lane
 
-REASON = OVIS2.capabilities["vllm"].reason
+REASON = OVIS2.lacks["vllm"]
 SERVE = """
 import json, sys
 from vllm import LLM

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from swift_grpo_ext.group.shared_prefix import CannotPackError
-from swift_grpo_ext.group.vision import FeatureCache, assign, fingerprints, trains
+from swift_grpo_ext.group.vision import FeatureCache, assign, fingerprints, trains_outside
 
 GRIDS = st.lists(
     st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3)), max_size=3),
@@ -138,11 +138,32 @@ def test_tiles_keep_their_shape():
     assert [part.shape for part in fresh.values()] == [(1, 4, 5)] * 2
 
 
-def test_a_trainable_parameter_is_named():
-    tower = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).requires_grad_(False)
-    assert trains([tower]) == ""
-    tower[1].bias.requires_grad_(True)
-    assert trains([tower]) == "1.bias"
+class Seeing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower, self.decoder, self.lm_head = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+        self.image_newline = nn.Parameter(torch.zeros(2))
+
+    def get_decoder(self):
+        return self.decoder
+
+    def get_input_embeddings(self):
+        return self.decoder
+
+    def get_output_embeddings(self):
+        return self.lm_head
+
+
+def test_a_parameter_that_trains_outside_of_the_language_model_is_named():
+    model = Seeing().requires_grad_(False)
+    model.decoder.requires_grad_(True)
+    model.lm_head.requires_grad_(True)
+    assert trains_outside(model) == ""
+    model.tower.bias.requires_grad_(True)
+    assert trains_outside(model) == "tower.bias"
+    model.tower.requires_grad_(False)
+    model.image_newline.requires_grad_(True)
+    assert trains_outside(model) == "image_newline"
 
 
 def test_what_is_put_away_holds_each_image_once():

@@ -1,8 +1,11 @@
 """Short real runs of the trainer, with some of our switches set."""
 
+import json
 import logging
 from contextlib import contextmanager
 from pathlib import Path
+
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
@@ -38,3 +41,34 @@ def told():
         yield messages
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def first_gradients():
+    """Gradients of all parameters that train, at the first step of the run inside."""
+    found = []
+
+    def keep(optimizer, args, kwargs):
+        if not found:
+            of_groups = (one for group in optimizer.param_groups for one in group["params"])
+            found.extend(one.grad.clone() for one in of_groups if one.grad is not None)
+
+    hook = register_optimizer_step_pre_hook(keep)
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+def mixed_rows(digits, path, most=3):
+    """Rows with no image to three, in the order 3, 0, 1, 2; of a language model all without."""
+    given = [json.loads(line) for line in digits.train.read_text().splitlines()]
+    rows = []
+    for number in range(8):
+        images = (3, 0, 1, 2)[number % 4] if most > 1 else (number + 1) % 2 * most
+        pictures = [row["images"][0] for row in given[3 * number : 3 * number + images]]
+        content = " and ".join(["<image>"] * images) + f"What is it, for number {number}?"
+        row = {"messages": [{"role": "user", "content": content}]}
+        rows.append({**row, "images": pictures} if most else row)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from swift_grpo_ext.models.families import Unsupported, family_of
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import FEATURES, decide
@@ -94,7 +94,7 @@ def test_a_family_nobody_knows(trainer, monkeypatch):
 @pytest.mark.parametrize("name", ["shared_prefix", "vision_once"])
 def test_a_family_that_cannot(trainer, monkeypatch, name):
     facts = family_of("qwen2_5_vl")
-    lacking = replace(facts, capabilities={**facts.capabilities, name: Unsupported("it cannot")})
+    lacking = replace(facts, lacks={name: "it cannot"})
     monkeypatch.setattr(features, "family_of", lambda config: lacking)
     assert reasons(trainer)[name] == "it cannot"
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from swift_grpo_ext.group.attention import BACKENDS, two_part
-from swift_grpo_ext.group.self_check import TOLERANCE, forward_dtype, mismatch
+from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch
 from swift_grpo_ext.trainer import passes
 from tests.trainer.runs import STOCK, figures, told
 
@@ -104,13 +104,32 @@ def test_a_right_attention_passes(tiny_qwen, digits, tmp_path):
     assert not any("self-check" in text for text in messages)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_differences_beyond_what_the_dtype_explains(dtype):
-    mean = TOLERANCE.get(dtype, (0.1, 2.0))[0]
+@pytest.mark.parametrize("allowed", [EXACT, (0.1, 2.0)])
+def test_differences_beyond_what_is_allowed(allowed):
+    mean = allowed[0]
     logps, mask = torch.zeros(2, 4), torch.ones(2, 4)
-    assert mismatch(logps, logps + 0.9 * mean, mask, dtype) == ""
-    assert "on average" in mismatch(logps, logps + 1.1 * mean, mask, dtype)
+    assert mismatch(logps, logps + 0.9 * mean, mask, allowed) == ""
+    assert f"differ from the stock path's by {1.1 * mean:.2g} on" in mismatch(
+        logps, logps + 1.1 * mean, mask, allowed
+    )
     nan = torch.full_like(logps, torch.nan)
-    assert mismatch(nan, logps, mask, dtype)
-    assert mismatch(logps, nan, mask, dtype) == "", "what stock cannot compute is no measure"
-    assert mismatch(logps, logps + 10, torch.zeros_like(mask), dtype) == ""
+    assert mismatch(nan, logps, mask, allowed)
+    assert mismatch(logps, nan, mask, allowed) == "", "what stock cannot compute is no measure"
+    assert mismatch(logps, logps + 10, torch.zeros_like(mask), allowed) == ""
+
+
+def test_limits_are_the_spread_of_stock_between_layouts():
+    alone, mask = torch.full((2, 4), -1e-3), torch.ones(2, 4)
+    paired = alone + torch.tensor([[0.1, 0, 0, 0], [0, 0, 0, 0.3]])
+    assert limits(alone, paired, mask, torch.bfloat16) == pytest.approx((4 * 0.05, 8 * 0.3))
+    paired[1, 3] = torch.nan  # what stock cannot compute is no measure
+    assert limits(alone, paired, mask, torch.bfloat16) == pytest.approx((4 * 0.1 / 7, 8 * 0.1))
+    assert limits(alone, paired, mask * 0, torch.bfloat16) == EXACT
+    assert limits(alone, paired, mask, torch.float32) == EXACT
+
+
+def test_where_stock_has_no_spread_one_rounding_is_the_limit():
+    alone, mask = torch.tensor([[-4.0, -2.0]]), torch.ones(1, 2)
+    eps = torch.finfo(torch.bfloat16).eps
+    assert limits(alone, alone, mask, torch.bfloat16) == pytest.approx((4 * 3 * eps, 8 * 4 * eps))
+    assert limits(alone * 0, alone * 0, mask, torch.float16) == EXACT

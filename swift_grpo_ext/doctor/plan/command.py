@@ -17,7 +17,7 @@ from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.doctor.plan.sizes import ModelShape
 from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
-from swift_grpo_ext.models.families import Unsupported, family_of
+from swift_grpo_ext.models.families import family_of
 
 SHOWN = 8
 NOT_MEASURED = (
@@ -89,8 +89,7 @@ def _plans(
 ) -> list[Plan]:
     """All plans; says on the console why some rollouts are not among them."""
     facts = family_of(family)
-    answer = facts.capabilities["vllm"] if facts else None
-    reason = answer.reason if isinstance(answer, Unsupported) else ""
+    reason = facts.lacks.get("vllm", "") if facts else ""
     if work.bits < 16:
         reason = "weights of 4 or 8 bits cannot be sent to vLLM, which holds them in 16"
     if reason:

@@ -25,11 +25,7 @@ from swift_grpo_ext.models.families import (
     qwen3,
     text,
 )
-from swift_grpo_ext.models.family import Capability as Capability
-from swift_grpo_ext.models.family import CapabilityName as CapabilityName
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.family import Supported as Supported
-from swift_grpo_ext.models.family import Unsupported as Unsupported
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.frames import Frame
 

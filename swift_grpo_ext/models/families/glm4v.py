@@ -29,6 +29,10 @@ def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
         tokenizer=tokenizer,
         video_processor=Glm4vVideoProcessor(size=size),
         chat_template=chat_template(
+            turns={role: (f"<|{role}|>\n", "") for role in ("system", "user", "assistant")},
+            start="[gMASK]<sop>",
+            system="",
+            answer="<think></think>\n",
             image="<|begin_of_image|><|image|><|end_of_image|>",
             video="<|begin_of_video|><|video|><|end_of_video|>",
         ),

@@ -26,7 +26,7 @@ def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
         tokenizer=tokenizer,
         video_processor=InternVLVideoProcessor(size=side),
         image_seq_length=config.image_seq_length,
-        chat_template=chat_template(image="<IMG_CONTEXT>\\n", video="<video>\\n"),
+        chat_template=chat_template(system="", image="<IMG_CONTEXT>\n", video="<video>\n"),
     )
 
 

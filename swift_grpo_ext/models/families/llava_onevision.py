@@ -28,7 +28,7 @@ def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
         video_processor=LlavaOnevisionVideoProcessor(size=side),
         num_image_tokens=(side["height"] // config.vision_config.patch_size) ** 2,
         vision_feature_select_strategy=config.vision_feature_select_strategy,
-        chat_template=chat_template(image="<image>\\n", video="<video>\\n"),
+        chat_template=chat_template(system="", image="<image>\n", video="<video>\n"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.chat_template import NO_THOUGHT, chat_template
 from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
@@ -34,7 +34,9 @@ def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
         image_processor=MiniCPMV4_6ImageProcessor(**sizes),
         video_processor=MiniCPMV4_6VideoProcessor(**sizes),
         tokenizer=AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=_NAMED),
-        chat_template=chat_template(image="<|image_pad|>\\n", video="<|video_pad|>\\n"),
+        chat_template=chat_template(
+            system="", answer=NO_THOUGHT, image="<|image_pad|>\n", video="<|video_pad|>\n"
+        ),
     )
 
 

@@ -8,7 +8,12 @@ from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
-_TURNS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+_TURNS = {
+    "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+    "user": ("[INST]", "[/INST]"),
+    "assistant": ("", "</s>"),
+}
+_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
 
 
 def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
@@ -23,7 +28,7 @@ def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
         tokenizer=tokenizer,
         patch_size=patch,
         spatial_merge_size=config.spatial_merge_size,
-        chat_template=chat_template(image="[IMG]"),
+        chat_template=chat_template(turns=_TURNS, start="<s>", system="Answer.", image="[IMG]"),
     )
 
 
@@ -38,7 +43,7 @@ FAMILY = Entry(
             {**TEXT, "model_type": "mistral", "sliding_window": None},
             {**SIGLIP, "model_type": "pixtral", "image_size": 112},
             {"image_token_index": "[IMG]"},
-            (*_TURNS, "[IMG]", "[IMG_BREAK]", "[IMG_END]"),
+            (*_TOKENS, "[IMG]", "[IMG_BREAK]", "[IMG_END]"),
             {"tie_word_embeddings": False},
             processor,
         )

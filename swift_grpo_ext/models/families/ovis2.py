@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from swift_grpo_ext.models.family import Entry, Supported, Unsupported, VisionFamily
-
-_FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
+from swift_grpo_ext.models.family import Entry, VisionFamily
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -26,16 +24,13 @@ OVIS2 = VisionFamily(
     aligner=("model.visual_embeddings_table",),
     language_model=("model.language_model", "lm_head"),
     frame="norm1000",
-    capabilities={
-        "padding_free": Supported(_FLASH),
-        "packing": Supported(_FLASH),
-        "sequence_parallel": Supported("flash attention"),
-        "vllm": Unsupported(_NO_VLLM_OVIS2),
-        "shared_prefix": Supported(),
-        "vision_once": Supported("a frozen tower and visual table without adapters"),
-        "mixed_rows_zero3": Supported(),
-        "video": Supported("frames; each becomes one image"),
-    },
+    lacks={"vllm": _NO_VLLM_OVIS2},
+    lora_skips="visual_embeddings_table",
 )
 
-FAMILY = Entry(stem="ovis", frame="norm1000", described=OVIS2, template="swift_grpo_ext.models.ovis2")
+FAMILY = Entry(
+    stem="ovis",
+    frame="norm1000",
+    described=OVIS2,
+    template="swift_grpo_ext.models.ovis2",
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swift_grpo_ext.models.chat_template import chat_template
-from swift_grpo_ext.models.families.sizes import TEXT, TOWER
+from swift_grpo_ext.models.families.sizes import ROPE, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
 
 _NAMED = {
@@ -55,7 +55,7 @@ FAMILY = Entry(
         "qwen2_5_omni": Tiny(
             "Qwen2_5Omni",
             {"model_type": "qwen2_5_omni", "template": "qwen2_5_omni"},
-            {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}},
+            {**TEXT, "rope_parameters": ROPE},
             {**TOWER, "out_hidden_size": 64, "fullatt_block_indexes": [1]},
             {
                 "image_token_index": "<|IMAGE|>",

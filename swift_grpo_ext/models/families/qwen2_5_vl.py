@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from swift_grpo_ext.models.family import Entry, Supported, VisionFamily
-
-_FLASH = "--attn_impl flash_attn, as the host demands for rows without padding"
+from swift_grpo_ext.models.family import Entry, VisionFamily
 
 QWEN2_5_VL = VisionFamily(
     family="qwen2_5_vl",
@@ -18,16 +16,6 @@ QWEN2_5_VL = VisionFamily(
     aligner=("model.visual.merger",),
     language_model=("model.language_model", "lm_head"),
     frame="pixel_resized",
-    capabilities={
-        "padding_free": Supported(_FLASH),
-        "packing": Supported(_FLASH),
-        "sequence_parallel": Supported("flash attention"),
-        "vllm": Supported(),
-        "shared_prefix": Supported(),
-        "vision_once": Supported("a frozen tower without adapters"),
-        "mixed_rows_zero3": Supported(),
-        "video": Supported(),
-    },
 )
 
 FAMILY = Entry(

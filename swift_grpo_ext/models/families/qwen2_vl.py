@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swift_grpo_ext.models.chat_template import chat_template
-from swift_grpo_ext.models.families.sizes import QWEN_IDS, QWEN_MEDIA, TEXT
+from swift_grpo_ext.models.families.sizes import QWEN_IDS, QWEN_IMAGE, QWEN_VIDEO, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 
@@ -18,7 +18,7 @@ def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
         image_processor=Qwen2VLImageProcessor(**pixels),
         tokenizer=tokenizer,
         video_processor=Qwen2VLVideoProcessor(**pixels),
-        chat_template=chat_template(**QWEN_MEDIA),
+        chat_template=chat_template(image=QWEN_IMAGE, video=QWEN_VIDEO),
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.chat_template import NO_THOUGHT, chat_template
 from swift_grpo_ext.models.families.sizes import (
     EXPERTS,
     HYBRID,
     INTERLEAVED,
     QWEN_IDS,
-    QWEN_MEDIA,
+    QWEN_IMAGE,
+    QWEN_VIDEO,
     TEXT,
     TOWER,
 )
@@ -23,15 +24,20 @@ _3_5 = {**TEXT, **HYBRID, "rope_parameters": {**INTERLEAVED, "partial_rotary_fac
 _SHARED = {**EXPERTS, "shared_expert_intermediate_size": 32}
 
 
-def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
-    """Patches of 16 pixels."""
+def processor(tokenizer: Any, config: Any, max_pixels: int) -> Any:
+    """Patches of 16 pixels. Qwen3.5 thinks, unless it is told that it has."""
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=max_pixels),
         tokenizer=tokenizer,
         video_processor=Qwen3VLVideoProcessor(),
-        chat_template=chat_template(**QWEN_MEDIA),
+        chat_template=chat_template(
+            system="",
+            answer=NO_THOUGHT if config.model_type.startswith("qwen3_5") else "",
+            image=QWEN_IMAGE,
+            video=QWEN_VIDEO,
+        ),
     )
 
 

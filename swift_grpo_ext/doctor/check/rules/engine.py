@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from swift_grpo_ext.doctor.check.rules.table import nearest_of, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem
-from swift_grpo_ext.models.families import Unsupported
 
 
 @table.on("vllm-mode")
@@ -115,9 +114,9 @@ def _engine_limit(run: Run) -> int | None:
 
 @table.on("vllm-family")
 def _family(run: Run) -> Iterator[Problem]:
-    answer = run.facts.capabilities["vllm"] if run.facts else None
-    if run.arguments.use_vllm and isinstance(answer, Unsupported):
-        yield Problem(answer.reason, "--use_vllm true", "--use_vllm false")
+    reason = run.facts.lacks.get("vllm") if run.facts else None
+    if run.arguments.use_vllm and reason:
+        yield Problem(reason, "--use_vllm true", "--use_vllm false")
 
 
 @table.on("pixels-of-the-server")

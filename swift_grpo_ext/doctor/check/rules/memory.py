@@ -143,7 +143,7 @@ def _shares(run: Run) -> bool:
         and not run.arguments.padding_free
         and not run.arguments.use_liger_kernel
         and run.facts
-        and run.facts.capabilities["shared_prefix"]
+        and "shared_prefix" not in run.facts.lacks
     )
 
 

@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.catalogue import find_config
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
-from swift_grpo_ext.models.families.ovis2 import OVIS2
+from swift_grpo_ext.models.families import family_of
 
 # Templates without a forward of the vision tower for rows that have no image.
 NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")
@@ -44,11 +44,11 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
         config = find_config(run.model) or {}
     except SwiftGrpoExtError:
         return  # told by native-ovis2
-    table_name = OVIS2.aligner[0].rpartition(".")[2]
+    facts = family_of(str(config.get("model_type")))
+    table_name = facts.lora_skips if facts else ""
     saved = any(table_name in str(name) for name in args.modules_to_save or ())
-    ours = config.get("model_type") == OVIS2.family and args.tuner_type == "lora"
-    if ours and args.freeze_aligner is False and not saved:
-        what = "LoRA does not train the aligner of Ovis2: it has no linear layer"
+    if table_name and args.tuner_type == "lora" and args.freeze_aligner is False and not saved:
+        what = "LoRA does not train the aligner: it has no linear layer"
         yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
 
 
