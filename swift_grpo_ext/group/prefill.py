@@ -25,6 +25,7 @@ from swift_grpo_ext.swap import swapped
 # Inputs with one entry for each row of the batch, at this axis counted from the end.
 _ROW_AXIS = {
     "input_ids": -2,
+    "inputs_embeds": -3,
     "position_ids": -2,
     "attention_mask": -2,
     "mm_token_type_ids": -2,
@@ -52,12 +53,14 @@ class Distinct:
         row_of: For each row of the batch the number of its prompt, ``(batch,)``.
         images: Images of the batch; None if it has none.
         which: Those of the distinct rows, in the order of the inputs.
+        repeats: Some prompts stand there several times.
     """
 
     inputs: dict[str, Any]
     row_of: Tensor
     images: Images | None
     which: list[int]
+    repeats: bool
 
 
 @contextmanager
@@ -88,7 +91,7 @@ def shared_prefill(
             return forward(**kwargs)
         with encoding(found.images, found.which) if found.images else nullcontext():
             output = forward(**found.inputs)
-        if len(found.row_of) > len(found.inputs["input_ids"]):
+        if found.repeats:
             spread(output.past_key_values, found.row_of)
             output.logits = output.logits[found.row_of]
         return output
@@ -154,7 +157,9 @@ def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
         raise CannotPackError(f"model inputs {', '.join(unknown)}")
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if ids is None or not ids.shape[1]:  # a template has embedded the text (InternVL's, with a blank image)
+        ids = inputs["inputs_embeds"]
     if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
         raise CannotPackError("a mask made beforehand")
     images = None
@@ -167,7 +172,7 @@ def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
     which = images.of_rows(rows) if images else []
     if images and len(rows) < len(ids):
         kept |= {PIXELS: images.pixels_of(which), **images.grid_of(which)}
-    return Distinct(kept, torch.tensor(row_of, device=ids.device), images, which)
+    return Distinct(kept, torch.tensor(row_of, device=ids.device), images, which, len(rows) < len(ids))
 
 
 def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
@@ -179,8 +184,8 @@ def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
 
 def _distinct_rows(ids: Tensor, mask: Tensor | None, images: Images | None) -> tuple[list[int], list[int]]:
     """Rows of the first appearance of each prompt, and for each row its place among them."""
-    tokens = ids.cpu()
-    shown = torch.ones_like(tokens) if mask is None else mask.cpu()
+    tokens = ids.cpu().contiguous().view(torch.uint8)
+    shown = torch.ones(ids.shape[:2]) if mask is None else mask.cpu()
     first: dict[Any, int] = {}
     rows: list[int] = []
     row_of: list[int] = []

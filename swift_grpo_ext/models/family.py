@@ -105,6 +105,7 @@ class Tiny:
         processor: Makes the processor of a tokenizer, the config and the most pixels of an image; None for a
             language model.
         stock_vocabulary: The special tokens have published ids, from 151643 on.
+        empty_files: Files with a dictionary of tensors that the class wants to see.
         inside: Name of the config that holds the parts, where it is not the config itself, and fields around.
     """
 
@@ -117,6 +118,7 @@ class Tiny:
     top: Mapping[str, Any] = field(default_factory=dict)
     processor: Callable[[Any, Any, int], Any] | None = None
     stock_vocabulary: bool = False
+    empty_files: tuple[str, ...] = ()
     inside: tuple[str, Mapping[str, Any]] | None = None
 
 

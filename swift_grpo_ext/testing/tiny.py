@@ -39,6 +39,7 @@ def tiny_checkpoint(
     Returns:
         The folder.
     """
+    import torch
     import transformers
 
     made, folder = TINY[family], Path(path)
@@ -59,6 +60,8 @@ def tiny_checkpoint(
     )
     processor = made.processor(tokenizer, config, max_pixels) if made.processor else tokenizer
     model_class = getattr(transformers, config.architectures[0])
+    for name in made.empty_files:
+        torch.save({}, folder / name)
     return write_checkpoint(folder, model_class, config, processor, seed=seed, dtype=dtype)
 
 

@@ -68,8 +68,8 @@ def assert_equal(stock, ours, gradients):
     assert gradients
     total = torch.stack([expected.norm() for expected, _ in gradients]).norm()
     for number, (expected, found) in enumerate(gradients):
-        # Below a millionth of the whole it is rounding: no sum of keys has a gradient (biases of keys).
-        allowed = 1e-5 * max(float(expected.norm()), 1e-6 * float(total) * expected.numel() ** 0.5)
+        # 1e-8 of all gradients is a part of one rounding: of sums that cancel out (decays of delta nets).
+        allowed = max(1e-5 * float(expected.norm()), 1e-8 * float(total))
         assert float((found - expected).norm()) <= allowed, f"parameter {number} of shape {expected.shape}"
 
 

@@ -67,6 +67,7 @@ FAMILY = Entry(
             tuple(_NAMED.values()),
             {"audio_config": _AUDIO},
             processor,
+            empty_files=("spk_dict.pt",),
             inside=("thinker_config", {"enable_audio_output": False}),
         )
     },
