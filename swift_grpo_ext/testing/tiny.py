@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,30 +39,26 @@ def tiny_checkpoint(
     Returns:
         The folder.
     """
-    import torch
-    import transformers
-
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(folder, made.tokens, stock=made.stock_vocabulary)
     tokens = {token: tokenizer.convert_tokens_to_ids(token) for token in made.ids.values()}
-    config = tiny_config(
-        family,
-        tokens,
-        vision=vision,
-        top=top,
-        **{
-            "vocab_size": vocabulary_size(tokenizer, stock=made.stock_vocabulary),
-            "pad_token_id": tokenizer.pad_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-            **text,
-        },
-    )
+    rows = vocabulary_size(tokenizer, stock=made.stock_vocabulary)
+    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = tiny_config(family, tokens, vision=vision, top=top, **{"vocab_size": rows, **ends, **text})
     processor = made.processor(tokenizer, config, max_pixels) if made.processor else tokenizer
-    model_class = getattr(transformers, config.architectures[0])
-    for name in made.empty_files:
+    return _written(folder, config, processor, made.empty_files, seed=seed, dtype=dtype)
+
+
+def _written(folder: Path, config: Any, processor: Any, empty: Sequence[str], **options: Any) -> Path:
+    import torch
+    import transformers
+
+    for name in empty:
         torch.save({}, folder / name)
-    return write_checkpoint(folder, model_class, config, processor, seed=seed, dtype=dtype)
+    return write_checkpoint(
+        folder, getattr(transformers, config.architectures[0]), config, processor, **options
+    )
 
 
 def tiny_config(
