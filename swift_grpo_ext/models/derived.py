@@ -105,7 +105,7 @@ def media_tokens(tokenizer: Any) -> tuple[int, ...]:
 
 def modules_of(config: Any) -> Modules | None:
     """Where ms-swift finds tower, aligner and language model of a config's class; None if it does not say."""
-    for architecture in (*(getattr(config, "architectures", None) or ()), config.model_type):
+    for architecture in (*(getattr(config, "architectures", None) or ()), getattr(config, "model_type", "")):
         if (found := _modules_by_class().get(architecture)) is not None:
             return found
     return None
