@@ -61,6 +61,8 @@ FAMILY = Entry(
                 "image_token_index": "<|IMAGE|>",
                 "video_token_index": "<|VIDEO|>",
                 "audio_token_index": "<|AUDIO|>",
+                "vision_start_token_id": "<|vision_bos|>",
+                "vision_end_token_id": "<|vision_eos|>",
                 "audio_start_token_id": "<|audio_bos|>",
                 "audio_end_token_id": "<|audio_eos|>",
             },
