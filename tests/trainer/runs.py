@@ -9,6 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.watch.logs import GAINS
 
 REWARD = Path(__file__).parents[1] / "e2e" / "length_reward.py"
 FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean")
@@ -27,6 +28,11 @@ def figures(model, dataset, output, switches=None, **overrides):
     rows = [row for row in testing.read_logging(output) if "loss" in row]
     found = {name: [row[name] for row in rows if name in row] for name in FIGURES}
     return {name: values for name, values in found.items() if values}
+
+
+def gains(output):
+    """The state of each optimisation of the newest run, by name, and why it is off."""
+    return json.loads((testing.newest_version(output) / GAINS).read_text())["gains"]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from transformers import GenerationMixin
 from swift_grpo_ext import testing
 from swift_grpo_ext.models.families import FAMILIES, TINY
 from swift_grpo_ext.plugin_files import plugin_file
-from tests.trainer.runs import REWARD, STOCK, figures, first_gradients, mixed_rows, told
+from tests.trainer.runs import REWARD, STOCK, figures, first_gradients, gains, mixed_rows, told
 from tests.trainer.tempted import tempted
 
 IN_THE_GATE = ("qwen3_5", "qwen3_vl", "internvl", "gemma3", "minicpmv4_6", "mistral3", "deepseek_v3")
@@ -73,14 +73,14 @@ def assert_equal(stock, ours, gradients):
         assert float((found - expected).norm()) <= allowed, f"parameter {number} of shape {expected.shape}"
 
 
-def assert_all_is_on(name, messages, images=True):
-    (states,) = [text for text in messages if "shared_prefix" in text and "skip_old" in text]
-    assert "shared_prefix on" in states
-    assert "shared_prefill on" in states
+def assert_all_is_on(name, output, messages, images=True):
+    states = gains(output)
+    for one in ("shared_prefix", "shared_prefill"):
+        assert states[one]["state"] == "on", states[one]
     given_up = ("self-check failed", "went the stock way", "computed once for each", "placeholder")
     assert not [text for text in messages if any(one in text for one in given_up)]
     if images and (name in FAMILIES or TINY[name].vision):
-        assert "vision_once on" in states
+        assert states["vision_once"]["state"] == "on", states["vision_once"]
 
 
 @pytest.mark.parametrize("family", families(IN_THE_GATE), indirect=True)
@@ -88,7 +88,7 @@ def test_full_training_with_checkpointing(family, tmp_path):
     stock, ours, gradients, messages = compared(family, tmp_path)
     assert_equal(stock, ours, gradients)
     # LLaVA's token between the lines of an image trains, so that its features change.
-    assert_all_is_on(family[0], messages, images=family[0] != "llava_onevision")
+    assert_all_is_on(family[0], tmp_path / "ours", messages, images=family[0] != "llava_onevision")
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_full_training_with_checkpointing(family, tmp_path):
 def test_lora_without_checkpointing(family, tmp_path):
     stock, ours, gradients, messages = compared(family, tmp_path, **LORA)
     assert_equal(stock, ours, gradients)
-    assert_all_is_on(family[0], messages)
+    assert_all_is_on(family[0], tmp_path / "ours", messages)
 
 
 @pytest.mark.parametrize("family", families(("qwen3_5",)), indirect=True)
@@ -105,7 +105,7 @@ def test_bf16_passes_the_self_check(family, tmp_path):
     with told() as messages:
         found = figures(model, data, tmp_path, **MIXED, **BF16)
     assert found["loss"]
-    assert_all_is_on(family[0], messages, images=family[0] != "llava_onevision")
+    assert_all_is_on(family[0], tmp_path, messages, images=family[0] != "llava_onevision")
 
 
 @pytest.mark.timeout(600)
@@ -115,7 +115,7 @@ def test_the_command_with_a_model_that_prefers_placeholders(family, tmp_path):
     plugins = [TEMPTING, REWARD, plugin_file()]
     overrides = {**MIXED, "reward_funcs": "even_characters", "external_plugins": plugins}
     result = testing.run_swift("rlhf", testing.grpo_arguments(model, data, tmp_path, **overrides))
-    assert "shared_prefix on" in result.tail
+    assert gains(tmp_path)["shared_prefix"]["state"] == "on"
     assert "self-check failed" not in result.tail
     said = [row["completion"] for row in testing.read_completions(tmp_path)]
     assert said

@@ -10,7 +10,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.group import recurrent
 from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.models.families import family_of, forbidden_token_ids, why_unknown
-from tests.trainer.runs import STOCK, figures, mixed_rows, told
+from tests.trainer.runs import STOCK, figures, gains, mixed_rows, told
 
 CODE = """
 from transformers import LlamaForCausalLM
@@ -37,8 +37,8 @@ def test_code_of_the_checkpoint(digits, tmp_path):
     config |= {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}, "architectures": ["Own"]}
     (model / "config.json").write_text(json.dumps(config))
     messages = both(model, mixed_rows(digits, tmp_path / "rows.jsonl", 0), tmp_path)
-    (line,) = [text for text in messages if "shared_prefix off" in text]
-    assert "shared_prefix off (code of the checkpoint (trust_remote_code))" in line
+    assert gains(tmp_path / "ours")["shared_prefix"]["why"] == "code of the checkpoint (trust_remote_code)"
+    assert len([text for text in messages if "shared_prefix off" in text]) == 1
 
 
 def without_the_kernel(run, mixed, span, state):
