@@ -114,7 +114,7 @@ def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
 def _sorter(config: object) -> Any:
     """A function that says to which part of the model a parameter belongs."""
     facts = family_of(config)
-    towers = facts.vision_tower if facts else _TOWER_WORDS
+    towers = (*facts.vision_tower, "audio") if facts else _TOWER_WORDS
     aligners = facts.aligner if facts else _ALIGNER_WORDS
 
     def part(name: str, parameter: Any, embedding: Any, head: Any) -> str:
