@@ -59,7 +59,7 @@ def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any])
     }
 
 
-def options_of(inputs: Mapping[str, Any]) -> dict[str, str]:
+def options_of(inputs: Mapping[str, object]) -> dict[str, str]:
     """Inputs that say how, in words, such as MiniCPM-V's ``downsample_mode``: the same for rows and packs."""
     return {name: value for name, value in inputs.items() if isinstance(value, str)}
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
@@ -174,7 +174,7 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Tensor:
     return (drawn | 1).to(device)
 
 
-def trains_outside(base: Any) -> str:
+def trains_outside(base: PreTrainedModel) -> str:
     """Name of the first parameter that trains and is none of the language model's; empty if there is none.
 
     Beside tower and aligner there may be others that features depend on: LLaVA's ``image_newline``.

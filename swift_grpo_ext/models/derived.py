@@ -8,7 +8,7 @@ placeholders; what is wrong with it the self-check of the first micro-batch find
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -132,7 +132,7 @@ def _modules_by_class() -> dict[str, Modules]:
     return found
 
 
-def _seeing(paths: Any) -> tuple[str, ...]:
+def _seeing(paths: Iterable[str]) -> tuple[str, ...]:
     """Without the parts that hear: they have pixels neither to encode nor to share."""
     return tuple(path for path in paths if "audio" not in path)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.testing.checkpoint import write_checkpoint
 from swift_grpo_ext.testing.tokenizer import build_tokenizer, vocabulary_size
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 MAX_PIXELS = 256 * 32 * 32
 
@@ -50,14 +53,16 @@ def tiny_checkpoint(
     return _written(folder, config, processor, made.empty_files, seed=seed, dtype=dtype)
 
 
-def _written(folder: Path, config: Any, processor: Any, empty: Sequence[str], **options: Any) -> Path:
+def _written(
+    folder: Path, config: PretrainedConfig, processor: object, empty: Sequence[str], *, seed: int, dtype: str
+) -> Path:
     import torch
     import transformers
 
     for name in empty:
         torch.save({}, folder / name)
     return write_checkpoint(
-        folder, getattr(transformers, config.architectures[0]), config, processor, **options
+        folder, getattr(transformers, config.architectures[0]), config, processor, seed=seed, dtype=dtype
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 _IDS = {
     "image_token_index": "<image_soft_token>",
@@ -19,7 +22,7 @@ _TURNS = {
 }
 
 
-def image_blocks(config: Any) -> dict[str, Any]:
+def image_blocks(config: PretrainedConfig) -> dict[str, object]:
     """In which layers they do (``create_masks_for_vision_model`` of both)."""
     if config.model_type == "gemma3":
         return {"image_blocks": "all"}
@@ -27,7 +30,9 @@ def image_blocks(config: Any) -> dict[str, Any]:
     return {"image_blocks": "windows" if seen else "none"}
 
 
-def processor_3(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+def processor_3(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
+) -> ProcessorMixin:
     """Of Gemma 3."""
     from transformers import AutoTokenizer, Gemma3ImageProcessor, Gemma3Processor
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import ROPE, ROUTED, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
@@ -19,7 +17,7 @@ _IDS = {
 _TURNS = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
 
 
-def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
+def processor(tokenizer: object, _config: object, max_pixels: int) -> object:
     """Patches of 14 pixels."""
     from transformers import Glm4vImageProcessor, Glm4vProcessor, Glm4vVideoProcessor
 

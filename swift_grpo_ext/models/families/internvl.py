@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
-def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+
+def processor(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
+) -> ProcessorMixin:
     """Tiles, and its tokens by the names that it asks for."""
     from transformers import AutoTokenizer, GotOcr2ImageProcessor, InternVLProcessor, InternVLVideoProcessor
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+
 _PINPOINTS = [[56, 56], [56, 112], [112, 56]]
 
 
-def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+def processor(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
+) -> ProcessorMixin:
     """An overview of 4 x 4 patches, and tiles by the shape of the image."""
     from transformers import (
         LlavaOnevisionImageProcessor,

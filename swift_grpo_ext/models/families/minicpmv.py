@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import NO_THOUGHT, chat_template
 from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 _NAMED = {
     "image_token": "<|image_pad|>",
@@ -20,7 +23,9 @@ _NAMED = {
 }
 
 
-def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+def processor(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
+) -> ProcessorMixin:
     """Slices of at most 112 pixels a side."""
     from transformers import (
         AutoTokenizer,

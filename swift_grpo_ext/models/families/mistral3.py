@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 _TURNS = {
     "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
@@ -16,7 +19,9 @@ _TURNS = {
 _TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
 
 
-def processor(tokenizer: Any, config: Any, _max_pixels: int) -> Any:
+def processor(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
+) -> ProcessorMixin:
     """Rows of patches, with a token at the end of each."""
     from transformers import PixtralImageProcessor, PixtralProcessor
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import ROPE, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 _NAMED = {
     "image_token": "<|IMAGE|>",
@@ -26,7 +29,9 @@ _AUDIO = {
 }
 
 
-def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
+def processor(
+    tokenizer: PreTrainedTokenizerBase, _config: PretrainedConfig, max_pixels: int
+) -> ProcessorMixin:
     """Patches of 14 pixels."""
     from transformers import (
         AutoTokenizer,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import QWEN_IDS, QWEN_IMAGE, QWEN_VIDEO, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 
-def processor(tokenizer: Any, _config: Any, max_pixels: int) -> Any:
+def processor(tokenizer: object, _config: object, max_pixels: int) -> object:
     """Patches of 14 pixels."""
     from transformers import Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.models.chat_template import NO_THOUGHT, chat_template
 from swift_grpo_ext.models.families.sizes import (
@@ -17,6 +17,9 @@ from swift_grpo_ext.models.families.sizes import (
 )
 from swift_grpo_ext.models.family import Entry, Tiny
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
 _VL = {**TEXT, "rope_parameters": INTERLEAVED}
@@ -24,7 +27,9 @@ _3_5 = {**TEXT, **HYBRID, "rope_parameters": {**INTERLEAVED, "partial_rotary_fac
 _SHARED = {**EXPERTS, "shared_expert_intermediate_size": 32}
 
 
-def processor(tokenizer: Any, config: Any, max_pixels: int) -> Any:
+def processor(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, max_pixels: int
+) -> ProcessorMixin:
     """Patches of 16 pixels. Qwen3.5 thinks, unless it is told that it has."""
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
@@ -41,7 +46,9 @@ def processor(tokenizer: Any, config: Any, max_pixels: int) -> Any:
     )
 
 
-def _tiny(stem: str, template: str, text: dict[str, Any], vision: dict[str, Any], **top: Any) -> Tiny:
+def _tiny(
+    stem: str, template: str, text: dict[str, object], vision: dict[str, object], **top: object
+) -> Tiny:
     model_type = {"Qwen3VL": "qwen3_vl", "Qwen3VLMoe": "qwen3_vl_moe", "Qwen3_5": "qwen3_5"}
     host = {"model_type": model_type.get(stem, "qwen3_5_moe"), "template": template}
     return Tiny(stem, host, text, vision, QWEN_IDS, top=top, processor=processor)
