@@ -62,16 +62,17 @@ class Recorded:
 
 def grpo_with_vllm(model, digits, folder, variables, **chosen):
     """Train with rollouts that vLLM samples from the whole distribution, in a process of its own."""
-    arguments = testing.grpo_arguments(
-        model,
-        digits.train,
-        folder / "output",
-        beta=0,
-        use_vllm=True,
-        external_plugins=TRAINER_PLUGINS,
+    options = {
+        "reward_funcs": "even_characters",
+        "beta": 0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "use_vllm": True,
+        "external_plugins": TRAINER_PLUGINS,
         **ENGINE,
-        **{"reward_funcs": "even_characters", "top_p": 1.0, "top_k": -1, **chosen},
-    )
+        **chosen,
+    }
+    arguments = testing.grpo_arguments(model, digits.train, folder / "output", **options)
     environment = {**ENVIRONMENT, "RECORD": str(folder), "MASTER_PORT": str(free_port()), **variables}
     testing.run_swift("rlhf", arguments, env=environment, timeout=1500)
     return Recorded(folder)
