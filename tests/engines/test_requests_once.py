@@ -3,6 +3,7 @@
 import pytest
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.testing.run import free_port
 from tests.engines.conftest import HERE, TRAINER_PLUGINS, grpo_with_vllm, rollout_server
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
@@ -53,7 +54,7 @@ def test_server(tiny_qwen_stock, digits, tmp_path):
     """Bytes over HTTP: of a request with an image there is one for each group."""
     with rollout_server(tiny_qwen_stock, tmp_path, {}) as mode:
         once = trained(tiny_qwen_stock, digits, tmp_path / "once", {}, **mode, top_k=1, max_steps=1)
-    with rollout_server(tiny_qwen_stock, tmp_path, {}) as mode:
+        mode["vllm_server_group_port"] = free_port()
         each = trained(tiny_qwen_stock, digits, tmp_path / "each", ONE_BY_ONE, **mode, top_k=1, max_steps=1)
     (sent,), (before,) = rows(once.folder, "sent"), rows(each.folder, "sent")
     assert (sent["requests"], sent["n"], before["requests"], before["n"]) == (2, 4, 8, 1)
