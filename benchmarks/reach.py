@@ -50,9 +50,14 @@ def measure_all(rows: Sequence[tuple[int, Row]], ranks: int, folder: Path) -> di
 
 def measure_by_ranks(numbers: Sequence[int], folder: Path) -> dict[int, Found]:
     """The same on two ranks, in processes of their own."""
+    from reach_run import checkpoint, dataset
+
     out = folder / "ranks.json"
+    dataset(folder)
+    for family in {transformers_rows()[number].family for number in numbers}:
+        checkpoint(family, 0, folder)
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", __file__]
-    chosen = ["--rows", ",".join(map(str, numbers)), "--json", str(out), "--rank-of", str(folder / "ranks")]
+    chosen = ["--rows", ",".join(map(str, numbers)), "--json", str(out), "--rank-of", str(folder)]
     subprocess.run([*words, *chosen], env={**os.environ, **ranks_variables()}, check=True, timeout=1800)
     return {int(number): found for number, found in json.loads(out.read_text(encoding="utf-8")).items()}
 
@@ -72,7 +77,7 @@ def rank(asked: argparse.Namespace, chosen: Sequence[tuple[int, Row]]) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    found = measure_all(chosen, 2, asked.rank_of / os.environ["RANK"])
+    found = measure_all(chosen, 2, asked.rank_of)
     if dist.get_rank() == 0:
         asked.json.write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()

@@ -21,10 +21,12 @@ GAINS = ("shared_prefix", "vision_once", "skip_old")
 
 @cache
 def checkpoint(family: str, seed: int, folder: Path) -> Path:
-    """A tiny random model."""
+    """A tiny random model; the first of several processes makes it, before the others are there."""
     from swift_grpo_ext import testing
 
     made = folder / f"{family}-{seed}"
+    if made.exists():
+        return made
     if family == "qwen2_5_vl":
         return testing.tiny_qwen2_5_vl(made, seed=seed)
     return testing.tiny_checkpoint(family, made, seed=seed)
@@ -35,7 +37,8 @@ def dataset(folder: Path) -> Path:
     """Prompts of one length, each with another image."""
     from swift_grpo_ext import testing
 
-    return testing.digits_dataset(folder / "digits", limit=64).train
+    made = folder / "digits"
+    return made / "train.jsonl" if made.exists() else testing.digits_dataset(made, limit=64).train
 
 
 def tokens_by_pass(trainer: Any, done: Update) -> Counter[str]:
