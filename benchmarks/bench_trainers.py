@@ -119,11 +119,15 @@ def made_up_rollouts(trainer: Any, case: Case, seed: int) -> None:
 
 def made_up_rewards(trainer: Any, seed: int, silent: int = 0) -> None:
     """Let the trainer score completions at random, equal for equal seeds; all alike the first ``silent``."""
-    rewards = random.Random(seed + 1)
+    from accelerate.utils import gather
+
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    rewards = random.Random(seed + 1 + 1000 * rank)
 
     def score(samples: Any) -> Tensor:
         scores = [[rewards.random()] for _ in samples]
-        return torch.tensor([[1.0]] * silent + scores[silent:])
+        found: Tensor = gather(torch.tensor([[1.0]] * silent + scores[silent:]))
+        return found
 
     trainer._compute_rewards_per_func = score
 
