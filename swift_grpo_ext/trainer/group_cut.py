@@ -73,7 +73,7 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
         return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
     if gcd(before.batch * before.per_generation, group) == 1:
         return (
-            "each rank has one completion of a prompt, so prompts are not shared; "
+            "each rank has one completion of a prompt, so none is shared; "
             f"--gradient_accumulation_steps {group // gcd(before.batch, group)} would give it all {group}, "
             f"and forward 1 prompt and its images, not {group}"
         )
