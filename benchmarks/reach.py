@@ -77,6 +77,10 @@ def rank(asked: argparse.Namespace, chosen: Sequence[tuple[int, Row]]) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
+    if any("deepspeed" in row.args for _, row in chosen):
+        import deepspeed
+
+        deepspeed.init_distributed("gloo")  # before a model is loaded, else it reads a world of one
     found = measure_all(chosen, 2, asked.rank_of)
     if dist.get_rank() == 0:
         asked.json.write_text(json.dumps(found), encoding="utf-8")
