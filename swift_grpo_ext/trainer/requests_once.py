@@ -24,7 +24,7 @@ def completions_per_request(requests: Sequence[object], workers: int = 1) -> int
         The largest number that cuts every group, and all requests into equal shares of the workers; 1 at
         worst.
     """
-    contents = [{**vars(request), "uuid": None} for request in requests]
+    contents = [{**(one if isinstance(one, dict) else vars(one)), "uuid": None} for one in requests]
     most = gcd(*(len(list(equal)) for _, equal in groupby(contents)))
     sizes = (size for size in range(most, 1, -1) if most % size == 0)
     return next((size for size in sizes if len(requests) // size % workers == 0), 1)
