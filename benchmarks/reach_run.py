@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from bench_operations import Case
-from bench_trainers import HOST, OURS, Update, attributes, build_trainer, counted, made_up_rollouts
+from bench_trainers import HOST, OURS, Update, build_trainer, counted, made_up_rollouts
 from reach_rows import Row
 
 COMPLETION = 6  # tokens
@@ -67,7 +67,7 @@ def tokens_by_pass(trainer: Any, done: Update) -> Counter[str]:
     return passes
 
 
-def says_placeholders(trainer: Any) -> bool:
+def says_placeholders(trainer: Any, ask: Any) -> bool:
     """Whether a model that prefers placeholders of images to all other tokens says one."""
     from swift.infer_engine.protocol import RequestConfig, RolloutInferRequest
 
@@ -85,7 +85,7 @@ def says_placeholders(trainer: Any) -> bool:
     request = RolloutInferRequest(messages=[{"role": "user", "content": "Which digit?"}])
     config = RequestConfig(max_tokens=2, temperature=0, return_details=True)
     try:
-        (answer,) = trainer._engine_infer([request], config)
+        (answer,) = ask([request], config)
     finally:
         hook.remove()
     return any(token in media for token in answer.response.choices[0].token_ids)
@@ -150,16 +150,25 @@ def run(path: str, row: Row, ranks: int, folder: Path) -> tuple[Any, Update, Cou
     } | options
     model = checkpoint(row.family, 0, shared)
     trainer = build_trainer(path, model, dataset(shared), folder / path, case, **options)
-    unguarded = says_placeholders(trainer)
+    ask, found = trainer._engine_infer, []
     rewards = trainer._compute_rewards_per_func
     made_up_rollouts(trainer, case, seed=0)
+    answer = trainer._engine_infer
+
+    def answer_and_ask(*args: Any, **kwargs: Any) -> Any:
+        """Where ZeRO-3 has gathered the weights, as for every rollout."""
+        if not found:
+            found.append(says_placeholders(trainer, ask))
+        return answer(*args, **kwargs)
+
+    trainer._engine_infer = answer_and_ask
     if row.group == 1:  # distilled without rewards
         trainer._compute_rewards_per_func = rewards
     done = Update()
     passes = tokens_by_pass(trainer, done)
-    with attributes(trainer, {}), counted(trainer, done):
+    with counted(trainer, done):
         trainer.train()
-    return trainer, done, passes, unguarded
+    return trainer, done, passes, found[0]
 
 
 def measure(row: Row, ranks: int, folder: Path) -> dict[str, Any]:
