@@ -206,7 +206,10 @@ def counted(trainer: Any, done: Update) -> Iterator[None]:
 
     for model in filter(None, (trainer.model, trainer.ref_model)):
         base = trainer.accelerator.unwrap_model(model)
-        base = base.get_base_model() if hasattr(base, "get_base_model") else base
+        if hasattr(trainer, "template"):
+            base = trainer.template.get_base_model(base)
+        elif hasattr(base, "get_base_model"):
+            base = base.get_base_model()
         family = family_of(base.config)
         tower = base.get_submodule(family.vision_tower[0])
         parts = (getattr(tower, name, None) for name in ("patch_embed", "transformer", "embeddings"))
