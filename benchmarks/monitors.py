@@ -137,10 +137,9 @@ def probe_share(trainer: Any, step_seconds: float) -> float:
 def check_share(trainer: Any, samples: list[Any], step_seconds: float) -> float:
     """Share of a step that the check of the engine takes, spread over the steps between two checks."""
     check = trainer.engine_check
-    agreement.FULL_PRECISION = math.inf  # the claims are made up: no fault is looked for
 
     def look() -> None:
-        trainer.state.global_step, check._checked = 0, -1
+        trainer.state.global_step, check._checked = check._every, -1
         trainer.model.train()
         assert check.look(samples)
 
@@ -151,12 +150,14 @@ def check_share(trainer: Any, samples: list[Any], step_seconds: float) -> float:
 def made_up_claims(trainer: Any) -> list[Any]:
     """Let the engine claim something of each completion; the newest samples."""
     newest: list[Any] = []
+    agreement.FULL_PRECISION = math.inf  # what is made up is far off: no cause is looked for
 
-    def note(samples: Any, outputs: Any) -> None:
+    def note(samples: Any, outputs: Any) -> Any:
         for sample, output in zip(samples, outputs, strict=True):
             tokens = output.response.choices[0].token_ids
             sample.claim = Claim((), tokens, [-1.0] * len(tokens))
         newest[:] = samples
+        return samples
 
     trainer.engine_check.note = note
     return newest

@@ -24,8 +24,8 @@ from swift_grpo_ext.watch.records import EngineRecord
 logger = get_logger()
 T = TypeVar("T")
 
-ROWS = 2
-"""Completions of a check, on each rank."""
+ROWS, LATER_ROWS = 2, 1
+"""Completions of a check on each rank, at the first steps and later, which a bill feels."""
 FIRST_STEPS = 3
 """Checked each: a weight sync that does not arrive shows at the second one. So are those after a fault."""
 
@@ -117,7 +117,8 @@ class EngineCheck:
         self._checked = self._host.state.global_step
         claimed = [sample for sample in samples if sample.claim]
         claimed = [sample for sample in claimed if sample.claim and sample.claim.logps] or claimed
-        chosen = claimed[:: max(1, len(claimed) // ROWS)][:ROWS]
+        rows = ROWS if self._checked < self._until else LATER_ROWS
+        chosen = claimed[:: max(1, len(claimed) // rows)][:rows]
         garbage = [is_garbage(str(s.messages[-1]["content"]), s.is_truncated) for s in samples]
         claims = [sample.claim for sample in chosen if sample.claim]
         told = (any(claim.logps for claim in claims), any(claim.prompt for claim in claims))
