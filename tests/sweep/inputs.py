@@ -25,7 +25,7 @@ QUESTIONS = (
 
 def types(model):
     """Arguments that name model and template."""
-    return dict(zip(("model_type", "template"), TINY[model].host, strict=True)) if model in TINY else {}
+    return dict(TINY[model].host) if model in TINY else {}
 
 
 def usual_data(model):
