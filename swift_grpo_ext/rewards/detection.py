@@ -142,14 +142,21 @@ def average_precisions(
         hit = free[rows, best] >= needed
         taken[rows[hit], best[hit]] = True
         found[rank] = hit
+    return _mean_precisions(found, confidences, len(gold))
+
+
+def _mean_precisions(found: Any, confidences: Any, gold: int) -> list[float]:
+    """For each threshold, of hits ``(boxes, thresholds)`` in the order of confidence."""
+    import numpy as np
+
     last_of_equals: Any = np.append(confidences[1:] != confidences[:-1], True)
-    ranks = np.arange(1, len(predicted) + 1)[:, None]
+    ranks = np.arange(1, len(found) + 1)[:, None]
     counts = found.cumsum(axis=0)
-    recalls = (counts / len(gold))[last_of_equals]
+    recalls = (counts / gold)[last_of_equals]
     precisions = (counts / ranks)[last_of_equals]
     beyond = np.maximum.accumulate(precisions[::-1], axis=0)[::-1]
     totals = []
-    for at in range(len(thresholds)):
+    for at in range(found.shape[1]):
         first: Any = np.searchsorted(recalls[:, at], RECALL_POINTS, side="left")
         reached = first[first < len(beyond)]
         totals.append(float(beyond[reached, at].sum()) / len(RECALL_POINTS))

@@ -140,10 +140,9 @@ def gold_regions(
     frame = places.gold_frame or places.frame
     if isinstance(gold, Mapping) and "bbox" in gold and _is_ms_swifts(gold):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
-    convention = places.gold
     _refuse_undeclared_coco(gold, columns, places)
     is_text = isinstance(gold, str)
-    regions = parse_regions(gold, kind, convention) if is_text else regions_in(gold, kind, convention)
+    regions = parse_regions(gold, kind, places.gold) if is_text else regions_in(gold, kind, places.gold)
     if not regions and may_be_empty and _says_nothing(gold):
         return [], frame
     if not regions or len(regions) > MAX_REGIONS:

@@ -36,9 +36,9 @@ def run(
         gold: Score the gold answers.
         table: The reward table, JSON or a path; empty: that of the settings.
         output: Folder to write to; None: the current one.
-        plot: Write the plot.
+        plot: Write the plot, too.
         plugins: Files that register rewards of the user's own.
-        as_json: Print one JSON object in the place of the table.
+        as_json: Print JSON instead of the table.
 
     Returns:
         Whether all is well: no reward at fault, and with `gold` every row at the maximum and at least one.
@@ -52,13 +52,11 @@ def run(
         printed.check_plot()
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
-    names = list(dict.fromkeys(rewards)) or [_named_reward(rows, data)]
     samples = [] if gold else samples_of(rows, completions)
-    found = [
-        score(name, gold_samples(name, rows, rules) if gold else samples, rules, plugins) for name in names
-    ]
-    files = _write(found, output or Path(), plot)
-    _print(found, gold, files, as_json)
+    found = []
+    for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
+        found.append(score(name, gold_samples(name, rows, rules) if gold else samples, rules, plugins))
+    _print(found, gold, _write(found, output or Path(), plot), as_json)
     return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)
 
 
