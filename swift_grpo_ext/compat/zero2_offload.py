@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
@@ -37,7 +37,7 @@ def fix(accumulate: Callable[..., object]) -> Callable[..., object]:
     """
 
     @functools.wraps(accumulate)
-    def async_accumulate_grad_in_cpu_via_gpu(optimizer: Optimizer, param: Any) -> None:
+    def async_accumulate_grad_in_cpu_via_gpu(optimizer: Optimizer, param: object) -> None:
         accumulate(optimizer, param)
         step = optimizer.micro_step_id
         if step > 0 and optimizer.partition_gradients:

@@ -113,7 +113,7 @@ class PackLayout:
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Reach(None if window is None or window >= longest else window, blocks)
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], object]) -> Any:
         """``make()``, kept under ``key``."""
         if key not in self.cache:
             self.cache[key] = make()

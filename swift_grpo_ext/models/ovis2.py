@@ -44,7 +44,7 @@ class Ovis2Loader(ModelLoader):
     default_trust_remote_code = False
     auto_model_cls: Any
 
-    def get_model(self, model_dir: str, *args: Any, **kwargs: Any) -> Any:
+    def get_model(self, model_dir: str, *args: object, **kwargs: object) -> object:
         """Load the weights into `Ovis2ForConditionalGeneration`."""
         from transformers import Ovis2ForConditionalGeneration
 
@@ -55,7 +55,7 @@ class Ovis2Loader(ModelLoader):
 class RemoteOvis2Loader(HostRemoteLoader):
     """The host's loader of the original checkpoints, where transformers still takes their code."""
 
-    def get_config(self, model_dir: str) -> Any:
+    def get_config(self, model_dir: str) -> object:
         """Read the config, unless this transformers cannot load the model anyway.
 
         Raises:
@@ -111,14 +111,14 @@ class Ovis2Template(VisionTemplate):
         for message, content in zip(messages, broken, strict=True):
             message["content"] = content
 
-    def replace_tag(self, media_type: Any, index: int, inputs: StdTemplateInputs) -> list[Any]:
+    def replace_tag(self, media_type: object, index: int, inputs: StdTemplateInputs) -> list[object]:
         """What stands for an image in the prompt before its tokens are known."""
         if media_type != "image":
             return super().replace_tag(media_type, index, inputs)
         self._resize(index, inputs)
         return [[self.facts.image_token_id]]
 
-    def _post_encode(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
         """Embed text and images here, so that a batch without images runs the tower too (on a blank tile).
 
         Else ranks with and without images would run different modules, and ZeRO-3 would hang.

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import Any
 
 from swift_grpo_ext.rewards.statement import after_label, fold_width
 
@@ -208,7 +207,7 @@ def readings(completion: str, gold: str = "") -> list[str]:
     return list(dict.fromkeys(fold_width(text) for text in found))
 
 
-def json_value(text: str) -> Any:
+def json_value(text: str) -> object:
     """The answer in JSON: the value of a key such as ``answer``, a list's only item; None if it is none."""
     if not ((text := last_fenced(text).strip()).startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None

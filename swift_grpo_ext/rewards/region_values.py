@@ -41,7 +41,7 @@ def role_of(key: str) -> str:
     return _ROLES.get(plain) or _COORDINATES.get(plain, "")
 
 
-def regions_in(value: Any, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
+def regions_in(value: object, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
     """The objects in a decoded JSON value.
 
     Args:
@@ -52,7 +52,7 @@ def regions_in(value: Any, kind: Kind, convention: Convention = ANSWER) -> list[
     return list(_walk(value, kind, convention, "", 0))
 
 
-def _walk(value: Any, kind: Kind, convention: Convention, label: str, depth: int) -> Iterator[Region]:
+def _walk(value: object, kind: Kind, convention: Convention, label: str, depth: int) -> Iterator[Region]:
     """Regions in a decoded JSON value, depth first."""
     if depth > _MAX_DEPTH:
         return
@@ -82,7 +82,7 @@ def _walk(value: Any, kind: Kind, convention: Convention, label: str, depth: int
                 yield from _walk(inner, kind, convention, around if named else str(key), depth + 1)
 
 
-def _columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+def _columns(value: Mapping[str, Any]) -> list[dict[str, object]] | None:
     """Objects written as parallel lists, one object each: ``{"bbox": [[...], ...], "label": [...]}``."""
     listed = [key for key, inner in value.items() if isinstance(inner, (list, tuple)) and _is_rows(inner)]
     places = next((key for key in listed if role_of(str(key)) in ("place", "items")), None)
@@ -110,11 +110,11 @@ def _columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     return rows
 
 
-def _is_rows(value: Sequence[Any]) -> bool:
+def _is_rows(value: Sequence[object]) -> bool:
     return bool(value) and all(isinstance(item, (list, tuple)) for item in value)
 
 
-def _corner_numbers(value: Any, kind: Kind) -> Sequence[Any] | None:
+def _corner_numbers(value: Any, kind: Kind) -> Sequence[object] | None:
     """The numbers of a list that is itself a box or a point."""
     length = len(value)
     if length == 2 and kind == "box" and is_numbers(value[0], 2) and is_numbers(value[1], 2):
@@ -136,7 +136,7 @@ def _numbers_of_texts(value: Sequence[Any]) -> list[float] | None:
         return None
 
 
-def is_numbers(value: Any, length: int) -> bool:
+def is_numbers(value: object, length: int) -> bool:
     """Whether a value is a list of so many numbers."""
     if not isinstance(value, (list, tuple)) or len(value) != length:
         return False
@@ -146,7 +146,7 @@ def is_numbers(value: Any, length: int) -> bool:
     return True
 
 
-def _region_of_mapping(value: Mapping[str, Any], label: str, convention: Convention) -> Region | None:
+def _region_of_mapping(value: Mapping[str, object], label: str, convention: Convention) -> Region | None:
     found: dict[str, Any] = {}
     coordinates: dict[str, float] = {}
     for key, inner in value.items():
@@ -181,7 +181,7 @@ def _region_of_mapping(value: Mapping[str, Any], label: str, convention: Convent
     )
 
 
-def _between(first: Any, last: Any, convention: Convention) -> Region | None:
+def _between(first: object, last: object, convention: Convention) -> Region | None:
     """The box between its first and its last corner."""
     corners = [None if at is None else _place(at, "point", convention) for at in (first, last)]
     points = [corner.point for corner in corners if corner is not None and corner.point is not None]
@@ -193,7 +193,7 @@ def _named(coordinates: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]
     return None if numbers is None else region_of_numbers(numbers, "", ANSWER, named=True)
 
 
-def _place(value: Any, key: str, convention: Convention) -> Region | None:
+def _place(value: object, key: str, convention: Convention) -> Region | None:
     """The box or the point under a key that stands for a place."""
     if isinstance(value, str) and len(value) <= _MAX_TEXT:
         written = written_out(value.strip(), "both")
@@ -218,7 +218,7 @@ def _place(value: Any, key: str, convention: Convention) -> Region | None:
     return None if numbers is None else region_of_numbers(numbers, "", convention, key)
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

@@ -42,7 +42,9 @@ GRPO_ARGUMENTS: dict[str, Any] = {
 }
 
 
-def grpo_arguments(model: str | Path, dataset: str | Path, output: str | Path, **overrides: Any) -> list[str]:
+def grpo_arguments(
+    model: str | Path, dataset: str | Path, output: str | Path, **overrides: object
+) -> list[str]:
     """Arguments of ``swift rlhf`` for a GRPO run of seconds on a CPU, with all parts of this package on.
 
     Args:
@@ -68,7 +70,7 @@ def grpo_arguments(model: str | Path, dataset: str | Path, output: str | Path, *
     return command_line(chosen)
 
 
-def command_line(arguments: dict[str, Any]) -> list[str]:
+def command_line(arguments: dict[str, object]) -> list[str]:
     """Spell a table of the host's arguments as a command line; values as in `grpo_arguments`."""
     words: list[str] = []
     for name, value in arguments.items():
@@ -88,7 +90,7 @@ def host_types(model: str | Path) -> dict[str, str]:
     return {} if tiny is None else dict(tiny.host)
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

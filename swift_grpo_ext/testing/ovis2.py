@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.testing.checkpoint import write_checkpoint
 from swift_grpo_ext.testing.tokenizer import STOCK_SPECIAL_START, build_tokenizer, vocabulary_size
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # The published order, ids 151665 to 151670. ``<image>`` is no token: the processor replaces that text by
 # one atom for each image feature, between the indicators.
@@ -152,7 +155,7 @@ def tiny_ovis2(
     return write_checkpoint(folder, Ovis2ForConditionalGeneration, config, processor, seed=seed, dtype=dtype)
 
 
-def _processor(tokenizer: Any, vision: Any, max_patches: int) -> Any:
+def _processor(tokenizer: PreTrainedTokenizerBase, vision: Any, max_patches: int) -> Any:
     from transformers import Ovis2ImageProcessor, Ovis2Processor
 
     side = vision.image_size

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # What the merges are learned from: the words that short vision tasks need, in both of the host's languages.
 CORPUS = (
@@ -84,7 +87,7 @@ def build_tokenizer(folder: Path, extra_special_tokens: Sequence[str] = (), *, s
     return AutoTokenizer.from_pretrained(str(folder))
 
 
-def vocabulary_size(tokenizer: Any, *, stock: bool) -> int:
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase, *, stock: bool) -> int:
     """Rows of the embedding: Qwen2.5's published number, or the tokenizer's length rounded up to 8."""
     return STOCK_VOCABULARY_SIZE if stock else -(-len(tokenizer) // 8) * 8
 
@@ -106,14 +109,14 @@ def _train() -> Any:
     return tokenizer
 
 
-def _added_token(number: int, content: str) -> dict[str, Any]:
+def _added_token(number: int, content: str) -> dict[str, object]:
     # Qwen marks the tool tags as ordinary tokens, so that decoding with skip_special_tokens keeps them.
     special = not content.endswith("tool_call>")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {"id": number, "content": content, **flags, "special": special}
 
 
-def _tokenizer_config(special: Sequence[str]) -> dict[str, Any]:
+def _tokenizer_config(special: Sequence[str]) -> dict[str, object]:
     return {
         "tokenizer_class": "Qwen2Tokenizer",
         "additional_special_tokens": [token for token in special[1:] if not token.endswith("tool_call>")],

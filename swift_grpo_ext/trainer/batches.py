@@ -6,12 +6,15 @@ import weakref
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.trainer.samples import VisionSample
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
 
 @dataclass
@@ -49,13 +52,13 @@ class Batches:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], Known]] = {}
 
-    def __contains__(self, grpo_batch: Any) -> bool:
+    def __contains__(self, grpo_batch: GRPOBatch) -> bool:
         return id(grpo_batch) in self._known
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, grpo_batch: Any) -> Known:
+    def of(self, grpo_batch: GRPOBatch) -> Known:
         """What is known of a micro-batch; an empty entry, that stays, for a new one."""
         key = id(grpo_batch)
         if key not in self._known:

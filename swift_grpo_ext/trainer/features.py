@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -25,6 +25,9 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
 from swift_grpo_ext.trainer.unwrapped import Unwrapped
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def _layout_reason(host: Unwrapped) -> str:
     return "padding_free" if template.padding_free else ""
 
 
-def _head_reason(base: Any) -> str:
+def _head_reason(base: PreTrainedModel) -> str:
     """Why the logits are not simply those of the output layer."""
     config = base.config.get_text_config()
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
@@ -143,7 +146,7 @@ def _head_reason(base: Any) -> str:
     return "" if base.get_output_embeddings() is not None else "the model has no output layer of its own"
 
 
-def _unknown(base: Any, what: str = "") -> str:
+def _unknown(base: PreTrainedModel, what: str = "") -> str:
     return why_unknown(base.config) or f"nothing is known about {what}the family {base.config.model_type!r}"
 
 
@@ -158,7 +161,7 @@ def why_not_shared(host: Unwrapped, settings: Settings) -> str:
     )
 
 
-def _prefix_reason(host: Unwrapped, base: Any) -> str:
+def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
     family = family_of(base.config)
     if host.is_multimodal and family is None:
         return _unknown(base)
@@ -169,7 +172,7 @@ def _prefix_reason(host: Unwrapped, base: Any) -> str:
     return why_no_packs(base) or noise_in(host.model) or noise_of_run(host.args, base)
 
 
-def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+def _prefill_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     if host.args.use_vllm:
         turns = host.args.multi_turn_scheduler
         return f"{turns} takes each completion by itself; no --multi_turn_scheduler" if turns else ""
@@ -178,7 +181,7 @@ def _prefill_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
     return why_no_shared_prefill(base)
 
 
-def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+def _silent_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     """Who reads the log-probs of completions whose advantage is 0."""
     readers = {
         f"beta is {host.beta:g}; --beta 0, if the reference is not needed": host.beta != 0,
@@ -195,7 +198,7 @@ def _silent_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
     return next((why for why, reads in readers.items() if reads), "")
 
 
-def _vision_reason(host: Host, base: Any, family: VisionFamily | None) -> str:
+def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     if family is None:
         return _unknown(base, "images of ")
     if "vision_once" in family.lacks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
@@ -20,6 +20,9 @@ from swift_grpo_ext.group.pack_memory import SHARE, PackShape, completions_that_
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
 PROMPT = 2048  # tokens, where the template has no limit
@@ -46,7 +49,7 @@ class Early:
     is_multimodal: bool
 
     @classmethod
-    def of(cls, model: Any, given: Mapping[str, Any]) -> Early:
+    def of(cls, model: PreTrainedModel, given: Mapping[str, Any]) -> Early:
         """From what the trainer is built with."""
         return cls(model, given["template"], given["args"], bool(model.model_meta.is_multimodal))
 
@@ -145,7 +148,7 @@ def _free(early: Early, device: torch.device) -> float | None:
     return free - later
 
 
-def _trains_little(model: Any) -> bool:
+def _trains_little(model: PreTrainedModel) -> bool:
     """Adapters are trained, and not the weights below them."""
     counts = [(p.requires_grad, getattr(p, "ds_numel", p.numel())) for p in model.parameters()]
     return sum(size for trains, size in counts if trains) < 0.2 * sum(size for _, size in counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -27,7 +27,7 @@ def noise_in(model: nn.Module) -> str:
     return next((f"{kind} {rate:g} in {name or 'the model'}" for name, kind, rate in _noisy(model)), "")
 
 
-def noise_of_run(args: Any, base: PreTrainedModel) -> str:
+def noise_of_run(args: object, base: PreTrainedModel) -> str:
     """Noise that a run adds outside of modules, in a clause; empty if there is none.
 
     Args:

@@ -8,7 +8,7 @@ tokens that it sampled, are the old ones. With a single update there is no old p
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -17,10 +17,13 @@ from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.host import Host
 
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+
 TEACHER = "a teacher is compared with it; without teacher"
 
 
-def engine_logps(host: Host, check: EngineCheck, grpo_batch: Any) -> Tensor | None:
+def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> Tensor | None:
     """``(batch, keep)`` old log-probs of a micro-batch; None where a pass has to compute them.
 
     Args:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.trainer.host import Host
 
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+
 
 @contextmanager
-def own_ratio(host: Host, grpo_batch: Any) -> Iterator[None]:
+def own_ratio(host: Host, grpo_batch: GRPOBatch) -> Iterator[None]:
     """Let the loss take the policy's own log-probs for the old ones; who else needed those has had them."""
     if not disabled("trainer.skip_old_logps") and not host.old_policy():
         grpo_batch.old_per_token_logps = None

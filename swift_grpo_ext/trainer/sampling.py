@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.group.prefill import shared_prefill
 from swift_grpo_ext.group.vision import Images
@@ -15,8 +15,13 @@ from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.vision_lockstep import blank_encoder, in_step
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def ranks_in_step(host: Host, base: Any, family: VisionFamily | None) -> AbstractContextManager[None]:
+
+def ranks_in_step(
+    host: Host, base: PreTrainedModel, family: VisionFamily | None
+) -> AbstractContextManager[None]:
     """While this is open, every rank runs the tower equally often, if parameters are gathered for it.
 
     Args:
@@ -33,7 +38,7 @@ def ranks_in_step(host: Host, base: Any, family: VisionFamily | None) -> Abstrac
 
 
 def each_prompt_once(
-    base: Any, family: VisionFamily | None, vision: VisionOnce | None, tell: Callable[[str], None]
+    base: PreTrainedModel, family: VisionFamily | None, vision: VisionOnce | None, tell: Callable[[str], None]
 ) -> AbstractContextManager[None]:
     """While this is open, a prompt is computed once for its completions.
 

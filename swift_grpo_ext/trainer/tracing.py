@@ -98,9 +98,9 @@ class Tracer:
         self,
         logps: Tensor,
         grpo_batch: GRPOBatch,
-        forward: Callable[[Any], Any],
+        forward: Callable[[object], object],
         model: PreTrainedModel,
-        inputs: Any,
+        inputs: object,
         samples: Sequence[VisionSample],
     ) -> None:
         """Name rows whose log-probs are not finite, and the module from which that comes.

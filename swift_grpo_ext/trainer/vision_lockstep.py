@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -22,11 +22,17 @@ from swift_grpo_ext.group.prefill import encoding_inside
 from swift_grpo_ext.group.vision_once import encoder_of
 from swift_grpo_ext.models.families import VisionFamily
 
+if TYPE_CHECKING:
+    from swift.template import Template
+    from transformers import PreTrainedModel
+
 _BLANK = Image.new("RGB", (112, 112))  # a multiple of every patch size
 
 
 @contextmanager
-def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], Any]) -> Iterator[None]:
+def in_step(
+    base: PreTrainedModel, agree: Callable[[int], int], encode_blank: Callable[[], Any]
+) -> Iterator[None]:
     """While this is open, each prefill of ``base`` runs the tower as often as on the rank with most images.
 
     Args:
@@ -45,7 +51,7 @@ def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], A
         with torch.inference_mode(False), torch.no_grad():
             return forward(*args, **kwargs)
 
-    def fill_up(*_args: Any) -> None:
+    def fill_up(*_args: object) -> None:
         for _ in range(blanks[0]):
             encode_blank()
         blanks[0] = 0
@@ -59,7 +65,7 @@ def in_step(base: Any, agree: Callable[[int], int], encode_blank: Callable[[], A
         hook.remove()
 
 
-def blank_encoder(base: Any, template: Any, facts: VisionFamily) -> Callable[[], Any]:
+def blank_encoder(base: PreTrainedModel, template: Template, facts: VisionFamily) -> Callable[[], Any]:
     """What encodes a blank image, prepared as the template prepares any other."""
     tensors, _, _ = template.prepare_image(_BLANK)
     grids = {"grid_thw": tensors["image_grid_thw"].to(base.device)} if "image_grid_thw" in tensors else {}

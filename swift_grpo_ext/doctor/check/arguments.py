@@ -131,7 +131,7 @@ def _abbreviated(groups: list[tuple[str, list[str]]], parser: argparse.ArgumentP
     return frozenset(next(iter(many)) for many in dests.values() if len(many) == 1)
 
 
-def _completed(values: dict[str, Any]) -> dict[str, Any]:
+def _completed(values: dict[str, object]) -> dict[str, object]:
     """Fill in the defaults that the host sets later, for GRPO."""
     full = values["tuner_type"] == "full"
     later = {

@@ -73,7 +73,7 @@ def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Fi
             yield from _row(run, template, where, row)
 
 
-def _row(run: Run, template: Template, where: str, row: dict[str, Any]) -> Iterator[Finding]:
+def _row(run: Run, template: Template, where: str, row: dict[str, object]) -> Iterator[Finding]:
     try:
         encoded = template.encode(dict(row))
     except _REFUSALS as error:

@@ -19,7 +19,7 @@ _CLASSES = (
 _TYPES = {"int": "int", "float": "float", "bool": "bool"}
 
 
-def add_to(base: list[list[Any]], swift: Path) -> list[list[Any]]:
+def add_to(base: list[list[Any]], swift: Path) -> list[list[object]]:
     """Rows of an option table: those of the base class, and those of megatron's own classes.
 
     Args:
@@ -36,7 +36,7 @@ def add_to(base: list[list[Any]], swift: Path) -> list[list[Any]]:
     return [row for many in rows.values() for row in many]
 
 
-def _rows(name: str, annotation: ast.expr, value: ast.expr | None) -> Iterator[list[Any]]:
+def _rows(name: str, annotation: ast.expr, value: ast.expr | None) -> Iterator[list[object]]:
     """An option as transformers' parser makes it of a field."""
     several, inner = False, annotation
     while isinstance(inner, ast.Subscript) and ast.unparse(inner.value) in ("Optional", "List"):

@@ -198,7 +198,7 @@ class Run:
             config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}
         return config
 
-    def _deepspeed_file(self, value: str) -> dict[str, Any] | str:
+    def _deepspeed_file(self, value: str) -> dict[str, object] | str:
         written = self.launch.found.texts.get(value) if self.launch else None
         may_be_made = bool(self.command and self.command.makes_files)
         return deepspeed_file.read(value if written is None else written, self.find, may_be_made=may_be_made)
@@ -239,7 +239,7 @@ def model_shape(name: str) -> ModelShape | None:
         return None
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _table(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 

@@ -45,6 +45,6 @@ def tower(config: Mapping[str, Any], text_width: int) -> tuple[int, int]:
     return layers + stem, merged**2 + merged * text_width
 
 
-def _merge(vision: Mapping[str, Any]) -> int:
+def _merge(vision: Mapping[str, object]) -> int:
     kernel = vision.get("merge_kernel_size")
     return int(kernel[0]) if isinstance(kernel, (list, tuple)) and kernel else 1

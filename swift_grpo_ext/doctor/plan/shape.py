@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.doctor.plan import remote_code
 from swift_grpo_ext.doctor.plan.sizes import ModelShape, VisionShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
 from swift_grpo_ext.models.families import family_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
@@ -32,7 +35,7 @@ _MOST_TILES = {"ovis2": 9, "internvl": 12, "llava_onevision": 9, "minicpmv": 9}
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
-def shape_of(config: Mapping[str, Any]) -> ModelShape:
+def shape_of(config: Mapping[str, object]) -> ModelShape:
     """Sizes of the model that a config.json describes.
 
     Args:
@@ -62,7 +65,7 @@ def _is_known(config: Mapping[str, object]) -> bool:
     return config.get("model_type") in CONFIG_MAPPING
 
 
-def _with_tower(language: ModelShape, config: Mapping[str, Any]) -> ModelShape:
+def _with_tower(language: ModelShape, config: Mapping[str, object]) -> ModelShape:
     """The sizes of a language model, and of the tower that its remote code puts before it."""
     sizes = config.get("vision_config")
     if not isinstance(sizes, dict):
@@ -72,7 +75,7 @@ def _with_tower(language: ModelShape, config: Mapping[str, Any]) -> ModelShape:
     return replace(language, tower=tower, aligner=aligner, vision=vision, modules=())
 
 
-def _measured(model: Any, hf_config: Any) -> ModelShape:
+def _measured(model: PreTrainedModel, hf_config: Any) -> ModelShape:
     text = hf_config.get_text_config().to_dict()  # attributes that differ by layer cannot be asked for
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
     part_of = _sorter(hf_config)
@@ -136,7 +139,7 @@ def _is_adapted(module: object) -> bool:
     return isinstance(module, (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv2d, torch.nn.Conv3d))
 
 
-def _linears(model: Any, part_of: Any, head: Any) -> Any:
+def _linears(model: PreTrainedModel, part_of: Any, head: Any) -> Any:
     import torch
 
     for name, module in model.named_modules():

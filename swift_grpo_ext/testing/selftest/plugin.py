@@ -106,7 +106,7 @@ class Scripted(HostGRPOTrainer):
         return logps, entropies
 
     def _compute_loss_and_metrics(
-        self, model: PreTrainedModel, model_inputs: Any, grpo_batch: GRPOBatch
+        self, model: PreTrainedModel, model_inputs: object, grpo_batch: GRPOBatch
     ) -> object:
         result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         old = grpo_batch.old_per_token_logps  # where there are none, the loss takes the policy's own
@@ -114,7 +114,7 @@ class Scripted(HostGRPOTrainer):
         return result
 
     @torch.no_grad()
-    def _measure_reference(self, model_inputs: Any, grpo_batch: GRPOBatch) -> None:
+    def _measure_reference(self, model_inputs: object, grpo_batch: GRPOBatch) -> None:
         """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
         if self._base is None:
             unwrapped = self.accelerator.unwrap_model(self.model)
