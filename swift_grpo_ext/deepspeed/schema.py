@@ -64,7 +64,7 @@ def _of_class(values: Mapping[str, object], name: str, place: str) -> str:
 
 def _another_kind(value: object, kind: str) -> str:
     """What a value should be, if it is none of that; pydantic takes numbers and booleans as text, too."""
-    if kind in _NUMBERS:
+    if kind in _NUMBERS and not isinstance(value, (int, float)):
         try:
             float(str(value))
         except ValueError:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from old_deepspeed import RECOMMENDED, environment_of
@@ -16,7 +17,7 @@ ASK = """
 import json
 import deepspeed
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.deepspeed.validate import refusal
+from deepspeeds_own import refusal
 broken = presets.load("ext_zero3")
 broken["zero_optimization"]["stage3_prefetch_bukket_size"] = 0
 answers = {name: refusal(presets.load(name)) for name in presets.available()}
@@ -27,6 +28,8 @@ print(json.dumps({"version": deepspeed.__version__, "answers": answers, "broken"
 @pytest.fixture(scope="module")
 def answers():
     environment = {**os.environ, **environment_of(RECOMMENDED)}
+    own = str(Path(__file__).parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), own]))
     result = subprocess.run(
         [sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True, timeout=600
     )

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from deepspeeds_own import refusal
 
 from swift_grpo_ext.deepspeed import explained, presets
 from swift_grpo_ext.deepspeed.lint import Setup, lint
-from swift_grpo_ext.deepspeed.validate import refusal
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 

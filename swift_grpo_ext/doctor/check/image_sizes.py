@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
-from swift_grpo_ext.doctor.check import media
+from swift_grpo_ext.doctor.check import media, rows
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.run import Run
 
@@ -30,13 +27,15 @@ class Seen:
 
 
 def seen(run: Run) -> Seen | None:
-    """Images of the first rows of the local JSON lines; None where there are none, or one cannot be read."""
+    """Images of the first rows of the local JSON files; None where there are none, or one cannot be read."""
     counts, pixels = list[int](), list[int]()
     for name in run.arguments.dataset or []:
-        path = run.find(name.rpartition("#")[0] or name)
-        if path is None or path.suffix != ".jsonl":
+        path = run.find(rows.drawn(name)[0])
+        if path is None or path.suffix not in (".jsonl", ".json"):
             return None
-        for row in islice(_rows(path), ROWS):
+        for _, row in islice(rows.rows_of(path), ROWS):
+            if row is None:
+                continue
             given = row.get("images") or row.get("image") or []
             entries = given if isinstance(given, list) else [given]
             sizes = [_pixels(run, entry) for entry in entries]
@@ -47,17 +46,6 @@ def seen(run: Run) -> Seen | None:
     return (
         Seen((min(counts), max(counts)), (min(pixels, default=0), max(pixels, default=0))) if counts else None
     )
-
-
-def _rows(path: Path) -> Iterator[dict[str, object]]:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict):
-                yield row
 
 
 def _pixels(run: Run, entry: object) -> int | None:

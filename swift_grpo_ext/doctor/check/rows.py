@@ -107,7 +107,7 @@ def _as_they_stand(path: Path, limit: int) -> tuple[list[int], list[Finding]]:
     if path.suffix not in (".jsonl", ".json"):
         return [], []
     lines, faults = [], []
-    for number, row in islice(_rows(path), limit):
+    for number, row in islice(rows_of(path), limit):
         if row is None:
             what = "the row is no JSON object"
             faults.append(
@@ -117,7 +117,7 @@ def _as_they_stand(path: Path, limit: int) -> tuple[list[int], list[Finding]]:
     return lines, faults
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Row | None]]:
+def rows_of(path: Path) -> Iterator[tuple[int, Row | None]]:
     """Rows with their line numbers; None for one that is no object."""
     with path.open(encoding="utf-8", errors="replace") as file:
         begins_a_list = path.suffix == ".json" and file.read(4096).lstrip().startswith("[")

@@ -19,15 +19,6 @@ def _refused(run: Run) -> Iterator[Problem]:
         yield Problem(f"ms-swift refuses it: {refusal.message}", refusal.where, refusal.fix)
 
 
-@table.on("num-generations-one")
-def _one_generation(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.num_generations == 1 and not (args.teacher_model or args.teacher_model_server):
-        yield Problem(
-            "a group of one completion has no advantage", "--num_generations 1", "--num_generations 8"
-        )
-
-
 @table.on("generation-batch")
 def _generation_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
@@ -114,22 +105,6 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
             "--per_device_eval_batch_size",
             f"--num_generations_eval {nearest_of([n for n in range(2, batch + 1) if batch % n == 0], group)}",
         )
-
-
-@table.on("truncation-strategy")
-def _truncation(run: Run) -> Iterator[Problem]:
-    if run.arguments.truncation_strategy not in ("left", "delete"):
-        yield Problem(
-            f"GRPO does not take {run.arguments.truncation_strategy!r}",
-            "--truncation_strategy",
-            "--truncation_strategy delete",
-        )
-
-
-@table.on("ref-model-lora")
-def _ref_model(run: Run) -> Iterator[Problem]:
-    if run.arguments.ref_model and not run.full and run.arguments.beta:
-        yield Problem("LoRA needs no reference model", "--ref_model", "leave --ref_model out")
 
 
 @table.on("reward-weights")

@@ -26,12 +26,6 @@ def _mode(run: Run) -> Iterator[Problem]:
         yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
 
 
-@table.on("async-needs-server")
-def _async(run: Run) -> Iterator[Problem]:
-    if run.arguments.async_generate and run.arguments.vllm_mode != "server":
-        yield Problem("async_generate needs a rollout server", "--async_generate", "--vllm_mode server")
-
-
 @table.on("vllm-tensor-parallel")
 def _tensor_parallel(run: Run) -> Iterator[Problem]:
     args = run.arguments

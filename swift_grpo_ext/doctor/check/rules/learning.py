@@ -133,12 +133,6 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
 
 
-@table.on("fp16-overflows")
-def _fp16(run: Run) -> Iterator[Problem]:
-    if str(run.arguments.torch_dtype) == "float16" or run.arguments.fp16 is True:
-        yield Problem("float16 overflows in these models", "--torch_dtype float16", "--torch_dtype bfloat16")
-
-
 @table.on("reference-without-adapter")
 def _ref_adapters(run: Run) -> Iterator[Problem]:
     args = run.arguments

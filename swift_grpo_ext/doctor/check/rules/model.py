@@ -52,13 +52,6 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
         yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
 
 
-@table.on("no-model")
-def _no_model(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if not args.model and not args.adapters and not args.resume_from_checkpoint:
-        yield Problem("no model is given", "--model", "--model Qwen/Qwen2.5-VL-7B-Instruct")
-
-
 @table.on("images-fill-the-prompt")
 def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length

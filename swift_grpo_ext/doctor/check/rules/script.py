@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.launch import PLUGIN
+from swift_grpo_ext.doctor.check.rows import drawn
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import nearest
@@ -147,7 +148,7 @@ def _files(run: Run, name: str) -> list[str]:
     value = run.arguments.get(name)
     names = value if isinstance(value, list) else [value] if value else []
     if name in ("dataset", "val_dataset"):
-        return [_path(one) for one in names if _looks_local(one)]
+        return [drawn(one)[0] for one in names if _looks_local(one)]
     return [one for one in names if one != PLUGIN and not one.lstrip().startswith(("{", "["))]
 
 
@@ -164,12 +165,6 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     if run.command and run.command.makes_files:
         raise NotKnown(f"{name}, which a program of the script may write")
     return False
-
-
-@table.on("no-dataset")
-def _no_dataset(run: Run) -> Iterator[Problem]:
-    if not run.arguments.dataset and not run.arguments.cached_dataset:
-        yield Problem("no training data", "--dataset", "--dataset train.jsonl")
 
 
 @table.on("endless-wait")
@@ -219,13 +214,7 @@ def _elsewhere(name: str) -> str:
     return f"leave out the quotes around several names: {name}" if " " in name.strip() else "check the path"
 
 
-def _path(name: str) -> str:
-    """A dataset's name without the number of rows that are drawn from it."""
-    head, _, tail = name.rpartition("#")
-    return head if tail.isdecimal() and head else name
-
-
 def _looks_local(name: str) -> bool:
-    return name.startswith(("/", "./", "../", "~")) or _path(name).endswith(
+    return name.startswith(("/", "./", "../", "~")) or drawn(name)[0].endswith(
         (".jsonl", ".json", ".csv", ".parquet")
     )

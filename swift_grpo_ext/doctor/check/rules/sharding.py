@@ -103,9 +103,3 @@ def _quantized(run: Run) -> Iterator[Problem]:
             "--quant_bits",
             "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
         )
-
-
-@table.on("fsdp-and-deepspeed")
-def _two_shardings(run: Run) -> Iterator[Problem]:
-    if run.arguments.fsdp and run.arguments.deepspeed:
-        yield Problem("two ways to shard the model", "--fsdp", "keep --fsdp or --deepspeed")

@@ -99,14 +99,6 @@ def _reentrant(run: Run) -> Iterator[Problem]:
         )
 
 
-@table.on("padding-free-attention")
-def _padding_free(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    taken = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
-    if (args.padding_free or args.packing) and args.attn_impl not in taken:
-        yield Problem("rows without padding need flash attention", "--padding_free", "--attn_impl flash_attn")
-
-
 @table.on("vllm-adapter")
 def _vllm_adapter(run: Run) -> Iterator[Problem]:
     args = run.arguments

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,12 @@ class CheckRules(RuleTable[Run]):
             reports=_tuple(row.get("reports", ())),
         )
 
+    def add_simple(self) -> None:
+        """Those whose condition stands in ``rules.yaml``: any of several sets of values."""
+        for id, row in texts().items():
+            if "when" in row:
+                self.on(id)(partial(_simple, row))
+
     def judged(self, run: Run) -> tuple[list[Finding], set[str]]:
         """What the rules find, and what they could not look at."""
         found: list[Finding] = []
@@ -56,6 +62,21 @@ class CheckRules(RuleTable[Run]):
             except NotKnown as missing:
                 not_known.add(missing.name)
         return found, not_known
+
+
+def _simple(row: dict[str, Any], run: Run) -> Iterator[Problem]:
+    values = {name: run.arguments.get(name) for name in row.get("shows", ())}
+    for conditions in row["when"]:
+        if all(_holds(run.arguments.get(name), wanted) for name, wanted in conditions.items()):
+            yield Problem(row["what"].format(**values), row["where"], row["fix"])
+            return
+
+
+def _holds(value: object, wanted: object) -> bool:
+    """``true`` and ``false``: set or not; ``not``: none of these; else equal."""
+    if isinstance(wanted, dict):
+        return value not in wanted["not"]
+    return bool(value) is wanted if isinstance(wanted, bool) else value == wanted
 
 
 table = CheckRules()

@@ -75,12 +75,6 @@ def _range(run: Run) -> Iterator[Problem]:
         yield Problem(f"top_k is {top_k}", "--top_k", "--top_k -1")
 
 
-@table.on("two-precisions")
-def _precisions(run: Run) -> Iterator[Problem]:
-    if run.arguments.fp16 is True and run.arguments.bf16 is True:
-        yield Problem("fp16 and bf16 are both on", "--fp16 true", "--bf16 true alone")
-
-
 @table.on("streaming-without-end")
 def _streaming(run: Run) -> Iterator[Problem]:
     if run.arguments.streaming and (run.arguments.max_steps or -1) <= 0:
