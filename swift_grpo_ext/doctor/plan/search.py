@@ -70,7 +70,8 @@ class Plan:
         setting = self.setting
         copies = 2 * setting.offload_params + setting.offload_optimizer_states
         copies += setting.offload_model + setting.offload_optimizer
-        return (copies, round(20 * math.log(max(1.0, self.tokens))), self.turns, -self.headroom)
+        tokens = round(20 * math.log(max(1.0, self.tokens)))
+        return (copies, tokens, self.turns, -self.headroom, setting != self.cut)
 
 
 def plans(
