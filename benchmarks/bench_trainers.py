@@ -193,6 +193,7 @@ def attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
 @contextmanager
 def counted(trainer: Any, done: Update) -> Iterator[None]:
     """Count tower calls, by a part of it that nothing stands in for, and tokens of the language model."""
+    from swift_grpo_ext.models.derived import speaking_model
     from swift_grpo_ext.models.families import family_of
 
     handles = []
@@ -210,6 +211,7 @@ def counted(trainer: Any, done: Update) -> Iterator[None]:
             base = trainer.template.get_base_model(base)
         elif hasattr(base, "get_base_model"):
             base = base.get_base_model()
+        base = speaking_model(base)
         family = family_of(base.config)
         tower = base.get_submodule(family.vision_tower[0])
         parts = (getattr(tower, name, None) for name in ("patch_embed", "transformer", "embeddings"))

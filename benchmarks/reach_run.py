@@ -71,8 +71,10 @@ def says_placeholders(trainer: Any, ask: Any) -> bool:
     """Whether a model that prefers placeholders of images to all other tokens says one."""
     from swift.infer_engine.protocol import RequestConfig, RolloutInferRequest
 
+    from swift_grpo_ext.models.derived import speaking_model
+
     template = trainer.template
-    base = template.get_base_model(trainer.accelerator.unwrap_model(trainer.model))
+    base = speaking_model(template.get_base_model(trainer.accelerator.unwrap_model(trainer.model)))
     media = [
         id_ for id_, one in template.tokenizer.added_tokens_decoder.items() if "image" in one.content.lower()
     ]
