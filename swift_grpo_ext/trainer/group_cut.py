@@ -75,11 +75,7 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
         most = max(2, before.batch * before.per_generation)
         return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
     if gcd(before.batch * before.per_generation, group) == 1:
-        return (
-            "each rank has one completion of a prompt, so none is shared; "
-            f"--gradient_accumulation_steps {group // gcd(before.batch, group)} would give it all {group}, "
-            f"and forward 1 prompt and its images, not {group}"
-        )
+        return alone(before.batch, group)
     if automatic(before, group, 2**30) == before:
         return ""
     if reason := _users_own(early) or why_not_shared(early, settings):
@@ -91,6 +87,15 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     return (
         f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
         f"{after.accumulation}, the same completions per step, to share prompts; {SWITCH}=0 keeps yours"
+    )
+
+
+def alone(batch: int, group: int) -> str:
+    """What is said where each rank has one completion of a prompt."""
+    return (
+        "each rank has one completion of a prompt, so none is shared; "
+        f"--gradient_accumulation_steps {group // gcd(batch, group)} would give it all {group}, "
+        f"and forward 1 prompt and its images, not {group}"
     )
 
 
