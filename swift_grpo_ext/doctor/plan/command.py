@@ -36,7 +36,7 @@ def run(
     output: Path | None = None,
     console: Console | None = None,
 ) -> bool:
-    """Print the ranked settings; write script, JSON and plot if a folder is given.
+    """Print the ranked settings; write script, JSON and plot if a folder is given; whether some setting fits.
 
     Args:
         model: Folder or name.
@@ -47,35 +47,38 @@ def run(
         output: Folder to write to.
         console: Where to print; stdout by default.
 
-    Returns:
-        True if some setting fits.
-
     Raises:
         SwiftGrpoExtError: The model is unknown, the wish cannot be met, or the folder cannot be written.
     """
-    console = console or Console()
-    config = require_config(model)
+    console, config = console or Console(), require_config(model)
     if output is not None:
         made_folder(output, "--output")
     shape = shape_of(config)
-    console.print(
-        f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
-        f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
-        highlight=False,
-    )
+    console.print(_headline(model, shape, machine), highlight=False)
     found = _plans(str(config.get("model_type")), shape, work, machine, rollouts, wish, console)
     console.print(_table(found[:SHOWN]))
     console.print(NOT_MEASURED, highlight=False)
     if not found[0].fits:
-        console.print("[red]No setting surely fits.[/red] The nearest, because of:")
-        for objection in found[0].objections:
-            console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
+        _print_objections(found[0], console)
         return False
     if output is not None:
         written = script.write(output, loadable(model), shape, work, found[0], machine)
-        written.append(plot(found[:SHOWN], machine, output / "plan.png"))
-        console.print("written: " + ", ".join(map(str, written)), soft_wrap=True, highlight=False)
+        files = ", ".join(map(str, [*written, plot(found[:SHOWN], machine, output / "plan.png")]))
+        console.print(f"written: {files}", soft_wrap=True, highlight=False)
     return True
+
+
+def _headline(model: str, shape: ModelShape, machine: Machine) -> str:
+    return (
+        f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
+        f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB"
+    )
+
+
+def _print_objections(nearest: Plan, console: Console) -> None:
+    console.print("[red]No setting surely fits.[/red] The nearest, because of:")
+    for objection in nearest.objections:
+        console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
 
 
 def _plans(
