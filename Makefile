@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
-	test-legacy test-trackers test-upstream test-vllm docs format clean
+	test-legacy test-liger test-trackers test-upstream test-vllm docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -66,6 +66,9 @@ test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end t
 
 test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which are installed on first use
 	$(BIN)/python -m pytest -m lane tests/legacy
+
+test-liger: $(READY) $(ENVS)/liger/.ready  ## liger's own GRPO loss over our log-probs
+	$(ENVS)/liger/bin/python -m pytest -m lane tests/trainer/test_liger.py
 
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py

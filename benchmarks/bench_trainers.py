@@ -133,18 +133,20 @@ def made_up_rewards(trainer: Any, seed: int, silent: int = 0) -> None:
 
 
 def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
-    """One call of the trainer's own ``train``, whose training step is measured.
+    """One call of the trainer's own ``train``, whose training steps are measured: one for each micro-batch.
 
     With the rollouts made up that is: encoding and collating, old and reference passes, policy pass, loss and
     backward.
     """
-    done = Update()
+    done, policy = Update(), []
     step, scores = trainer.training_step, trainer._get_per_token_logps_and_entropies
     device = trainer.accelerator.device
 
     def training_step(*args: Any, **kwargs: Any) -> Any:
-        with peak_memory(device) as done.peak:
-            done.seconds, result = timed(lambda: step(*args, **kwargs), device)
+        with peak_memory(device) as peak:
+            seconds, result = timed(lambda: step(*args, **kwargs), device)
+        done.peak = Peak(done.peak.base or peak.base, max(done.peak.bytes, peak.bytes))
+        done.seconds += seconds
         if keep_gradients:
             named = trainer.accelerator.unwrap_model(trainer.model).named_parameters()
             done.gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
@@ -152,14 +154,15 @@ def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
 
     def remember(*args: Any, **kwargs: Any) -> Any:
         found = scores(*args, **kwargs)
-        if found[0] is not None:
-            done.logps = found[0].detach()
+        if found[0] is not None and found[0].requires_grad:
+            policy.append(found[0].detach())
         return found
 
     replaced = {"training_step": training_step, "_get_per_token_logps_and_entropies": remember}
     trainer._step, trainer._buffered_inputs = 0, None
     with attributes(trainer, replaced), counted(trainer, done):
         trainer.train()
+    done.logps = torch.cat(policy)
     return done
 
 

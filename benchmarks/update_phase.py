@@ -93,7 +93,12 @@ def build_both(asked: argparse.Namespace, case: Case, folder: Path, **further: A
     """The host's trainer (``stock``) and ours (``ext``) on one checkpoint."""
     model = build_checkpoint(asked.family, SHAPES[asked.size], case, folder / "model")
     dataset = build_dataset(case, folder / "data", PATCH[asked.family])
-    arguments: dict[str, Any] = {"use_cpu": asked.device == "cpu", **further}
+    arguments: dict[str, Any] = {
+        "use_cpu": asked.device == "cpu",
+        "per_device_train_batch_size": case.group // asked.accumulation,
+        "gradient_accumulation_steps": asked.accumulation,
+        **further,
+    }
     if asked.device == "cuda":
         arguments |= {"bf16": True, "torch_dtype": "bfloat16"}
     if case.lora:
@@ -185,6 +190,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "family": asked.family,
         "size": asked.size,
         "case": asdict(case),
+        "accumulation": asked.accumulation,
         "backend": asked.backend,
         "machine": machine(device),
     }
@@ -200,6 +206,9 @@ def arguments_of_benchmark(
     parser.add_argument("--family", default="qwen2_5_vl", choices=sorted(PATCH))
     parser.add_argument("--size", default="mini", choices=sorted(SHAPES))
     parser.add_argument("--group", type=int, default=8)
+    parser.add_argument(
+        "--accumulation", type=int, default=1, help="micro-batches that the group is typed in; ours cuts anew"
+    )
     parser.add_argument("--image-tokens", type=int, default=576)
     parser.add_argument("--text-tokens", type=int, default=42, help="roughly; counts for the bound")
     parser.add_argument("--completion", type=int, default=128)

@@ -14,17 +14,14 @@ from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack
 # Inputs with a value for each token, gathered; those that only describe padding or packing, left out.
 TYPE_INPUTS = ("token_type_ids", "mm_token_type_ids")
 TOKEN_INPUTS = ("input_ids", "position_ids", *TYPE_INPUTS)
+PACKING_INPUTS = ("text_position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 ROW_INPUTS = (
     "attention_mask",
-    "text_position_ids",
     "labels",
     "logits_to_keep",
     "use_cache",
-    "cu_seq_lens_q",
-    "cu_seq_lens_k",
-    "max_length_q",
-    "max_length_k",
     "second_per_grid_ts",
+    *PACKING_INPUTS,
 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from swift_grpo_ext.group.family import GRIDS, MEDIA_INPUTS, Family, grid_name
+from swift_grpo_ext.group.flat_rows import as_flat_row, as_rows, is_flat
 from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, TYPE_INPUTS, options_of, pack_inputs
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import (
@@ -19,7 +20,6 @@ from swift_grpo_ext.group.shared_prefix import (
     find_groups,
     read_rows,
 )
-from swift_grpo_ext.group.silent import first_token
 from swift_grpo_ext.group.stored_inputs import StoredInputs
 from swift_grpo_ext.group.vision import Images, assign
 
@@ -29,7 +29,8 @@ class MicroBatch:
     """One micro-batch.
 
     Attributes:
-        inputs: The model's inputs as the host collated them.
+        given: The model's inputs as the host collated them.
+        inputs: The same by rows, which without padding (``padding_free``) lie end to end in ``given``.
         completion_mask: ``(batch, keep)`` at the time of its first pass.
         media: Images and videos, by the name of the input that holds the pixels; None if they cannot be told
             apart, or whose family is unknown.
@@ -38,6 +39,7 @@ class MicroBatch:
         reason: Why it cannot be packed; empty if it can, or has nothing to share.
     """
 
+    given: Mapping[str, Any]
     inputs: Mapping[str, Any]
     completion_mask: Tensor
     media: dict[str, Images] | None
@@ -54,39 +56,46 @@ class MicroBatch:
     def forward_inputs(self, encoded: bool) -> dict[str, Any]:
         """Inputs of the forward: packed if there is a pack, else those of the host.
 
+        Leave ``logits_to_keep`` out for a model that does not know it.
+
         Args:
             encoded: Leave the pixels out, for features stand in for them.
         """
+        of_rows = {"use_cache": False, "logits_to_keep": self.completion_mask.shape[1] + 1}
         if self.media is None:
-            return {**self.inputs, "use_cache": False}
+            return {**self.inputs, **of_rows}
         media = self._media(self._all_images(), encoded)
         if self.pack:
             return pack_inputs(self.text_inputs(), self.pack, media)
-        return {**self.text_inputs(), **media, "use_cache": False}
+        return {**self.text_inputs(), **media, **of_rows}
 
     def row_inputs(self, rows: range) -> dict[str, Any]:
-        """Inputs of some rows alone, with their pixels. Not where ``media`` is None."""
+        """Inputs of some rows as the host would collate them, with pixels. Not where ``media`` is None.
+
+        Without padding the host has one row at a time.
+        """
         assert self.media is not None
-        text = self.text_inputs().items()
-        kept = {name: value for name, value in text if isinstance(value, Tensor) and value.ndim > 1}
+        kept = {
+            name: value[..., rows.start : rows.stop, :]
+            for name, value in self.text_inputs().items()
+            if isinstance(value, Tensor) and value.ndim > 1
+        }
         of_row = {name: images.of_rows(rows) for name, images in self.media.items()}
-        chosen = {name: value[..., rows.start : rows.stop, :] for name, value in kept.items()}
+        chosen = as_flat_row(kept) if is_flat(self.given) else kept
         return chosen | options_of(self.inputs) | self._media(of_row, False)
 
     def store_pixels(self) -> StoredInputs:
         """Bring the pixels out of the device's memory; the inputs, which give them to whoever reads them."""
         assert self.media is not None
         self.media = {name: images.stored_once() for name, images in self.media.items()}
-        stored = StoredInputs(self.text_inputs(), self._grids(), self.media)
-        self.inputs = stored
-        return stored
+        grids = {name: self.given[name] for name in GRIDS if name in self.given}
+        self.inputs = self.text_inputs()
+        self.given = StoredInputs(_without_media(self.given), grids, self.media)
+        return self.given
 
     def text_inputs(self) -> dict[str, Any]:
         """The inputs without those of the images."""
-        return {name: self.inputs[name] for name in self.inputs if name not in MEDIA_INPUTS}
-
-    def _grids(self) -> dict[str, Any]:
-        return {name: self.inputs[name] for name in GRIDS if name in self.inputs}
+        return _without_media(self.inputs)
 
     def _all_images(self) -> dict[str, list[int]]:
         """Images that the forward needs, in order: those of the pack, or of all rows."""
@@ -112,6 +121,10 @@ class MicroBatch:
         return images.parts[0].new_empty(0)
 
 
+def _without_media(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: inputs[name] for name in inputs if name not in MEDIA_INPUTS}
+
+
 def analyse(
     inputs: Mapping[str, Any],
     completion_mask: Tensor,
@@ -129,16 +142,17 @@ def analyse(
         prompts: Key of each row's prompt, as far as it is known: only rows of equal keys are a group, and
             their tokens and images must be equal, too.
     """
+    rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
     try:
-        media = _media_of(inputs, family)
-        batch = MicroBatch(inputs, completion_mask, media)
+        media = _media_of(rows, family)
+        batch = MicroBatch(inputs, rows, completion_mask, media)
     except CannotPackError as problem:
-        return MicroBatch(inputs, completion_mask, None, reason=str(problem))
+        return MicroBatch(inputs, rows, completion_mask, None, reason=str(problem))
     if form:
         try:
-            groups, order = _groups_of(batch, completion_mask, family, prompts)
-            if any(len(group) > 1 for group in groups):
-                batch.pack, batch.order = _packed(batch, groups, completion_mask, form), order
+            groups, order = groups_of(batch, completion_mask, family, prompts)
+            if is_flat(inputs) or any(len(group) > 1 for group in groups):
+                batch.pack, batch.order = packed(batch, groups, completion_mask, form), order
         except CannotPackError as problem:
             batch.reason = str(problem)
     return batch
@@ -157,39 +171,7 @@ def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Ima
     return media
 
 
-def narrowed(
-    batch: MicroBatch,
-    tokens: Tensor,
-    family: Family | None,
-    form: PackForm,
-    prompts: Sequence[str] = (),
-) -> MicroBatch:
-    """The same micro-batch with some of its completions only; with none, a pack of two tokens.
-
-    Args:
-        batch: What `analyse` found.
-        tokens: ``(batch, keep)`` bool, the loss tokens of the completions that stay.
-        family: As in `analyse`.
-        form: How the model takes packs.
-        prompts: As in `analyse`.
-
-    Raises:
-        CannotPackError: The micro-batch has a form that a pack cannot express.
-    """
-    if batch.media is None:
-        raise CannotPackError("images that cannot be told apart")
-    if bool(tokens.any()):
-        groups, order = _groups_of(batch, tokens, family, prompts)
-        return replace(batch, completion_mask=tokens, pack=_packed(batch, groups, tokens, form), order=order)
-    # Something has to run, or this rank would call the model less often than the others.
-    attention_mask, losses = batch.inputs["attention_mask"], batch.completion_mask
-    token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
-    rows = [row for row in read_rows(attention_mask, token) if row.stop > row.split]
-    start = [[replace(row, start=row.split - 1)] for row in rows]
-    return replace(batch, completion_mask=token, pack=_packed(batch, start, token, form), order={})
-
-
-def _groups_of(
+def groups_of(
     batch: MicroBatch, completion_mask: Tensor, family: Family | None, prompts: Sequence[str]
 ) -> tuple[list[list[Row]], dict[str, list[int]]]:
     """Groups of a micro-batch's rows, and their images in the order of a pack."""
@@ -212,9 +194,10 @@ def _groups_of(
     return groups, {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
 
 
-def _packed(
+def packed(
     batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Tensor, form: PackForm
 ) -> Pack:
+    """The pack of a micro-batch's groups."""
     found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
     types = next((one for one in found if one.shape == batch.inputs["input_ids"].shape), None)
     pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, form, types)

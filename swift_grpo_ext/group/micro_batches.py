@@ -60,25 +60,53 @@ def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> 
     return BatchSizes(batch, of_step // batch, of_generation // batch)
 
 
-def automatic(sizes: BatchSizes, group: int, fits: int) -> BatchSizes:
-    """The same completions, in the largest micro-batches of one group each that fit.
+@dataclass(frozen=True)
+class Cut:
+    """A way of cutting a generation batch.
+
+    Attributes:
+        sizes: Of it.
+        prompts: Most prompts of one micro-batch.
+    """
+
+    sizes: BatchSizes
+    prompts: int
+
+
+def cuts(sizes: BatchSizes, group: int) -> list[Cut]:
+    """Ways to cut the same completions so that fewer prompts are forwarded.
 
     Args:
         sizes: As asked for.
         group: Completions of one prompt.
-        fits: Most completions of a micro-batch.
 
     Returns:
-        Other sizes only if more completions of a prompt share a micro-batch than before.
+        The best first, the smaller of two equals, and each smaller than the one before it.
     """
-    held = gcd(sizes.batch * sizes.per_generation, group)
-    of_step = sizes.batch * sizes.accumulation
-    now = gcd(held, sizes.batch)
-    fitting = (size for size in range(min(held, fits), now, -1) if held % size == 0 and of_step % size == 0)
-    batch = next(fitting, 0)
-    if not batch:
-        return sizes
-    return BatchSizes(batch, of_step // batch, sizes.batch * sizes.per_generation // batch)
+    held, of_step = sizes.batch * sizes.per_generation, sizes.batch * sizes.accumulation
+    now, _ = forwarded(sizes.batch, held, group)
+    dividing = [size for size in range(1, of_step + 1) if of_step % size == held % size == 0]
+    found: list[Cut] = []
+    for size in sorted(dividing, key=lambda size: (forwarded(size, held, group)[0], size)):
+        number, most = forwarded(size, held, group)
+        if number < now and (not found or size < found[-1].sizes.batch):
+            found.append(Cut(BatchSizes(size, of_step // size, held // size), most))
+    return found
+
+
+def forwarded(batch: int, held: int, group: int) -> tuple[int, int]:
+    """Prompts that the rank with most of them forwards, in all and in one micro-batch.
+
+    Args:
+        batch: Completions of a micro-batch.
+        held: Completions of a rank, one after another of those of all ranks.
+        group: Completions of one prompt.
+    """
+    of_ranks = []
+    for first in range(0, group, gcd(held, group)):  # where in a group a rank's completions may begin
+        starts = range(first, first + held, batch)
+        of_ranks.append([(start + batch - 1) // group - start // group + 1 for start in starts])
+    return max(map(sum, of_ranks)), max(map(max, of_ranks))
 
 
 def _within(batch: int, completion: int, budget: int) -> int:

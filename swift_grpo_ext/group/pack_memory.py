@@ -1,4 +1,4 @@
-"""How much memory the activations of a pack take, and how many completions of a group fit into one.
+"""How much memory the activations of a pack take.
 
 Arithmetic over sizes; nothing here needs torch. The coefficients were fitted to the live bytes of the real
 transformers 5.19 modules in bfloat16, run on fake tensors (tests/doctor/test_activations.py measures them
@@ -206,20 +206,3 @@ def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: 
 def chunk_of_logits(sizes: TextSizes, predicted: float, chunk_bytes: int = CHUNK_BYTES) -> float:
     """Bytes of the logits that are there at a time when log-probs are computed in chunks."""
     return min(predicted * sizes.vocab, chunk_bytes / 4) * SCORED
-
-
-def completions_that_fit(shape: PackShape, most: int, free_bytes: float, share: float) -> int:
-    """How many completions of a group may share one pack.
-
-    Args:
-        shape: The pack.
-        most: Completions of the group that a rank holds.
-        free_bytes: Free memory of the device, with weights and optimizer states in place.
-        share: Part of it that activations may take, above 0 and at most 1.
-
-    Returns:
-        Between 1 and ``most``: one completion is forwarded even if the arithmetic has no room for it.
-    """
-    room = share * free_bytes
-    fitting = (number for number in range(most, 1, -1) if pack_bytes(shape, number) <= room)
-    return next(fitting, 1)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
+from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class Batches:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], Known]] = {}
+        self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
 
     def __contains__(self, grpo_batch: GRPOBatch) -> bool:
         return id(grpo_batch) in self._known
@@ -65,3 +69,28 @@ class Batches:
             gone = weakref.ref(grpo_batch, lambda _: self._known.pop(key, None))
             self._known[key] = gone, Known()
         return self._known[key][1]
+
+    @contextmanager
+    def preparing(self, host: Host, samples: Sequence[VisionSample]) -> Iterator[None]:
+        """While this is open, ms-swift makes micro-batches of samples, one after the other."""
+        # With sequence parallelism the chunks are of several ranks.
+        alone = host.template.sequence_parallel_size == 1
+        self._coming = iter(host.split_by_mini_batches(samples) if alone else ())
+        try:
+            yield
+        finally:
+            self._coming = None
+
+    def phase_of(self, grpo_batch: object, handled: Callable[[], bool]) -> str:
+        """What a pass is for: the first over a micro-batch while batches are prepared is the old one.
+
+        Args:
+            grpo_batch: The micro-batch.
+            handled: Whether it is over the policy or the reference, not a teacher.
+        """
+        if self._coming is None:
+            return "forward" if torch.is_grad_enabled() else "logps"
+        if grpo_batch not in self:
+            self.of(grpo_batch).keep(next(self._coming, ()))
+            return "old"
+        return "reference" if handled() else "logps"

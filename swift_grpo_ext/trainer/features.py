@@ -85,19 +85,20 @@ def decide(host: Host, settings: Settings) -> Enabled:
     """Hold every optimisation against the run."""
     base = base_model(host, host.model)
     family = family_of(base.config)
-    layout = _layout_reason(host)
-    head = layout or _head_reason(base)
+    head = _layout_reason(host) or _head_reason(base)
 
     def off(feature: str) -> str:
         return _switched_off(settings, feature)
 
     prefix = off("shared_prefix") or head or _prefix_reason(host, base)
+    if prefix and host.template.padding_free:  # only a pack tells its rows apart
+        head = head or f"padding_free without shared_prefix ({prefix})"
     return Enabled.unless(
         shared_prefix=prefix,
         skip_silent=off("skip_silent")
         or (prefix and "needs shared_prefix")
         or _silent_reason(host, base, family),
-        vision_once=off("vision_once") or layout or _vision_reason(host, base, family),
+        vision_once=off("vision_once") or _vision_reason(host, base, family),
         skip_old=off("skip_old_logps") or old_reason(host),
         chunked_logps=off("chunked_logps") or head,
         shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
@@ -131,10 +132,9 @@ def _switched_off(settings: Settings, feature: str) -> str:
 
 
 def _layout_reason(host: Unwrapped) -> str:
-    template = host.template
-    if template.sequence_parallel_size > 1:
-        return "sequence parallel; --sequence_parallel_size 1"
-    return "padding_free" if template.padding_free else ""
+    if host.template.sequence_parallel_size > 1:
+        return "sequence parallel: ranks cannot divide a pack between them yet; --sequence_parallel_size 1"
+    return ""
 
 
 def _head_reason(base: PreTrainedModel) -> str:

@@ -6,8 +6,8 @@ forwarded together changes. Decided from arithmetic and free memory, the least o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,12 @@ import torch
 from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
-from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, automatic
-from swift_grpo_ext.group.pack_memory import SHARE, PackShape, completions_that_fit, text_sizes
+from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, Cut, cuts, forwarded
+from swift_grpo_ext.group.pack_memory import SHARE, PackShape, pack_bytes, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
+from swift_grpo_ext.trainer.liger_loss import OF_MICRO_BATCH
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -64,29 +65,51 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     Returns:
         What was cut into what, or why nothing was; empty where nothing had to be.
     """
-    args = early.args
+    args, group = early.args, early.args.num_generations
     before = BatchSizes(
         args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
     )
-    group = args.num_generations
     if settings.group_batch is not None:
         return ""
     if group == 1:
         most = max(2, before.batch * before.per_generation)
         return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
-    if gcd(before.batch * before.per_generation, group) == 1:
-        return alone(before.batch, group)
-    if automatic(before, group, 2**30) == before:
-        return ""
+    if before.batch * before.per_generation == 1:
+        return (
+            "each rank has one completion of a prompt, so none is shared; "
+            f"--gradient_accumulation_steps {group} would give it all {group}, "
+            f"and forward 1 prompt and its images, not {group}"
+        )
+    stay = f"micro-batches stay {before.batch} x {before.accumulation}: "
+    ways = cuts(before, group)
+    if not ways:
+        return _what_divides(before, group, stay)
     if reason := _users_own(early) or why_not_shared(early, settings):
-        return f"micro-batches stay {before.batch} x {before.accumulation}: {reason}"
-    after = automatic(before, group, _fits(early, settings))
-    if after == before:
-        return f"micro-batches stay {before.batch} x {before.accumulation}: no more of a group fits"
+        return stay + reason
+    fits, how = _room(early, settings)
+    chosen = next((at for at, cut in enumerate(ways) if fits(cut)), len(ways))
+    chosen = agreed_max(chosen, _device() or torch.device("cpu"))
+    if chosen == len(ways):
+        return f"{stay}no more of a group fits{how}"
+    after = ways[chosen].sizes
     _write(args, after)
     return (
         f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
-        f"{after.accumulation}, the same completions per step, to share prompts; {SWITCH}=0 keeps yours"
+        f"{after.accumulation}, the same completions per step, to share prompts{how}; {SWITCH}=0 keeps yours"
+    )
+
+
+def _what_divides(sizes: BatchSizes, group: int, stay: str) -> str:
+    """Which step could be cut into parts of a group, if this one cannot; empty if it is shared as it is."""
+    held = sizes.batch * sizes.per_generation
+    if forwarded(sizes.batch, held, group) == forwarded(held, held, group):
+        return ""
+    steps = gcd(held, group) // gcd(held, group, sizes.batch)
+    if steps == 1:
+        return ""
+    return (
+        f"{stay}{sizes.batch * sizes.accumulation} completions per step cannot be cut into parts of a group "
+        f"of {group}; --gradient_accumulation_steps {steps} or a multiple of it could"
     )
 
 
@@ -105,33 +128,41 @@ def _users_own(early: Early) -> str:
     if args.loss_type == "bnpo" or args.top_entropy_quantile < 1.0:
         which = "loss_type bnpo" if args.loss_type == "bnpo" else "top_entropy_quantile"
         return f"{which} is defined per micro-batch"
-    if args.use_liger_kernel:
-        return "--use_liger_kernel"
+    if args.use_liger_kernel and args.loss_type in OF_MICRO_BATCH:
+        return f"loss_type {args.loss_type} of liger is defined per micro-batch"
     config = args.deepspeed if isinstance(args.deepspeed, dict) else {}
     fixed = next((name for name in _SIZES if isinstance(config.get(name), int)), "")
     return f"the DeepSpeed file fixes {fixed}" if fixed else ""
 
 
-def _fits(early: Early, settings: Settings) -> int:
-    """Completions of a group that fit into a pack on every rank."""
-    args = early.args
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
+def _device() -> torch.device | None:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
+
+
+def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]:
+    """Whether a micro-batch of a cut fits on this rank, and what else is to be said of how that is known."""
+    args, device = early.args, _device()
     free = None if device is None or settings.group_batch_tokens else _free(early, device)
     if free is None:
         budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
-        fits = max(1, budget // args.max_completion_length)
-    else:
-        base = early.template.get_base_model(early.model)
-        shape = PackShape(
-            text_sizes(base.config.get_text_config()),
-            early.template.max_length or PROMPT,
-            args.max_completion_length,
-            "lora" if _trains_little(early.model) else "full",
-            bool(args.gradient_checkpointing),
-            spare=_stage(args) < 3,
-        )
-        fits = completions_that_fit(shape, args.num_generations, max(0.0, free), SHARE)
-    return -agreed_max(-fits, device or torch.device("cpu"))
+        unread = device is not None and not settings.group_batch_tokens
+        how = f" (free memory cannot be read: at most {budget} completion tokens)" if unread else ""
+        return lambda cut: cut.sizes.batch * args.max_completion_length <= budget, how
+    base = early.template.get_base_model(early.model)
+    shape = PackShape(
+        text_sizes(base.config.get_text_config()),
+        early.template.max_length or PROMPT,
+        args.max_completion_length,
+        "lora" if _trains_little(early.model) else "full",
+        bool(args.gradient_checkpointing),
+        spare=_stage(args) < 3,
+    )
+
+    def fits(cut: Cut) -> bool:
+        pack = replace(shape, prompt=cut.prompts * shape.prompt)
+        return pack_bytes(pack, cut.sizes.batch) <= SHARE * free
+
+    return fits, ""
 
 
 def _free(early: Early, device: torch.device) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.failure import ending_together
 from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups, tell
+from swift_grpo_ext.trainer.liger_loss import over_our_pass
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes
 from swift_grpo_ext.trainer.monitors import Monitors
@@ -91,7 +93,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """One micro-batch; a generation batch comes before the first."""
         with self.monitors.phase("backward"):  # less the phases inside it
-            loss: Tensor = super().training_step(*args, **kwargs)
+            loss = self.passes.halves.step(super().training_step, *args, **kwargs)
         self.monitors.add_loss(loss)
         return loss
 
@@ -158,7 +160,7 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.scoring.baselines.deviations(samples, rewards_per_func)
 
     def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, Any]]:
-        with self.passes.preparing(samples):
+        with self.passes.batches.preparing(self, samples):
             prepared: list[dict[str, Any]] = super()._prepare_batch_inputs(samples)
         return prepared
 
@@ -183,16 +185,16 @@ class GRPOTrainer(HostGRPOTrainer):
     ) -> Any:
         phase = self.passes.phase_of(model, grpo_batch)
         if phase == "old" and self.passes.enabled.skip_old:
-            self.passes.known_of(grpo_batch).skipped += 1
+            self.passes.batches.of(grpo_batch).skipped += 1
             return None, None
         if phase == "old" and (found := engine_logps(self, self.engine_check, grpo_batch)) is not None:
-            self.passes.known_of(grpo_batch).skipped += 1
+            self.passes.batches.of(grpo_batch).skipped += 1
             return found, None
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
-        known = self.passes.known_of(grpo_batch)
+        known = self.passes.batches.of(grpo_batch)
         self.monitors.add_pass(logps, grpo_batch, known.forwarded)
         again = lambda inner: stock(inner, model_inputs, grpo_batch)  # noqa: E731
         self.monitors.tracer.look_at_pass(logps, grpo_batch, again, model, model_inputs, known.samples)
@@ -207,8 +209,9 @@ class GRPOTrainer(HostGRPOTrainer):
     # The loss of a micro-batch.
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """The loss, looked at."""
-        with self.monitors.phase("forward"):
+        """The loss, looked at; liger's over our log-probs."""
+        ours = over_our_pass(self, model, inputs) if self.passes.for_liger else nullcontext()
+        with self.monitors.phase("forward"), ours:
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
         return loss

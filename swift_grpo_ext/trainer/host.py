@@ -55,6 +55,7 @@ class Host(Watched, Protocol):
     overlong_filter: bool
     temperature: float
     use_liger_loss: bool
+    liger_grpo_loss: Any
     sdar_loss_coef: float
     compute_entropy: bool
     rollout_importance_sampling_mode: str | None
@@ -78,6 +79,12 @@ class Host(Watched, Protocol):
 
     def split_by_mini_batches(self, samples: Sequence[object]) -> list[list[Any]]:
         """Samples of each micro-batch."""
+
+    def _prepare_inputs(self, inputs: object) -> object:
+        """The next micro-batch, of a new generation batch where it is time."""
+
+    def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
+        """The loss of a micro-batch."""
 
     def _rollout_samples(self, inputs: object) -> list[object]:
         """Samples of dataset rows, with completions."""

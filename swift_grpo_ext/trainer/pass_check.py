@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from swift_grpo_ext.group.flat_rows import is_flat
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch, without_dropout
 from swift_grpo_ext.trainer.distributed import agreed_max
@@ -29,11 +31,13 @@ class Attempt:
 
     Attributes:
         problem: Why it cannot be used, in a clause; empty if it can.
+        no_room: It ran out of memory.
     """
 
     def __init__(self, host: Host, gathers: bool) -> None:
         self._host, self._gathers = host, gathers
         self.problem = ""
+        self.no_room: Exception | None = None
 
     def __enter__(self) -> Attempt:
         return self
@@ -45,17 +49,28 @@ class Attempt:
             return False
         if self._gathers and not all_ranks_are_here("first pass"):
             return False
-        lines = str(error).strip().splitlines() or [""]
-        self.problem = f"{type(error).__name__}: {lines[0]}"
+        if isinstance(error, torch.OutOfMemoryError):
+            self.no_room = error.with_traceback(None)  # whose frames hold the graph
+        else:
+            lines = str(error).strip().splitlines() or [""]
+            self.problem = f"{type(error).__name__}: {lines[0]}"
         return True
 
-    def failed(self) -> bool:
-        """Whether it failed on any rank. A collective, so every rank must come here."""
-        return bool(agreed_max(int(bool(self.problem)), self._host.accelerator.device))
+    def outcome(self) -> int:
+        """The worst of all ranks. A collective, so every rank must come here."""
+        mine = FAILED if self.problem else NO_ROOM if self.no_room else 0
+        return agreed_max(mine, self._host.accelerator.device)
+
+
+NO_ROOM, FAILED = 1, 2
 
 
 def tried(
-    host: Host, gathers: bool, check: Callable[[], str], forward: Callable[[], Result]
+    host: Host,
+    gathers: bool,
+    check: Callable[[], str],
+    forward: Callable[[], Result],
+    halve: Callable[[Exception | None], None],
 ) -> tuple[Result | None, str]:
     """The first pass of a kind, or why it cannot be used: on every rank alike.
 
@@ -64,15 +79,25 @@ def tried(
         gathers: As in `Attempt`.
         check: Says what is wrong with log-probs without gradients.
         forward: The pass.
+        halve: Makes both take less memory, where they have run out of it.
     """
-    with (first := Attempt(host, gathers)):
-        first.problem = check()
-    if first.failed():
-        return None, first.problem
-    found = None
-    with (second := Attempt(host, gathers)):
-        found = forward()
-    return (None, second.problem) if second.failed() else (found, "")
+    found: list[Result] = []
+
+    def checked(attempt: Attempt) -> None:
+        attempt.problem = check()
+
+    for run in (checked, lambda _: found.append(forward())):
+        while True:
+            with (attempt := Attempt(host, gathers)):
+                run(attempt)
+            outcome = attempt.outcome()
+            if outcome == FAILED:
+                return None, attempt.problem
+            if not outcome:
+                break
+            halve(attempt.no_room)
+            found.clear()
+    return found[0], ""
 
 
 def compare(
@@ -93,17 +118,42 @@ def compare(
     """
     keep = batch.completion_mask.shape[1]
     rows = range(min(len(batch.completion_mask), _ROWS))
+    mask = batch.completion_mask[: len(rows)]
+    # Without padding ms-swift asks for so many tokens at the end of each row.
+    lengths = batch.inputs["attention_mask"][:, -keep:].sum(1)
+
+    def at_once() -> Tensor:
+        region = SimpleNamespace(logits_to_keep=keep, seq_lengths=lengths)
+        return stock(model, dict(batch.given), region)[0][: len(rows)]
+
+    def of_rows(each: int) -> Tensor:
+        return torch.cat([of_some(rows[start : start + each]) for start in rows[::each]])
+
+    def of_some(some: range) -> Tensor:
+        inputs = batch.row_inputs(some)
+        width = min(keep, inputs["input_ids"].shape[1] - 1)
+        region = SimpleNamespace(logits_to_keep=width, seq_lengths=lengths.new_tensor([width]))
+        return pad(stock(model, inputs, region)[0], (keep - width, 0))
+
     with torch.no_grad(), without_dropout(model):
         found = ours()[: len(rows), :, 0]
-        region = SimpleNamespace(logits_to_keep=keep)
-
-        def of_rows(each: int) -> Tensor:
-            parts = (rows[start : start + each] for start in rows[::each])
-            return torch.cat([stock(model, batch.row_inputs(part), region)[0] for part in parts])
-
         if batch.media is None:  # no row can be taken out with its pixels
-            theirs = paired = stock(model, dict(batch.inputs), region)[0][: len(rows)]
+            theirs = paired = at_once()
         else:
-            theirs, paired = of_rows(1), of_rows(2)
-    mask = batch.completion_mask[: len(rows)]
+            theirs = of_rows(1)
+            exact = dtype not in (torch.float16, torch.bfloat16)
+            paired = theirs if exact else at_once() if is_flat(batch.given) else of_rows(2)
     return mismatch(found, theirs, mask, limits(theirs, paired, mask, dtype))
+
+
+def compare_passes(
+    model: nn.Module,
+    ours: Callable[[], tuple[Tensor, Any]],
+    stock: Callable[[], tuple[Tensor, Any]],
+    mask: Tensor,
+    dtype: torch.dtype,
+) -> str:
+    """The same for a pass that is ms-swift's own but for the features of its images."""
+    with torch.no_grad(), without_dropout(model):
+        theirs = stock()[0]
+        return mismatch(ours()[0], theirs, mask, limits(theirs, theirs, mask, dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -12,8 +12,10 @@ from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.in_parts import summed
 from swift_grpo_ext.group.logps import CHUNK_BYTES
-from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, narrowed
+from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
+from swift_grpo_ext.group.narrowed import in_parts, narrowed
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.self_check import forward_dtype
 from swift_grpo_ext.group.shared_prefix import CannotPackError
@@ -27,9 +29,10 @@ from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.pass_check import compare, tried
+from swift_grpo_ext.trainer.liger_loss import takes_logps
+from swift_grpo_ext.trainer.out_of_memory import Halves
+from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
 from swift_grpo_ext.trainer.pass_work import PassWork
-from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.sampling import each_prompt_once, ranks_in_step
 from swift_grpo_ext.trainer.silence import tokens_heard
 
@@ -48,6 +51,8 @@ class Passes:
 
     Attributes:
         enabled: What is on, and why the rest is not.
+        batches: What is known of each micro-batch.
+        halves: In how many parts a micro-batch is computed.
     """
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
@@ -55,10 +60,10 @@ class Passes:
         self._trusted: set[tuple[bool, bool]] = set()  # kinds of passes: of the reference, with gradients
         if settings.disables("trainer.self_check"):
             self._trusted = {(one, other) for one in (True, False) for other in (True, False)}
+        self.halves = Halves(host)
         self._told: set[str] = set()
         self.work = PassWork(host)
-        self._batches = Batches()
-        self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
+        self.batches = Batches()
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
         self.turn_to(decide(host, settings))
@@ -85,6 +90,12 @@ class Passes:
         """Features of the current kind of generation batch; evaluation does not disturb training's."""
         return self._vision[self._host.model.training]
 
+    @property
+    def for_liger(self) -> bool:
+        """Whether the policy's pass under ``--use_liger_kernel`` is ours, too."""
+        host = self._host
+        return host.use_liger_loss and not self.enabled.stock_forward and takes_logps(host.liger_grpo_loss)
+
     def start_generation_batch(self) -> None:
         """Let go of the features of the generation batch before; those of training outlive an evaluation."""
         modes = (True, False) if self._host.model.training else (False,)
@@ -102,35 +113,16 @@ class Passes:
                 stack.enter_context(each_prompt_once(base, self._family, vision, self.tell))
             yield
 
-    @contextmanager
-    def preparing(self, samples: Sequence[VisionSample]) -> Iterator[None]:
-        """While this is open, ms-swift makes micro-batches of samples, one after the other."""
-        alone = self._host.template.sequence_parallel_size == 1  # else the chunks are of several ranks
-        self._coming = iter(self._host.split_by_mini_batches(samples) if alone else ())
-        try:
-            yield
-        finally:
-            self._coming = None
-
     def phase_of(self, model: nn.Module, grpo_batch: Any) -> str:
-        """What a pass is for, as in `watch.phases`. The first while batches are prepared is the old one."""
-        if self._coming is None:
-            return "forward" if torch.is_grad_enabled() else "logps"
-        if grpo_batch not in self._batches:
-            self._batches.of(grpo_batch).keep(next(self._coming, ()))
-            return "old"
-        return "reference" if self._handles(model) else "logps"
-
-    def known_of(self, grpo_batch: Any) -> Known:
-        """What is known of a micro-batch."""
-        return self._batches.of(grpo_batch)
+        """What a pass is for, as in `watch.phases`."""
+        return self.batches.phase_of(grpo_batch, lambda: self._handles(model))
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
         return [{**batch, "model_inputs": self._stored(batch)} for batch in batches]
 
     def _stored(self, batch: dict[str, Any]) -> Any:
-        known = self._batches.of(batch["grpo_batch"]).batch
+        known = self.batches.of(batch["grpo_batch"]).batch
         if not self.enabled.vision_once or known is None or not known.media:
             return batch["model_inputs"]
         return known.store_pixels()
@@ -154,23 +146,32 @@ class Passes:
             return stock_pass()
         batch = self._analysed(model_inputs, grpo_batch)
         forward = partial(self._forward, model, batch, grpo_batch, with_entropy)
+        plain = self._host.ref_model if self._is_reference(model) else self._host.model
+        dtype = forward_dtype(base_model(self._host, model).dtype, self._host.accelerator.mixed_precision)
+        check = partial(compare, plain, batch, partial(self._scores, plain, batch, False), stock, dtype)
+        if not (self.enabled.shared_prefix or self.enabled.chunked_logps):
+            forward = partial(self._with_features, model, batch, stock_pass)
+            check = partial(compare_passes, plain, forward, stock_pass, batch.completion_mask, dtype)
         kind = (self._is_reference(model), torch.is_grad_enabled())
         if kind in self._trusted:
             return forward()
         self._trusted.add(kind)
-        plain = self._host.ref_model if self._is_reference(model) else self._host.model
-        dtype = forward_dtype(base_model(self._host, model).dtype, self._host.accelerator.mixed_precision)
-        check = partial(compare, plain, batch, partial(self._scores, plain, batch, False), stock, dtype)
-        found, problem = tried(self._host, self._keeps_step, check, forward)
+        found, problem = tried(self._host, self._keeps_step, check, forward, self.halves.halve)
         if found is not None:
             return found
         logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
         self.turn_to(self.enabled.without_forward("self-check failed"))
         return stock_pass()
 
+    def _with_features(self, model: nn.Module, batch: MicroBatch, stock_pass: Callable[[], Scores]) -> Scores:
+        """The stock pass with features in the place of pixels."""
+        assert self.vision is not None
+        with self.vision.standing_in(base_model(self._host, model), batch.wanted()):
+            return stock_pass()
+
     def _forward(self, model: nn.Module, batch: MicroBatch, grpo_batch: Any, with_entropy: bool) -> Scores:
         """Log-probs, and entropies if they are asked for, of the completions that are not silent."""
-        known = self._batches.of(grpo_batch)
+        known = self.batches.of(grpo_batch)
         part = self._heard(batch, grpo_batch, known)
         self.work.add(known, batch, part or batch, self.vision if self.enabled.vision_once else None)
         scores = self._scores(model, part or batch, with_entropy)
@@ -204,8 +205,8 @@ class Passes:
 
     def _analysed(self, model_inputs: Any, grpo_batch: Any) -> MicroBatch:
         """What is known of a micro-batch; found out at its first pass."""
-        known = self._batches.of(grpo_batch)
-        if known.batch is None or known.batch.inputs["input_ids"] is not model_inputs["input_ids"]:
+        known = self.batches.of(grpo_batch)
+        if known.batch is None or known.batch.given["input_ids"] is not model_inputs["input_ids"]:
             form = self._form if self.enabled.shared_prefix else None
             mask = grpo_batch.completion_mask
             known.batch = analyse(model_inputs, mask, self._family, form, known.prompts)
@@ -215,13 +216,17 @@ class Passes:
 
     def _scores(self, model: nn.Module, batch: MicroBatch, with_entropy: bool) -> Tensor:
         """Log-probs and entropies of the completions, ``(batch, keep, 2)``, 0 where there is no loss."""
+        if self.halves.parts == 1 or not self.enabled.shared_prefix:
+            return self._scores_at_once(model, batch, with_entropy)
+        parts = in_parts(batch, self.halves.parts, self._family, self._form)
+        return summed([partial(self._scores_at_once, model, part, with_entropy) for part in parts])
+
+    def _scores_at_once(self, model: nn.Module, batch: MicroBatch, with_entropy: bool) -> Tensor:
         base = base_model(self._host, model)
         vision = self.vision if self.enabled.vision_once else None
         inputs = batch.forward_inputs(encoded=vision is not None and batch.media is not None)
         if "logits_to_keep" not in self._host.model_kwarg_keys:
             inputs.pop("logits_to_keep", None)
-        elif not batch.pack:
-            inputs["logits_to_keep"] = batch.completion_mask.shape[1] + 1
         options = self._options(base, with_entropy)
         spare = self.enabled.spare_recompute
         sparingly = sparing(base.get_decoder(), batch.pack, spare) if batch.pack else nullcontext()

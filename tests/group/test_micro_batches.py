@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.micro_batches import BatchSizes, automatic, grouped
+from swift_grpo_ext.group.micro_batches import BatchSizes, cuts, forwarded, grouped
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,44 @@ def test_what_does_not_divide_is_refused(sizes, group, budget, message):
 
 
 @pytest.mark.parametrize(
-    ("asked", "group", "fits", "expected"),
+    ("asked", "group", "expected"),
     [
-        (BatchSizes(1, 8, 8), 8, 100, BatchSizes(8, 1, 1)),
-        (BatchSizes(1, 8, 8), 8, 5, BatchSizes(4, 2, 2)),
-        (BatchSizes(1, 8, 8), 8, 1, BatchSizes(1, 8, 8)),
-        (BatchSizes(4, 2, 2), 8, 2, BatchSizes(4, 2, 2)),  # never less than the user shares
-        (BatchSizes(16, 2, 2), 8, 100, BatchSizes(16, 2, 2)),  # whole groups already
-        (BatchSizes(1, 7, 7), 8, 100, BatchSizes(1, 7, 7)),  # cannot be cut
-        (BatchSizes(1, 4, 8), 8, 100, BatchSizes(4, 1, 2)),  # a step of half a group
+        (BatchSizes(1, 8, 8), 8, [(8, 1), (4, 1), (2, 1)]),
+        (BatchSizes(4, 2, 2), 8, [(8, 1)]),
+        (BatchSizes(1, 16, 16), 8, [(8, 1), (4, 1), (2, 1)]),  # two whole groups share no more than one
+        (BatchSizes(16, 2, 2), 8, []),  # whole groups already
+        (BatchSizes(1, 4, 8), 8, [(4, 1), (2, 1)]),  # a step of half a group
+        (BatchSizes(1, 7, 7), 7, [(7, 1)]),
+        (BatchSizes(1, 6, 6), 8, [(6, 2), (2, 1)]),  # groups straddle ranks: 6 + 2, 4 + 4, 2 + 6
+        (BatchSizes(1, 3, 3), 8, [(3, 2)]),
+        (BatchSizes(1, 4, 4), 12, [(4, 1), (2, 1)]),
+        (BatchSizes(1, 3, 8), 8, []),  # cannot be cut
+        (BatchSizes(1, 1, 1), 8, []),
     ],
 )
-def test_the_automatic_cut_shares_more_or_changes_nothing(asked, group, fits, expected):
-    assert automatic(asked, group, fits) == expected
+def test_ways_to_share_more(asked, group, expected):
+    found = cuts(asked, group)
+    assert [(cut.sizes.batch, cut.prompts) for cut in found] == expected
+
+
+@given(*[st.integers(1, 12)] * 3, st.integers(2, 16), st.integers(1, 8))
+def test_a_cut_keeps_steps_and_generations_and_forwards_fewer_prompts(batch, steps, per, group, ranks):
+    asked = BatchSizes(batch, steps, per)
+    held = batch * per
+
+    def prompts(size):
+        """Of the rank with most, counted."""
+        places = [
+            range(rank * held + at, rank * held + at + size)
+            for rank in range(ranks)
+            for at in range(0, held, size)
+        ]
+        of_parts = [len({place // group for place in part}) for part in places]
+        per_rank = len(places) // ranks
+        return max(sum(of_parts[rank * per_rank : (rank + 1) * per_rank]) for rank in range(ranks))
+
+    for cut in cuts(asked, group):
+        assert cut.sizes.batch * cut.sizes.accumulation == batch * steps
+        assert cut.sizes.batch * cut.sizes.per_generation == held
+        assert prompts(cut.sizes.batch) <= forwarded(cut.sizes.batch, held, group)[0]
+        assert forwarded(cut.sizes.batch, held, group)[0] < forwarded(batch, held, group)[0]

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from sweep.table import USERS_CUT
 from sweep.trainers import Recorded
+from swift.arguments.sft_args import SftArguments
 from swift.rewards import ORM, orms
 from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_grpo_ext import register, testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing.selftest import segments
 from swift_grpo_ext.testing.selftest.cases import BASE
 
 ARGUMENTS = {"Stock": "swift.rlhf_trainers.GRPOConfig", "Ours": "swift_grpo_ext.trainer.arguments.GRPOConfig"}
@@ -76,8 +78,13 @@ REWARDS = {"score": Score, "third": Third, "of_some": OfSome, "of_others": OfOth
 
 @contextmanager
 def trainer(kind, script):
-    """Let the host build one of the two trainers, and know our rewards."""
+    """Let the host build one of the two trainers, and know our rewards.
+
+    SDPA by segments stands in for flash attention, which needs a GPU.
+    """
     register()
+    segments.register()
+    check, SftArguments._check_padding_free = SftArguments._check_padding_free, lambda self: None
     built, arguments = TrainerFactory.TRAINER_MAPPING["grpo"], TrainerFactory.TRAINING_ARGS_MAPPING["grpo"]
     orms.update(REWARDS)
     Recorded.script = script
@@ -86,6 +93,7 @@ def trainer(kind, script):
         TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = ARGUMENTS[kind]
         yield
     finally:
+        SftArguments._check_padding_free = check
         TrainerFactory.TRAINER_MAPPING["grpo"] = built
         TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = arguments
         for name in REWARDS:

@@ -77,6 +77,13 @@ GATE = {
     "padding on the left": C({**cut(8), "padding_side": "left"}),
 }
 
+FLAT = {"padding_free": True, "attn_impl": "selftest_segments"}
+GATE |= {
+    "padding_free": C({**cut(8), **FLAT}),
+    "padding_free, 1 x 8: nothing to share": C({**cut(1, 8), **FLAT, **LOSSES["dapo"]}),
+    "padding_free, hybrid layers": C({**cut(4, 2), **FLAT}, "qwen3_5"),
+}
+
 CUTS = {"8 x 1": cut(8), "4 x 2": cut(4, 2), "2 x 4": cut(2, 4), "1 x 8": cut(1, 8)}
 REAL = {"loss_type": "real"}
 ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus")
@@ -136,6 +143,15 @@ SLOW = {
         for level in ("sequence", "sequence_token")
         for loss in ("grpo", "dr_grpo", "bnpo")
     },
+    **{
+        f"padding_free, {model}, {tuner}, {name}": C({**options, **CUTS[name], **FLAT}, model)
+        for model in ("llama", "internvl", "qwen3_vl", "qwen2_5_vl")
+        for tuner, options in (("full", {}), ("LoRA", PLAIN_LORA))
+        for name in ("8 x 1", "2 x 4")
+    },
+    "padding_free, images 0 to 3": C({**cut(4, 2), **FLAT}, data="images 0-3"),
+    "padding_free, two iterations": C({**TWICE, **FLAT}),
+    "padding_free, entropy quantile": C({**cut(8), **FLAT, "top_entropy_quantile": 0.3}),
     "fp32 weights, bf16 autocast": C({**cut(8), "bf16": True, "learning_rate": 1.0}, bits=16),
     "ovis2, bf16": C({**cut(8), **HALF}, "ovis2", bits=16),
     "llama, bf16": C({**cut(8), **HALF}, "llama", bits=16),

@@ -59,15 +59,22 @@ def test_a_fallback_turns_the_whole_forward_back(trainer):
     assert "shared_prefix off (why)" in line_of(facts_of(trainer, fallen))
 
 
-@pytest.mark.parametrize(
-    ("attribute", "value", "why"),
-    [("sequence_parallel_size", 2, "sequence parallel"), ("padding_free", True, "padding_free")],
-)
-def test_other_layouts_of_rows(trainer, monkeypatch, attribute, value, why):
-    monkeypatch.setattr(trainer.template, attribute, value)
+def test_sequence_parallelism_keeps_the_features(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.template, "sequence_parallel_size", 2)
     monkeypatch.setattr(trainer, "old_policy", lambda: False)  # would ask the ranks of sequence parallel
     found = reasons(trainer)
-    assert {found[name] for name in ("shared_prefix", "vision_once", "chunked_logps")} == {why}
+    assert found["shared_prefix"] == found["chunked_logps"]
+    assert "no way yet to divide a pack" in found["shared_prefix"]
+    assert found["vision_once"] == ""
+
+
+def test_rows_without_padding_are_told_apart_by_packs_alone(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.template, "padding_free", True)
+    assert {name: why for name, why in reasons(trainer).items() if "padding_free" in why} == {}
+    monkeypatch.setattr(trainer.model, "get_output_embeddings", lambda: None)
+    found = reasons(trainer)
+    assert found["shared_prefix"] == "the model has no output layer of its own"
+    assert found["vision_once"] == ""
 
 
 @pytest.mark.parametrize("name", ["final_logit_softcapping", "logit_scale", "logits_scaling"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swift_grpo_ext.group.pack_memory import PackShape, TextSizes, completions_that_fit, pack_bytes
+from swift_grpo_ext.group.micro_batches import BatchSizes, cuts
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import group_cut
 from tests.trainer.built import built
@@ -47,6 +47,23 @@ def test_the_automatic_cut_changes_no_figure_and_no_weight(tiny_qwen, digits, tm
     assert max(apart.values()) < 2e-6, max(apart, key=apart.get)
 
 
+def test_a_run_is_resumed_with_another_cut(tiny_qwen, digits, tmp_path):
+    overrides = {**TYPED, **SGD, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
+    (checkpoint,) = (tmp_path / "stock").rglob("checkpoint-2")
+    with told() as messages:
+        ours = figures(
+            tiny_qwen, digits.train, tmp_path / "ours", resume_from_checkpoint=checkpoint, **overrides
+        )
+    assert any("micro-batches of 1 x 8 are now 4 x 2" in message for message in messages)
+    for name in stock:
+        assert ours[name][-2:] == pytest.approx(stock[name][2:], abs=2e-6, rel=2e-5), name
+    theirs, own = (
+        load_file(next((tmp_path / run).rglob("checkpoint-4/*.safetensors"))) for run in ("stock", "ours")
+    )
+    assert max(float((own[name] - theirs[name]).abs().max()) for name in theirs) < 2e-6
+
+
 def sizes(tiny_qwen, digits, tmp_path, **overrides):
     args = built(tiny_qwen, digits.train, tmp_path, **{**TYPED, **overrides}).args
     assert args.generation_batch_size == args.per_device_train_batch_size * args.steps_per_generation
@@ -65,6 +82,12 @@ def sizes(tiny_qwen, digits, tmp_path, **overrides):
         ({}, {"GROUP_BATCH_TOKENS": "8"}, (1, 8), "no more of a group fits"),
         ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, {}, (4, 2), ""),
         ({"gradient_accumulation_steps": 7, "num_generations": 7}, {}, (7, 1), "are now 7 x 1"),
+        (
+            {"gradient_accumulation_steps": 3, "steps_per_generation": 8},
+            {},
+            (1, 3),
+            "3 completions per step cannot be cut into parts of a group of 4; --gradient_accumulation_steps 4",
+        ),
     ],
 )
 def test_who_keeps_the_users_cut(
@@ -92,18 +115,35 @@ def test_one_completion_per_rank_says_which_sizes_would_share():
     assert args.gradient_accumulation_steps == 1
 
 
-SEVEN = TextSizes(28, 3584, 3584, 512, 18944, 152064, attending=28)
-
-
-def test_a_pack_takes_what_fits_into_the_share():
-    shape = PackShape(SEVEN, prompt=1500, completion=1024, trained="lora")
-    counts = [completions_that_fit(shape, 8, free * 2**30, 0.5) for free in (0, 8, 16, 32, 64)]
-    assert counts == sorted(counts)
-    assert counts[0] == 1
-    assert counts[-1] == 8
-    for free, count in zip((16, 32), counts[2:4], strict=True):
-        assert pack_bytes(shape, count) <= 0.5 * free * 2**30
-        assert count == 8 or pack_bytes(shape, count + 1) > 0.5 * free * 2**30
+def test_a_pack_takes_what_fits_into_the_share(monkeypatch):
+    """A stand-in for a GPU with so much memory free."""
+    text = types.SimpleNamespace(
+        hidden_size=3584,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        num_hidden_layers=28,
+        intermediate_size=18944,
+        vocab_size=152064,
+    )
+    base = types.SimpleNamespace(config=types.SimpleNamespace(get_text_config=lambda: text))
+    template = types.SimpleNamespace(get_base_model=lambda model: base, max_length=1500)
+    args = types.SimpleNamespace(max_completion_length=1024, gradient_checkpointing=True, deepspeed=None)
+    early = group_cut.Early(torch.nn.Linear(1, 1), template, args, True)
+    monkeypatch.setattr(group_cut, "_device", lambda: torch.device("cpu"))
+    ways = cuts(BatchSizes(1, 8, 8), 8)
+    taken = []
+    for free in (0, 8, 16, 32, 64, 128):
+        monkeypatch.setattr(group_cut, "_free", lambda early, device, free=free: free * 2**30)
+        fits, how = group_cut._room(early, current_settings())
+        taken.append(max((cut.sizes.batch for cut in ways if fits(cut)), default=1))
+        assert how == ""
+    assert taken == sorted(taken)
+    assert (taken[0], taken[-1]) == (1, 8)
+    assert len(set(taken)) > 2
+    monkeypatch.setattr(group_cut, "_free", lambda early, device: None)
+    fits, how = group_cut._room(early, current_settings())
+    assert [fits(cut) for cut in ways] == [True, True, True]
+    assert "free memory cannot be read: at most 16384 completion tokens" in how
 
 
 def test_free_memory_leaves_room_for_what_is_yet_to_come(monkeypatch):

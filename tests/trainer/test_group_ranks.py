@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
@@ -13,8 +14,14 @@ SLOW = pytest.mark.slow
 # Rank 0 and 1 then hold other numbers of new images in their micro-batches: some have none to encode.
 UNEVEN = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "num_generations": 4}
 LORA = {"tuner_type": "lora", "lora_dropout": 0, "target_modules": "all-linear"}
+# The first rank holds a group and half of the second one, and the other the rest.
+STRADDLING = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 6, "num_generations": 4}
+# Adam turns the rounding of a gradient that is zero into a whole step, so SGD.
+SAVED = {"max_steps": 3, "save_strategy": "steps", "save_steps": 3, "optim": "sgd", "learning_rate": 0.5}
 RUNS = [
     pytest.param(None, {}, id="ddp", marks=SLOW),
+    pytest.param(None, STRADDLING, id="ddp-straddling", marks=SLOW),
+    pytest.param("zero2", UNEVEN, id="zero2-cut", marks=SLOW),
     pytest.param(None, LORA, id="ddp-lora", marks=SLOW),
     pytest.param("zero2", {}, id="zero2", marks=SLOW),
     pytest.param("zero2", LORA, id="zero2-lora", marks=SLOW),
@@ -42,13 +49,25 @@ def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
 @pytest.mark.parametrize("family", ["qwen2_5_vl", pytest.param("ovis2", marks=SLOW)])
 @pytest.mark.parametrize(("deepspeed", "overrides"), RUNS)
 def test_equals_the_stock_passes(family, deepspeed, overrides, tiny_qwen, tiny_ovis, digits, tmp_path):
-    model = {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[family]
+    """Loss, gradients and parameters after three steps, in the user's cut and in the one that holds groups."""
+    model, overrides = {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[family], {**overrides, **SAVED}
     stock, _ = figures(model, digits.train, tmp_path / "stock", deepspeed, overrides, STOCK)
     ours, tail = figures(model, digits.train, tmp_path / "ours", deepspeed, overrides, {})
     assert "shared_prefix on, vision_once on, skip_old on, chunked_logps on" in tail
-    assert len(stock["grad_norm"]) == 2
+    recut = {1: "of 1 x 6 are now 6 x 1", 2: "of 2 x 4 are now 4 x 2"}
+    assert recut.get(overrides.get("per_device_train_batch_size"), "") in tail
+    assert len(stock["grad_norm"]) == 3
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+    theirs, own = weights(tmp_path / "stock"), weights(tmp_path / "ours")
+    apart = {name: float((own[name] - theirs[name]).abs().max()) for name in theirs}
+    assert max(apart.values()) < 5e-6, max(apart, key=apart.get)
+
+
+def weights(output):
+    """Of the last checkpoint; LoRA's too."""
+    (path,) = output.rglob("checkpoint-*/*model.safetensors")
+    return load_file(path)
 
 
 @pytest.mark.slow
@@ -77,6 +96,20 @@ def test_a_rank_that_raises_alone_takes_the_other_back_with_it(tiny_qwen, digits
     plugins = [Path(__file__).with_name("raising_rank.py")]
     ours, tail = figures(tiny_qwen, digits.train, tmp_path / "ours", None, {}, {}, plugins)
     assert "shared_prefix off (self-check failed)" in tail
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1100)
+@pytest.mark.two_ranks
+def test_memory_that_runs_out_on_one_rank_halves_the_cut_of_both(tiny_qwen, digits, tmp_path):
+    overrides = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "num_generations": 4}
+    stock, _ = figures(tiny_qwen, digits.train, tmp_path / "stock", None, overrides, STOCK)
+    plugins = [Path(__file__).with_name("small_rank.py")]
+    ours, tail = figures(tiny_qwen, digits.train, tmp_path / "ours", None, overrides, {}, plugins)
+    assert "are now 4 x 2" in tail
+    assert "micro-batches of 4 are from now on computed in 2 parts" in tail
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 

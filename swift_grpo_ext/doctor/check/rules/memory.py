@@ -140,7 +140,6 @@ def _shares(run: Run) -> bool:
     """Whether completions of one prompt in a micro-batch forward it once."""
     return bool(
         "trainer" in run.parts
-        and not run.arguments.padding_free
         and not run.arguments.use_liger_kernel
         and run.facts
         and "shared_prefix" not in run.facts.lacks
@@ -168,4 +167,4 @@ def _bucket(run: Run) -> float:
 def _scoring(run: Run) -> Scoring:
     if run.arguments.use_liger_kernel:
         return "liger"
-    return "chunks" if "trainer" in run.parts and not run.arguments.padding_free else "logits"
+    return "chunks" if "trainer" in run.parts else "logits"

@@ -1,0 +1,117 @@
+"""A step that runs out of memory: in halves where all ranks can follow, else told what sets its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from swift.utils import get_logger
+from torch import Tensor
+
+from swift_grpo_ext.group.micro_batches import SWITCH
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.host import Host
+
+
+class Halves:
+    """In how many parts each micro-batch is computed: one, and twice as many each time that memory runs out.
+
+    Args:
+        host: The trainer.
+
+    Attributes:
+        parts: So many.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.parts = 1
+        self._tried = False  # a whole micro-batch, backward pass included
+
+    def halve(self, error: BaseException | None) -> None:
+        """Compute each micro-batch in twice as many parts from now on.
+
+        Every rank must come here.
+
+        Raises:
+            torch.OutOfMemoryError: There is no half, or gradients are reduced while they are computed.
+        """
+        host, rows = self._host, self._host.args.per_device_train_batch_size
+        if self.parts * 2 > rows or host.is_deepspeed_enabled or host.is_fsdp_enabled:
+            self.give_up(error)
+        self.parts *= 2
+        torch.cuda.empty_cache()
+        if host.accelerator.is_main_process:
+            get_logger().warning(
+                f"swift-grpo-ext: out of memory: micro-batches of {rows} are from now on computed in "
+                f"{self.parts} parts, each forwarded twice. {self._smaller()} forwards them once"
+            )
+
+    def give_up(self, error: BaseException | None) -> NoReturn:
+        """End the run with what the device said, and what to set."""
+        said = str(error).strip() if error else "another rank is out of memory"
+        rows = self._host.args.per_device_train_batch_size
+        raise torch.OutOfMemoryError(
+            f"{said}\nswift-grpo-ext: a micro-batch of {rows} does not fit -> {self._smaller()}"
+        ) from error
+
+    def _smaller(self) -> str:
+        args = self._host.args
+        tokens = args.per_device_train_batch_size // (2 * self.parts) * args.max_completion_length
+        fewer = f"{SWITCH}_TOKENS={tokens}, or {SWITCH}=0 for the sizes that you typed"
+        return fewer if tokens else "a smaller --max_completion_length or --max_pixels"
+
+    def step(self, step: Callable[..., Tensor], model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Forward and backward of one micro-batch.
+
+        Only the first of a run can be begun again: there are no gradients yet that would count twice.
+        """
+        while not self._tried:
+            loss, error = self._first(step, model, inputs, *args, **kwargs)
+            if not agreed_max(int(error is not None), self._host.accelerator.device):
+                self._tried = True
+                assert loss is not None
+                return loss
+            model.zero_grad(set_to_none=True)
+            self.halve(error)
+        try:
+            return step(model, inputs, *args, **kwargs)
+        except torch.OutOfMemoryError as error:
+            self.give_up(error)
+
+    def _first(
+        self, step: Callable[..., Tensor], model: Any, inputs: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor | None, BaseException | None]:
+        """The loss, or the error if no rank waits for what this one has not computed."""
+        host, computed = self._host, []
+        prepare, loss_of, metrics = host._prepare_inputs, host.compute_loss, host._metrics["train"]
+        before = {name: len(values) for name, values in metrics.items()}
+
+        def prepared(given: Any) -> Any:
+            if self._inputs is None:
+                self._inputs = prepare(given)
+            return self._inputs
+
+        def noted(*given: Any, **options: Any) -> Any:
+            loss = loss_of(*given, **options)
+            computed.append(True)
+            return loss
+
+        alone = not dist.is_initialized() or dist.get_world_size() == 1
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(swapped(host, "_prepare_inputs", prepared))
+                stack.enter_context(swapped(host, "compute_loss", noted))
+                return step(model, inputs, *args, **kwargs), None
+        except torch.OutOfMemoryError as error:
+            if not alone and (not computed or getattr(model, "require_backward_grad_sync", True)):
+                self.give_up(error)
+            for name, values in metrics.items():
+                del values[before.get(name, 0) :]
+            return None, error.with_traceback(None)  # its frames hold the graph
+
+    _inputs: Any = None

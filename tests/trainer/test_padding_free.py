@@ -1,0 +1,51 @@
+"""Rows without padding are packed, too. SDPA by segments stands in for flash attention, which needs a GPU."""
+
+import pytest
+from swift.arguments.sft_args import SftArguments
+
+from swift_grpo_ext.testing.selftest import segments
+from tests.trainer.runs import STOCK, figures, told
+
+FLAT = {"padding_free": True, "attn_impl": segments.NAME}
+
+
+@pytest.fixture(autouse=True)
+def _flash_attention_is_not_asked_for(monkeypatch):
+    segments.register()
+    monkeypatch.setattr(SftArguments, "_check_padding_free", lambda self: None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "switches"),
+    [
+        ({"per_device_train_batch_size": 8, "stop_words": ["e", "a", "<", " "]}, {}),
+        ({"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, {}),
+        ({"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}, {"GROUP_BATCH": "0"}),
+    ],
+    ids=["groups", "cut by groups", "groups of one"],
+)
+def test_equals_rows_with_padding_and_without(tiny_qwen, digits, tmp_path, overrides, switches):
+    padded = figures(tiny_qwen, digits.train, tmp_path / "padded", STOCK, **overrides)
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides, **FLAT)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "ours", switches, **overrides, **FLAT)
+    said = "\n".join(messages)
+    assert "vision_once on, skip_old on, chunked_logps on" in said
+    assert "self-check failed" not in said
+    assert "went the stock way" not in said
+    for name in stock:
+        assert stock[name] == pytest.approx(padded[name], abs=2e-6, rel=2e-5), name
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+def test_without_packs_rows_stay_as_they_are(tiny_qwen, digits, tmp_path):
+    overrides = {"per_device_train_batch_size": 8, **FLAT}
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
+    with told() as messages:
+        ours = figures(
+            tiny_qwen, digits.train, tmp_path / "ours", {"DISABLE": "trainer.shared_prefix"}, **overrides
+        )
+    said = "\n".join(messages)
+    assert "vision_once on, skip_old on, chunked_logps off (padding_free without shared_prefix" in said
+    assert "self-check failed" not in said
+    assert ours["loss"] == pytest.approx(stock["loss"], abs=2e-6, rel=2e-5)
