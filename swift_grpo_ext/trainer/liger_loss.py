@@ -22,7 +22,9 @@ OF_MICRO_BATCH = ("bnpo", "cispo", "dapo", "luspo", "vespo")
 
 
 @contextmanager
-def over_our_pass(host: Host, model: nn.Module, inputs: Any) -> Iterator[None]:
+def over_our_pass(
+    host: Host, model: nn.Module, inputs: dict[str, Any] | list[dict[str, Any]]
+) -> Iterator[None]:
     """While this is open, ms-swift's liger loss of a micro-batch is of log-probs that our pass computes.
 
     Args:
@@ -45,18 +47,18 @@ def over_our_pass(host: Host, model: nn.Module, inputs: Any) -> Iterator[None]:
         yield
 
 
-def takes_logps(loss: Any) -> bool:
+def takes_logps(loss: object) -> bool:
     """Whether this release of liger has a function from log-probs to the loss, as it has from 0.8 on."""
     formula = _formula(loss)
     return formula is not None and "per_token_logps" in inspect.signature(formula).parameters
 
 
-def _formula(loss: Any) -> Callable[..., Any] | None:
+def _formula(loss: object) -> Callable[..., Any] | None:
     module = sys.modules.get(type(loss).__module__)
     return getattr(getattr(module, "LigerFusedLinearGRPOFunction", None), "ppo_loss_fn", None)
 
 
-def _of_logps(loss: Any) -> Callable[..., Any]:
+def _of_logps(loss: object) -> Callable[..., Any]:
     """Stands in for liger's module: takes log-probs ``(batch, keep)`` for hidden states."""
     formula = _formula(loss)
     assert formula is not None
@@ -65,7 +67,7 @@ def _of_logps(loss: Any) -> Callable[..., Any]:
     }
 
     def of_logps(
-        _input: Tensor, attention_mask: Tensor, advantages: Tensor, **given: Any
+        _input: Tensor, attention_mask: Tensor, advantages: Tensor, **given: object
     ) -> tuple[Tensor, list[Tensor]]:
         wanted = ("ref_per_token_logps", "old_per_token_logps", "vllm_is_ratio")
         result: tuple[Tensor, list[Tensor]] = formula(

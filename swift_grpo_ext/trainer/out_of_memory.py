@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 from swift.utils import get_logger
-from torch import Tensor
+from torch import Tensor, nn
 
 from swift_grpo_ext.group.micro_batches import SWITCH
 from swift_grpo_ext.swap import swapped
@@ -30,6 +30,7 @@ class Halves:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.parts = 1
+        self._inputs: object = None  # of the first step
         self._tried = False  # a whole micro-batch, backward pass included
 
     def halve(self, error: BaseException | None) -> None:
@@ -54,6 +55,8 @@ class Halves:
     def give_up(self, error: BaseException | None) -> NoReturn:
         """End the run with what the device said, and what to set."""
         said = str(error).strip() if error else "another rank is out of memory"
+        if error and SWITCH in said:  # it has been named already
+            raise error
         rows = self._host.args.per_device_train_batch_size
         raise torch.OutOfMemoryError(
             f"{said}\nswift-grpo-ext: a micro-batch of {rows} does not fit -> {self._smaller()}"
@@ -63,9 +66,12 @@ class Halves:
         args = self._host.args
         tokens = args.per_device_train_batch_size // (2 * self.parts) * args.max_completion_length
         fewer = f"{SWITCH}_TOKENS={tokens}, or {SWITCH}=0 for the sizes that you typed"
-        return fewer if tokens else "a smaller --max_completion_length or --max_pixels"
+        alone = f"a smaller --max_completion_length or --max_pixels ({SWITCH} is at its smallest)"
+        return fewer if tokens else alone
 
-    def step(self, step: Callable[..., Tensor], model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
+    def step(
+        self, step: Callable[..., Tensor], model: nn.Module, inputs: object, *args: object, **kwargs: object
+    ) -> Tensor:
         """Forward and backward of one micro-batch.
 
         Only the first of a run can be begun again: there are no gradients yet that would count twice.
@@ -73,7 +79,7 @@ class Halves:
         while not self._tried:
             loss, error = self._first(step, model, inputs, *args, **kwargs)
             if not agreed_max(int(error is not None), self._host.accelerator.device):
-                self._tried = True
+                self._tried, self._inputs = True, None
                 assert loss is not None
                 return loss
             model.zero_grad(set_to_none=True)
@@ -84,19 +90,19 @@ class Halves:
             self.give_up(error)
 
     def _first(
-        self, step: Callable[..., Tensor], model: Any, inputs: Any, *args: Any, **kwargs: Any
+        self, step: Callable[..., Tensor], model: nn.Module, inputs: object, *args: object, **kwargs: object
     ) -> tuple[Tensor | None, BaseException | None]:
         """The loss, or the error if no rank waits for what this one has not computed."""
-        host, computed = self._host, []
+        host, computed = self._host, list[bool]()
         prepare, loss_of, metrics = host._prepare_inputs, host.compute_loss, host._metrics["train"]
         before = {name: len(values) for name, values in metrics.items()}
 
-        def prepared(given: Any) -> Any:
+        def prepared(given: object) -> object:
             if self._inputs is None:
                 self._inputs = prepare(given)
             return self._inputs
 
-        def noted(*given: Any, **options: Any) -> Any:
+        def noted(*given: object, **options: object) -> object:
             loss = loss_of(*given, **options)
             computed.append(True)
             return loss
@@ -113,5 +119,3 @@ class Halves:
             for name, values in metrics.items():
                 del values[before.get(name, 0) :]
             return None, error.with_traceback(None)  # its frames hold the graph
-
-    _inputs: Any = None

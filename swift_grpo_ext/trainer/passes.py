@@ -94,7 +94,7 @@ class Passes:
     def for_liger(self) -> bool:
         """Whether the policy's pass under ``--use_liger_kernel`` is ours, too."""
         host = self._host
-        return host.use_liger_loss and not self.enabled.stock_forward and takes_logps(host.liger_grpo_loss)
+        return host.use_liger_loss and self.enabled.chunked_logps and takes_logps(host.liger_grpo_loss)
 
     def start_generation_batch(self) -> None:
         """Let go of the features of the generation batch before; those of training outlive an evaluation."""

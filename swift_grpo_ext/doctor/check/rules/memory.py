@@ -138,12 +138,7 @@ def setting_of(run: Run) -> Setting:
 
 def _shares(run: Run) -> bool:
     """Whether completions of one prompt in a micro-batch forward it once."""
-    return bool(
-        "trainer" in run.parts
-        and not run.arguments.use_liger_kernel
-        and run.facts
-        and "shared_prefix" not in run.facts.lacks
-    )
+    return bool("trainer" in run.parts and run.facts and "shared_prefix" not in run.facts.lacks)
 
 
 def _is_cut(run: Run) -> bool:
@@ -165,6 +160,6 @@ def _bucket(run: Run) -> float:
 
 
 def _scoring(run: Run) -> Scoring:
-    if run.arguments.use_liger_kernel:
-        return "liger"
-    return "chunks" if "trainer" in run.parts else "logits"
+    if "trainer" in run.parts:
+        return "chunks"
+    return "liger" if run.arguments.use_liger_kernel else "logits"
