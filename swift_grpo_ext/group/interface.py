@@ -8,6 +8,7 @@ gradient checkpointing finds its way, because the layout travels with the argume
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from transformers import AttentionInterface, PretrainedConfig
 from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout
 
-_wrapped: set[str] = set()
+_wrapped: set[Callable[..., Any]] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
 # Options of an attention call that a pack does not know.
 _SPECIAL = ("softcap", "s_aux", "position_bias")
@@ -63,9 +64,9 @@ def install(implementation: str) -> None:
     Raises:
         KeyError: Not in transformers' registry; ``eager`` is not, each model has its own.
     """
-    if implementation in _wrapped:
-        return
     original = AttentionInterface()[implementation]
+    if original in _wrapped:
+        return
 
     def attend_pack_or_rows(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
@@ -75,7 +76,7 @@ def install(implementation: str) -> None:
         return attend(module, query, key, value, attention_mask.pack_layout, kwargs), None
 
     AttentionInterface.register(implementation, attend_pack_or_rows)
-    _wrapped.add(implementation)
+    _wrapped.add(attend_pack_or_rows)
 
 
 def attend(

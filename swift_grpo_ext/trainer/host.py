@@ -56,6 +56,7 @@ class Host(Watched, Protocol):
     temperature: float
     use_liger_loss: bool
     liger_grpo_loss: Any
+    _forward_redirection: Any
     sdar_loss_coef: float
     compute_entropy: bool
     rollout_importance_sampling_mode: str | None
@@ -85,6 +86,9 @@ class Host(Watched, Protocol):
 
     def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
         """The loss of a micro-batch."""
+
+    def _get_last_hidden_state(self, unwrapped_model: object, model_inputs: object, keep: object) -> Tensor:
+        """``(batch, keep, hidden)`` for the liger loss."""
 
     def _rollout_samples(self, inputs: object) -> list[object]:
         """Samples of dataset rows, with completions."""

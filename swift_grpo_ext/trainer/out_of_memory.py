@@ -95,11 +95,12 @@ class Halves:
         """The loss, or the error if no rank waits for what this one has not computed."""
         host, computed = self._host, list[bool]()
         prepare, loss_of, metrics = host._prepare_inputs, host.compute_loss, host._metrics["train"]
-        before = {name: len(values) for name, values in metrics.items()}
+        before: dict[str, int] = {}
 
         def prepared(given: object) -> object:
             if self._inputs is None:
                 self._inputs = prepare(given)
+            before.update({name: len(values) for name, values in metrics.items()})
             return self._inputs
 
         def noted(*given: object, **options: object) -> object:

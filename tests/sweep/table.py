@@ -81,7 +81,6 @@ FLAT = {"padding_free": True, "attn_impl": "selftest_segments"}
 GATE |= {
     "padding_free": C({**cut(8), **FLAT}),
     "padding_free, 1 x 8: nothing to share": C({**cut(1, 8), **FLAT, **LOSSES["dapo"]}),
-    "padding_free, hybrid layers": C({**cut(4, 2), **FLAT}, "qwen3_5"),
 }
 
 CUTS = {"8 x 1": cut(8), "4 x 2": cut(4, 2), "2 x 4": cut(2, 4), "1 x 8": cut(1, 8)}
