@@ -71,15 +71,8 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     )
     if settings.group_batch is not None:
         return ""
-    if group == 1:
-        most = max(2, before.batch * before.per_generation)
-        return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
-    if before.batch * before.per_generation == 1:
-        return (
-            "each rank has one completion of a prompt, so none is shared; "
-            f"--gradient_accumulation_steps {group} would give it all {group}, "
-            f"and forward 1 prompt and its images, not {group}"
-        )
+    if min(group, before.batch * before.per_generation) == 1:
+        return _nothing_shared(before, group)
     stay = f"micro-batches stay {before.batch} x {before.accumulation}: "
     ways = cuts(before, group)
     if not ways:
@@ -96,6 +89,18 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     return (
         f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
         f"{after.accumulation}, the same completions per step, to share prompts{how}; {SWITCH}=0 keeps yours"
+    )
+
+
+def _nothing_shared(sizes: BatchSizes, group: int) -> str:
+    """Which sizes would share, where no rank has two completions of a prompt."""
+    if group == 1:
+        most = max(2, sizes.batch * sizes.per_generation)
+        return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
+    return (
+        "each rank has one completion of a prompt, so none is shared; "
+        f"--gradient_accumulation_steps {group} would give it all {group}, "
+        f"and forward 1 prompt and its images, not {group}"
     )
 
 

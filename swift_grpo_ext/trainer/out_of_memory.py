@@ -31,6 +31,7 @@ class Halves:
         self._host = host
         self.parts = 1
         self._inputs: object = None  # of the first step
+        self._logged: dict[str, int] = {}  # values of each figure before its loss
         self._tried = False  # a whole micro-batch, backward pass included
 
     def halve(self, error: BaseException | None) -> None:
@@ -49,7 +50,7 @@ class Halves:
         if host.accelerator.is_main_process:
             get_logger().warning(
                 f"swift-grpo-ext: out of memory: micro-batches of {rows} are from now on computed in "
-                f"{self.parts} parts, each forwarded twice. {self._smaller()} forwards them once"
+                f"{self.parts} parts, each forwarded twice. {self._smaller(self.parts)} forwards them once"
             )
 
     def give_up(self, error: BaseException | None) -> NoReturn:
@@ -59,12 +60,12 @@ class Halves:
             raise error
         rows = self._host.args.per_device_train_batch_size
         raise torch.OutOfMemoryError(
-            f"{said}\nswift-grpo-ext: a micro-batch of {rows} does not fit -> {self._smaller()}"
+            f"{said}\nswift-grpo-ext: a micro-batch of {rows} does not fit -> {self._smaller(2 * self.parts)}"
         ) from error
 
-    def _smaller(self) -> str:
+    def _smaller(self, parts: int) -> str:
         args = self._host.args
-        tokens = args.per_device_train_batch_size // (2 * self.parts) * args.max_completion_length
+        tokens = args.per_device_train_batch_size // parts * args.max_completion_length
         fewer = f"{SWITCH}_TOKENS={tokens}, or {SWITCH}=0 for the sizes that you typed"
         alone = f"a smaller --max_completion_length or --max_pixels ({SWITCH} is at its smallest)"
         return fewer if tokens else alone
@@ -76,13 +77,18 @@ class Halves:
 
         Only the first of a run can be begun again: there are no gradients yet that would count twice.
         """
+        host = self._host
         while not self._tried:
+            before, self._logged = host._step, {}
             loss, error = self._first(step, model, inputs, *args, **kwargs)
-            if not agreed_max(int(error is not None), self._host.accelerator.device):
+            if not agreed_max(int(error is not None), host.accelerator.device):
                 self._tried, self._inputs = True, None
                 assert loss is not None
                 return loss
             model.zero_grad(set_to_none=True)
+            host._step = before  # which a rank without the error has gone on from
+            for name, values in host._metrics["train"].items():
+                del values[self._logged.get(name, 0) :]
             self.halve(error)
         try:
             return step(model, inputs, *args, **kwargs)
@@ -94,13 +100,12 @@ class Halves:
     ) -> tuple[Tensor | None, BaseException | None]:
         """The loss, or the error if no rank waits for what this one has not computed."""
         host, computed = self._host, list[bool]()
-        prepare, loss_of, metrics = host._prepare_inputs, host.compute_loss, host._metrics["train"]
-        before: dict[str, int] = {}
+        prepare, loss_of = host._prepare_inputs, host.compute_loss
 
         def prepared(given: object) -> object:
             if self._inputs is None:
                 self._inputs = prepare(given)
-            before.update({name: len(values) for name, values in metrics.items()})
+            self._logged = {name: len(values) for name, values in host._metrics["train"].items()}
             return self._inputs
 
         def noted(*given: object, **options: object) -> object:
@@ -117,6 +122,4 @@ class Halves:
         except torch.OutOfMemoryError as error:
             if not alone and (not computed or getattr(model, "require_backward_grad_sync", True)):
                 self.give_up(error)
-            for name, values in metrics.items():
-                del values[before.get(name, 0) :]
             return None, error.with_traceback(None)  # its frames hold the graph
