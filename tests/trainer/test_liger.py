@@ -20,9 +20,11 @@ SAVED = {"save_strategy": "steps", "save_steps": 2, "optim": "sgd", "learning_ra
 def liger(request, monkeypatch):
     """Arguments of a run with liger, of which a stand-in or the real one is there."""
     if request.param == "real":
-        import liger_kernel.chunked_loss  # noqa: F401
-
-        return {"use_liger_kernel": True, "liger_kernel_config": str(KERNELS).replace("'", '"').lower()}
+        apply = transformers.trainer.apply_liger_kernel
+        monkeypatch.setattr(
+            transformers.trainer, "apply_liger_kernel", lambda model, _: apply(model, KERNELS)
+        )
+        return {"use_liger_kernel": True}
     version = importlib.metadata.version
     asked = lambda name: "0.8.5" if name == "liger-kernel" else version(name)  # noqa: E731
     monkeypatch.setattr(importlib.metadata, "version", asked)
