@@ -64,7 +64,7 @@ def test_sequence_parallelism_keeps_the_features(trainer, monkeypatch):
     monkeypatch.setattr(trainer, "old_policy", lambda: False)  # would ask the ranks of sequence parallel
     found = reasons(trainer)
     assert found["shared_prefix"] == found["chunked_logps"]
-    assert "no way yet to divide a pack" in found["shared_prefix"]
+    assert "cannot divide a pack" in found["shared_prefix"]
     assert found["vision_once"] == ""
 
 
