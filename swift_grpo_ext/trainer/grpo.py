@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -161,8 +160,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, Any]]:
         with self.passes.batches.preparing(self, samples):
-            prepared: list[dict[str, Any]] = super()._prepare_batch_inputs(samples)
-        return prepared
+            return list(super()._prepare_batch_inputs(samples))
 
     def _postprocess_batch(self, samples: list[VisionSample], batch_encoded_inputs: list[Any]) -> None:
         super()._postprocess_batch(samples, batch_encoded_inputs)
@@ -210,8 +208,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The loss, looked at; liger's over our log-probs."""
-        ours = over_our_pass(self, model, inputs) if self.passes.for_liger else nullcontext()
-        with self.monitors.phase("forward"), ours:
+        with self.monitors.phase("forward"), over_our_pass(self, self.passes.enabled, model, inputs):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
         return loss

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.features import Enabled
 from swift_grpo_ext.trainer.host import Host
 
 # Losses that liger divides by what else a micro-batch holds: its tokens, or the longest completion.
@@ -23,15 +24,19 @@ OF_MICRO_BATCH = ("bnpo", "cispo", "dapo", "luspo", "vespo")
 
 @contextmanager
 def over_our_pass(
-    host: Host, model: nn.Module, inputs: dict[str, Any] | list[dict[str, Any]]
+    host: Host, enabled: Enabled, model: nn.Module, inputs: dict[str, Any] | list[dict[str, Any]]
 ) -> Iterator[None]:
-    """While this is open, ms-swift's liger loss of a micro-batch is of log-probs that our pass computes.
+    """While this is open, ms-swift's liger loss, if it is on, is of log-probs that our pass computes.
 
     Args:
         host: The trainer.
+        enabled: What is on; without log-probs in chunks liger's own way takes less memory.
         model: The policy in its wrappers.
         inputs: The micro-batch as ``compute_loss`` gets it.
     """
+    if not (host.use_liger_loss and enabled.chunked_logps and takes_logps(host.liger_grpo_loss)):
+        yield
+        return
     batch = inputs[0] if isinstance(inputs, list) else inputs
     stand_ins: dict[str, Callable[..., Any]] = {
         # It goes through the wrappers with all rows to come to the hidden states: our pass goes by itself.

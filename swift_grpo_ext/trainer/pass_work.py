@@ -34,7 +34,7 @@ class PassWork:
         passes, known.skipped = 1 + known.skipped, 0
         if not self._host.model.training:
             return
-        tokens = whole.inputs["input_ids"].numel()
+        tokens = whole.given["input_ids"].numel()
         done = len(forwarded.pack.source) if forwarded.pack else tokens
         counts = {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
         if vision:

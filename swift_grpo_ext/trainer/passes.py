@@ -29,7 +29,6 @@ from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.liger_loss import takes_logps
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
 from swift_grpo_ext.trainer.pass_work import PassWork
@@ -89,12 +88,6 @@ class Passes:
     def vision(self) -> VisionOnce | None:
         """Features of the current kind of generation batch; evaluation does not disturb training's."""
         return self._vision[self._host.model.training]
-
-    @property
-    def for_liger(self) -> bool:
-        """Whether the policy's pass under ``--use_liger_kernel`` is ours, too."""
-        host = self._host
-        return host.use_liger_loss and self.enabled.chunked_logps and takes_logps(host.liger_grpo_loss)
 
     def start_generation_batch(self) -> None:
         """Let go of the features of the generation batch before; those of training outlive an evaluation."""
