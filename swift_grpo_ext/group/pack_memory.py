@@ -9,7 +9,7 @@ latent attention and recurrent layers is counted from the tensors that those lay
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Trained = Literal["full", "lora", "lora_with_dropout"]
@@ -206,3 +206,16 @@ def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: 
 def chunk_of_logits(sizes: TextSizes, predicted: float, chunk_bytes: int = CHUNK_BYTES) -> float:
     """Bytes of the logits that are there at a time when log-probs are computed in chunks."""
     return min(predicted * sizes.vocab, chunk_bytes / 4) * SCORED
+
+
+def fits(shape: PackShape, completions: int, prompts: int, free_bytes: float) -> bool:
+    """Whether a pack takes no more than its share of the free memory.
+
+    Args:
+        shape: Its tokens.
+        completions: How many it holds.
+        prompts: Of how many prompts.
+        free_bytes: Of the device, with weights and optimizer states in place.
+    """
+    pack = replace(shape, prompt=prompts * shape.prompt)
+    return pack_bytes(pack, completions) <= SHARE * free_bytes

@@ -7,7 +7,7 @@ forwarded together changes. Decided from arithmetic and free memory, the least o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
 from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, Cut, cuts, forwarded
-from swift_grpo_ext.group.pack_memory import SHARE, PackShape, pack_bytes, text_sizes
+from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
@@ -79,8 +79,8 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
         return _what_divides(before, group, stay)
     if reason := _users_own(early) or why_not_shared(early, settings):
         return stay + reason
-    fits, how = _room(early, settings)
-    chosen = next((at for at, cut in enumerate(ways) if fits(cut)), len(ways))
+    fitting, how = _room(early, settings)
+    chosen = next((at for at, cut in enumerate(ways) if fitting(cut)), len(ways))
     chosen = agreed_max(chosen, _device() or torch.device("cpu"))
     if chosen == len(ways):
         return f"{stay}no more of a group fits{how}"
@@ -162,12 +162,7 @@ def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]
         bool(args.gradient_checkpointing),
         spare=_stage(args) < 3,
     )
-
-    def fits(cut: Cut) -> bool:
-        pack = replace(shape, prompt=cut.prompts * shape.prompt)
-        return pack_bytes(pack, cut.sizes.batch) <= SHARE * free
-
-    return fits, ""
+    return lambda cut: fits(shape, cut.sizes.batch, cut.prompts, free), ""
 
 
 def _free(early: Early, device: torch.device) -> float | None:
