@@ -119,21 +119,15 @@ def compare(
     keep = batch.completion_mask.shape[1]
     rows = range(min(len(batch.completion_mask), _ROWS))
     mask = batch.completion_mask[: len(rows)]
-    # Without padding ms-swift asks for so many tokens at the end of each row.
-    lengths = batch.inputs["attention_mask"][:, -keep:].sum(1)
 
     def at_once() -> Tensor:
+        lengths = batch.inputs["attention_mask"][:, -keep:].sum(1)
         region = SimpleNamespace(logits_to_keep=keep, seq_lengths=lengths)
         return stock(model, dict(batch.given), region)[0][: len(rows)]
 
     def of_rows(each: int) -> Tensor:
-        return torch.cat([of_some(rows[start : start + each]) for start in rows[::each]])
-
-    def of_some(some: range) -> Tensor:
-        inputs = batch.row_inputs(some)
-        width = min(keep, inputs["input_ids"].shape[1] - 1)
-        region = SimpleNamespace(logits_to_keep=width, seq_lengths=lengths.new_tensor([width]))
-        return pad(stock(model, inputs, region)[0], (keep - width, 0))
+        parts = (rows[start : start + each] for start in rows[::each])
+        return torch.cat([_stock_rows(model, batch, stock, part) for part in parts])
 
     with torch.no_grad(), without_dropout(model):
         found = ours()[: len(rows), :, 0]
@@ -144,6 +138,14 @@ def compare(
             exact = dtype not in (torch.float16, torch.bfloat16)
             paired = theirs if exact else at_once() if is_flat(batch.given) else of_rows(2)
     return mismatch(found, theirs, mask, limits(theirs, paired, mask, dtype))
+
+
+def _stock_rows(model: nn.Module, batch: MicroBatch, stock: Callable[..., Any], rows: range) -> Tensor:
+    """Stock log-probs of some rows alone; without padding ms-swift is told how much of a row's end to take."""
+    keep, inputs = batch.completion_mask.shape[1], batch.row_inputs(rows)
+    width = min(keep, inputs["input_ids"].shape[1] - 1)
+    region = SimpleNamespace(logits_to_keep=width, seq_lengths=torch.tensor([width]))
+    return pad(stock(model, inputs, region)[0], (keep - width, 0))
 
 
 def compare_passes(
