@@ -141,7 +141,7 @@ def compare(
 
 
 def _stock_rows(model: nn.Module, batch: MicroBatch, stock: Callable[..., Any], rows: range) -> Tensor:
-    """Stock log-probs of some rows alone; without padding ms-swift is told how much of a row's end to take."""
+    """Stock log-probs of some rows; without padding ms-swift is told how much of a row's end to take."""
     keep, inputs = batch.completion_mask.shape[1], batch.row_inputs(rows)
     width = min(keep, inputs["input_ids"].shape[1] - 1)
     region = SimpleNamespace(logits_to_keep=width, seq_lengths=torch.tensor([width]))
