@@ -12,7 +12,7 @@ from swift_grpo_ext.group.forward import PACKING_INPUTS, TOKEN_INPUTS
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 
-def is_flat(inputs: Mapping[str, Any]) -> bool:
+def is_flat(inputs: Mapping[str, object]) -> bool:
     """Without padding there is no mask of it."""
     return "attention_mask" not in inputs
 

@@ -97,11 +97,7 @@ def _nothing_shared(sizes: BatchSizes, group: int) -> str:
     if group == 1:
         most = max(2, sizes.batch * sizes.per_generation)
         return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
-    return (
-        "each rank has one completion of a prompt, so none is shared; "
-        f"--gradient_accumulation_steps {group} would give it all {group}, "
-        f"and forward 1 prompt and its images, not {group}"
-    )
+    return alone(sizes.batch, group)
 
 
 def _what_divides(sizes: BatchSizes, group: int, stay: str) -> str:

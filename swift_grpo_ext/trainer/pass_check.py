@@ -140,7 +140,9 @@ def compare(
     return mismatch(found, theirs, mask, limits(theirs, paired, mask, dtype))
 
 
-def _stock_rows(model: nn.Module, batch: MicroBatch, stock: Callable[..., Any], rows: range) -> Tensor:
+def _stock_rows(
+    model: nn.Module, batch: MicroBatch, stock: Callable[..., tuple[Tensor, object]], rows: range
+) -> Tensor:
     """Stock log-probs of some rows; without padding ms-swift is told how much of a row's end to take."""
     keep, inputs = batch.completion_mask.shape[1], batch.row_inputs(rows)
     width = min(keep, inputs["input_ids"].shape[1] - 1)
@@ -150,8 +152,8 @@ def _stock_rows(model: nn.Module, batch: MicroBatch, stock: Callable[..., Any], 
 
 def compare_passes(
     model: nn.Module,
-    ours: Callable[[], tuple[Tensor, Any]],
-    stock: Callable[[], tuple[Tensor, Any]],
+    ours: Callable[[], tuple[Tensor, object]],
+    stock: Callable[[], tuple[Tensor, object]],
     mask: Tensor,
     dtype: torch.dtype,
 ) -> str:
