@@ -196,6 +196,13 @@ _ALL = (
         (f"{SWIFT}/blob/main/swift/rlhf_trainers/rollout_mixin.py",),
     ),
     Defect(
+        "F24",
+        "transformers' rollouts of Gemma 4, and of Qwen3-VL under DeepSpeed, are sampled without images",
+        {**_ANY_HOST, "transformers": ">=5"},
+        "--use_vllm true",
+        (f"{SWIFT}/blob/main/swift/model/models/qwen.py",),
+    ),
+    Defect(
         "F25",
         "a finished run of several ranks on gloo ends with SIGABRT now and then: threads of gloo "
         "drop their last tensors while the interpreter is being torn down",

@@ -27,12 +27,14 @@ class Known:
     Attributes:
         samples: Of its rows, without their encodings; empty where they are unknown.
         batch: Its images and groups, once a pass has asked for them.
+        first_update: Nothing is updated before its first policy pass, so it has no old pass.
         forwarded: ``(batch, keep)`` tokens whose log-probs the policy's pass has computed; None for all.
         skipped: Passes over it that were left out and are not counted yet.
     """
 
     samples: tuple[VisionSample, ...] = ()
     batch: MicroBatch | None = None
+    first_update: bool = False
     forwarded: Tensor | None = None
     skipped: int = 0
 

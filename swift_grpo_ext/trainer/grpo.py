@@ -159,8 +159,14 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.scoring.baselines.deviations(samples, rewards_per_func)
 
     def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, Any]]:
+        self.passes.old.begin(samples)
         with self.passes.batches.preparing(self, samples):
             return list(super()._prepare_batch_inputs(samples))
+
+    def _collate_teacher_opsd_batch(self, *args: Any, **kwargs: Any) -> Any:
+        inputs, grpo_batch = super()._collate_teacher_opsd_batch(*args, **kwargs)
+        self.passes.batches.of(grpo_batch)  # of the teacher, so its first pass is no old one
+        return inputs, grpo_batch
 
     def _postprocess_batch(self, samples: list[VisionSample], batch_encoded_inputs: list[Any]) -> None:
         super()._postprocess_batch(samples, batch_encoded_inputs)
@@ -182,17 +188,18 @@ class GRPOTrainer(HostGRPOTrainer):
         self, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
     ) -> Any:
         phase = self.passes.phase_of(model, grpo_batch)
-        if phase == "old" and self.passes.enabled.skip_old:
-            self.passes.batches.of(grpo_batch).skipped += 1
+        known = self.passes.batches.of(grpo_batch)
+        if phase == "old" and self.passes.old.is_spared(known):
+            known.skipped += 1
             return None, None
         if phase == "old" and (found := engine_logps(self, self.engine_check, grpo_batch)) is not None:
-            self.passes.batches.of(grpo_batch).skipped += 1
+            known.skipped += 1
             return found, None
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
-        known = self.passes.batches.of(grpo_batch)
+        self.passes.old.note(known, grpo_batch, logps)
         self.monitors.add_pass(logps, grpo_batch, known.forwarded)
         again = lambda inner: stock(inner, model_inputs, grpo_batch)  # noqa: E731
         self.monitors.tracer.look_at_pass(logps, grpo_batch, again, model, model_inputs, known.samples)

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.own_ratio import own_ratio
 from swift_grpo_ext.trainer.real_groups import real_groups
 from swift_grpo_ext.trainer.teacher import no_phantom_teacher
 from swift_grpo_ext.trainer.window_loss import whole_window
 
-FIXES = (no_phantom_teacher, whole_window, real_groups, own_ratio)
+FIXES = (no_phantom_teacher, whole_window, real_groups)
 
 
 @contextmanager

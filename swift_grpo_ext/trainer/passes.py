@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -29,10 +29,11 @@ from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
 from swift_grpo_ext.trainer.pass_work import PassWork
-from swift_grpo_ext.trainer.sampling import each_prompt_once, ranks_in_step
+from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.silence import tokens_heard
 
 logger = get_logger()
@@ -52,6 +53,7 @@ class Passes:
         enabled: What is on, and why the rest is not.
         batches: What is known of each micro-batch.
         halves: In how many parts a micro-batch is computed.
+        old: Which micro-batches have an old pass.
     """
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
@@ -66,6 +68,7 @@ class Passes:
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
         self.turn_to(decide(host, settings))
+        self.old = OldPass(host, self.enabled.skip_old)
         if self.enabled.shared_prefix:
             self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
         self._keeps_step = gathers_parameters(host)
@@ -95,16 +98,13 @@ class Passes:
         for vision in filter(None, map(self._vision.get, modes)):
             vision.cache.clear()
 
-    @contextmanager
-    def sampling(self) -> Iterator[None]:
+    def sampling(self) -> AbstractContextManager[None]:
         """While this is open, the model samples with each prompt, and each image, computed once."""
+        if self._host.args.use_vllm:  # maybe in another thread, while the model trains
+            return nullcontext()
         base = base_model(self._host, self._host.model)
         vision = self.vision if self.enabled.vision_once and not self._keeps_step else None
-        with ExitStack() as stack:
-            stack.enter_context(ranks_in_step(self._host, base, self._family))
-            if self.enabled.shared_prefill and not self._host.args.use_vllm:
-                stack.enter_context(each_prompt_once(base, self._family, vision, self.tell))
-            yield
+        return sampled_once(self._host, base, self._family, vision, self.enabled.shared_prefill, self.tell)
 
     def phase_of(self, model: nn.Module, grpo_batch: Any) -> str:
         """What a pass is for, as in `watch.phases`."""

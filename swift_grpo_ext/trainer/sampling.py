@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.group.prefill import shared_prefill
+from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
 from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import VisionFamily
@@ -37,19 +37,31 @@ def ranks_in_step(
     return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, host.template, family))
 
 
-def each_prompt_once(
-    base: PreTrainedModel, family: VisionFamily | None, vision: VisionOnce | None, tell: Callable[[str], None]
-) -> AbstractContextManager[None]:
-    """While this is open, a prompt is computed once for its completions.
+@contextmanager
+def sampled_once(
+    host: Host,
+    base: PreTrainedModel,
+    family: VisionFamily | None,
+    vision: VisionOnce | None,
+    shared: bool,
+    tell: Callable[[str], None],
+) -> Iterator[None]:
+    """While this is open, a prompt is computed once for its completions, and ranks are in step.
 
     Args:
+        host: The trainer.
         base: As above.
         family: As above.
         vision: Features of the generation batch; None if the model encodes its images itself.
+        shared: Prompts are; else only ``generate`` is kept from encoding images that nobody would read (F24
+            of docs/findings.md).
         tell: Gets the reason when a batch goes the usual way.
     """
 
     def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
         return vision.standing_in(base, [(images, which)]) if vision else nullcontext()
 
-    return shared_prefill(base, family.image_token_id if family else None, encoding, tell)
+    image_token = family.image_token_id if family else None
+    once = shared_prefill(base, image_token, encoding, tell) if shared else encoding_inside(base)
+    with ranks_in_step(host, base, family), once:
+        yield

@@ -1,9 +1,15 @@
-"""One test for all patches: fails without, passes with, comes off again, and refuses another target."""
+"""One test for all patches: fails without, passes with, comes off again, and refuses another target.
+
+And what runs that show a patch have in common: questions, runs without it, the prompts of their groups.
+"""
 
 import dataclasses
+import json
 
 import pytest
 
+import swift_grpo_ext
+from swift_grpo_ext import testing
 from swift_grpo_ext.compat import registry
 from swift_grpo_ext.compat.patch import State, Target
 
@@ -50,3 +56,42 @@ def prove():
             proof.off()
         if was is not None:
             registry.settle(registry.patches()[proof.patch.id])
+
+
+@pytest.fixture
+def stock(request):
+    """Runs go without the patch that the test's module names ``PATCH``."""
+    swift_grpo_ext.register()
+    registry.import_what_is_awaited()
+    registry.revert(request.module.PATCH)
+    yield
+    registry.settle(registry.patches()[request.module.PATCH])
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """`asking(contents)`: path of a dataset with one question each."""
+
+    def write(contents):
+        path = tmp_path / "questions.jsonl"
+        rows = [{"messages": [{"role": "user", "content": content}]} for content in contents]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def asked():
+    """`asked(output)`: the prompts of each generation batch, cut into groups of four."""
+
+    def read(output):
+        steps = {}
+        for row in testing.read_completions(output):
+            steps.setdefault(int(row["step"]), []).append(row["prompt"])
+        return [
+            [prompts[start : start + 4] for start in range(0, len(prompts), 4)]
+            for _, prompts in sorted(steps.items())
+        ]
+
+    return read

@@ -1,25 +1,18 @@
 """Rows that are too long: replaced for their whole group, on every rank by the same row, whatever the template."""
 
-import json
-
 import pytest
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
-from swift_grpo_ext.compat import registry
 from swift_grpo_ext.errors import RefusedError
 
 PATCH = "F19-deleted-rows"
 
 
 @pytest.fixture
-def questions(tmp_path):
+def questions(asking):
     """Four questions of eight are too long."""
-    path = tmp_path / "questions.jsonl"
-    contents = [f"{'very ' * (300 if number % 2 else 1)}long {number}" for number in range(8)]
-    rows = [{"messages": [{"role": "user", "content": content}]} for content in contents]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return asking(f"{'very ' * (300 if number % 2 else 1)}long {number}" for number in range(8))
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +33,8 @@ def arguments(model, questions, output, **overrides):
     return testing.grpo_arguments(model, questions, output, **{**options, **overrides})
 
 
-def groups(output):
-    """Of each group the number of its prompts, and those."""
-    rows = [row["prompt"] for row in testing.read_completions(output)]
-    return [set(rows[start : start + 4]) for start in range(0, len(rows), 4)]
-
-
 @pytest.fixture
-def run(tiny_llama, questions, tmp_path):
+def run(tiny_llama, questions, asked, tmp_path):
     swift_grpo_ext.register()
 
     def start(**overrides):
@@ -55,18 +42,9 @@ def run(tiny_llama, questions, tmp_path):
         testing.run_in_process(
             "rlhf", arguments(tiny_llama, questions, tmp_path / "out", **overrides), variables
         )
-        return groups(tmp_path / "out")
+        return [set(group) for step in asked(tmp_path / "out") for group in step]
 
     return start
-
-
-@pytest.fixture
-def stock():
-    swift_grpo_ext.register()
-    registry.import_what_is_awaited()
-    registry.revert(PATCH)
-    yield
-    registry.settle(registry.patches()[PATCH])
 
 
 def test_before_groups_mix_prompts(run, stock):
@@ -92,11 +70,10 @@ def test_where_every_row_is_too_long_the_run_ends(run):
 
 
 @pytest.mark.two_ranks
-def test_two_ranks_choose_the_same_row(tiny_llama, questions, tmp_path):
+def test_two_ranks_choose_the_same_row(tiny_llama, questions, asked, tmp_path):
     options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 4}
     variables = {"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}
     words = arguments(tiny_llama, questions, tmp_path / "out", **options)
     testing.run_swift("rlhf", words, variables, ranks=2, timeout=240)
-    found = groups(tmp_path / "out")
-    assert len(found) == 6
-    assert all(len(group) == 1 for group in found)
+    found = [group for step in asked(tmp_path / "out") for group in step]
+    assert [len(set(group)) for group in found] == [1] * 6

@@ -4,7 +4,6 @@ import pytest
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
-from swift_grpo_ext.compat import registry
 from swift_grpo_ext.compat.jinja_completion import sampled_tokens
 from swift_grpo_ext.plugin_files import plugin_file
 
@@ -30,15 +29,6 @@ def run(tiny_qwen, digits, tmp_path):
         return [row for row in testing.read_logging(tmp_path / backend) if "loss" in row]
 
     return start
-
-
-@pytest.fixture
-def stock():
-    swift_grpo_ext.register()
-    registry.import_what_is_awaited()
-    registry.revert(PATCH)
-    yield
-    registry.settle(registry.patches()[PATCH])
 
 
 def test_before_nothing_is_learned(run, stock):

@@ -1,6 +1,5 @@
 """Streams in GRPO: a group is one prompt, on every rank, over epochs, and after a resumption."""
 
-import json
 from itertools import islice
 
 import pytest
@@ -9,7 +8,6 @@ from trl.trainer.grpo_trainer import RepeatSampler
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
-from swift_grpo_ext.compat import registry
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models.streams import GroupedStream, Plan, refuse_single_use
 
@@ -109,11 +107,8 @@ def test_a_worker_may_read():
 
 
 @pytest.fixture
-def questions(tmp_path):
-    path = tmp_path / "questions.jsonl"
-    rows = [{"messages": [{"role": "user", "content": f"number {n}"}]} for n in range(7)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def questions(asking):
+    return asking(f"number {n}" for n in range(7))
 
 
 def arguments(model, questions, output, **overrides):
@@ -121,20 +116,8 @@ def arguments(model, questions, output, **overrides):
     return testing.grpo_arguments(model, questions, output, **{**options, **overrides})
 
 
-def asked(output):
-    """The prompts of each generation batch, in order."""
-    steps = {}
-    for row in testing.read_completions(output):
-        steps.setdefault(int(row["step"]), []).append(row["prompt"])
-    return [steps[step] for step in sorted(steps)]
-
-
-def groups(prompts, size=4):
-    return [prompts[start : start + size] for start in range(0, len(prompts), size)]
-
-
 @pytest.fixture
-def run(tiny_qwen, questions, tmp_path):
+def run(tiny_qwen, questions, asked, tmp_path):
     swift_grpo_ext.register()
 
     def start(name="out", **overrides):
@@ -144,25 +127,16 @@ def run(tiny_qwen, questions, tmp_path):
     return start
 
 
-@pytest.fixture
-def stock():
-    swift_grpo_ext.register()
-    registry.import_what_is_awaited()
-    registry.revert(PATCH)
-    yield
-    registry.settle(registry.patches()[PATCH])
-
-
 def test_before_a_group_is_several_prompts(run, stock):
-    assert all(len(set(group)) > 1 for group in groups(run(max_steps=1)[0]))
+    assert all(len(set(group)) > 1 for group in run(max_steps=1)[0])
 
 
 def test_a_group_is_one_prompt(run):
     steps = run()
     assert len(steps) == 4
     for step in steps:
-        assert [len(set(group)) for group in groups(step)] == [1, 1]
-        assert len(set(step)) == 2
+        assert [len(set(group)) for group in step] == [1, 1]
+        assert step[0] != step[1]
 
 
 def test_a_resumed_run_asks_what_the_whole_one_asked(run, tmp_path):
@@ -176,12 +150,12 @@ def test_a_resumed_run_asks_what_the_whole_one_asked(run, tmp_path):
 
 
 def test_dynamic_sampling_of_a_stream(run):
-    steps = run(dynamic_sample=True, max_resample_times=1, max_steps=1)
-    assert [len(set(group)) for group in groups(steps[0])] == [1, 1]
+    (step,) = run(dynamic_sample=True, max_resample_times=1, max_steps=1)
+    assert [len(set(group)) for group in step] == [1, 1]
 
 
 @pytest.mark.two_ranks
-def test_two_ranks_hold_parts_of_the_same_groups(tiny_qwen, questions, tmp_path):
+def test_two_ranks_hold_parts_of_the_same_groups(tiny_qwen, questions, asked, tmp_path):
     options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 2}
     testing.run_swift(
         "rlhf", arguments(tiny_qwen, questions, tmp_path / "out", **options), ranks=2, timeout=240
@@ -189,5 +163,5 @@ def test_two_ranks_hold_parts_of_the_same_groups(tiny_qwen, questions, tmp_path)
     steps = asked(tmp_path / "out")
     assert len(steps) == 2
     for step in steps:
-        assert [len(set(group)) for group in groups(step)] == [1, 1]
-        assert len(set(step)) == 2
+        assert [len(set(group)) for group in step] == [1, 1]
+        assert step[0] != step[1]

@@ -235,6 +235,9 @@ SLOW |= {
 
 SHARDED = {**cut(4), "gradient_checkpointing": False}
 
+COMMAND = {model: C({**cut(4, 2), "beta": 0.04}, model) for model in TEXT}
+"""Through the command, on one rank."""
+
 # Through the command, on two ranks. torch refuses FSDP1 without a GPU.
 RANKS = {
     "DDP": C(cut(4)),

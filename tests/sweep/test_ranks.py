@@ -1,23 +1,23 @@
-"""Two ranks through the command, ours against stock: FSDP2, sequence parallelism, a teacher."""
+"""Through the command, ours against stock: text models, and on two ranks FSDP2 and sequence parallelism."""
 
 import os
 from pathlib import Path
 
 import pytest
 from sweep import inputs
-from sweep.table import RANKS, USERS_CUT
+from sweep.table import COMMAND, RANKS, USERS_CUT
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.selftest.cases import BASE
 
-pytestmark = [pytest.mark.slow, pytest.mark.two_ranks, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
 # Not kl: stock logs the mean of the ranks' means, ours the mean over all tokens.
 FIGURES = ("loss", "grad_norm", "reward", "entropy/mean", "clip_ratio/region_mean", "teacher_kl")
 
 
-def steps(kind, configuration, model, dataset, output):
+def steps(kind, configuration, model, dataset, output, ranks):
     options = {
         **BASE,
         "max_steps": 3,
@@ -29,17 +29,26 @@ def steps(kind, configuration, model, dataset, output):
     arguments = testing.grpo_arguments(model, dataset, output / kind, external_plugins=plugins, **options)
     paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     variables = {**USERS_CUT, **configuration.variables, "SWEEP_KIND": kind, "PYTHONPATH": paths}
-    testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=400)
+    testing.run_swift("rlhf", arguments, variables, ranks=ranks, timeout=400)
     return [row for row in testing.read_logging(output / kind) if "loss" in row]
 
 
+@pytest.mark.parametrize("name", COMMAND)
+def test_one_rank_equals_stock(name, tmp_path):
+    equals_stock(COMMAND[name], tmp_path, ranks=1)
+
+
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("name", RANKS)
 def test_two_ranks_equal_stock(name, tmp_path):
-    configuration = RANKS[name]
+    equals_stock(RANKS[name], tmp_path, ranks=2)
+
+
+def equals_stock(configuration, tmp_path, ranks):
     model = inputs.MODELS[configuration.model](tmp_path / "model")
     dataset = inputs.DATA[configuration.data or inputs.usual_data(configuration.model)](tmp_path / "data")
     configuration.options.update(inputs.types(configuration.model))
-    stock, ours = (steps(kind, configuration, model, dataset, tmp_path) for kind in ("Stock", "Ours"))
+    stock, ours = (steps(kind, configuration, model, dataset, tmp_path, ranks) for kind in ("Stock", "Ours"))
     assert len(stock) == len(ours) == 3
     assert all(row["grad_norm"] > 0 for row in stock)
     for one, other in zip(stock, ours, strict=True):

@@ -24,7 +24,9 @@ def run(model, digits, output, switches=None, **overrides):
         external_plugins=[REWARD, plugin_file(), TELLING],
         rollout_importance_sampling_mode="token_truncate",
         temperature=1.0,  # transformers tells log-probs before temperature
-        **{"num_iterations": 2, "beta": 0, "max_steps": 4, **overrides},
+        # Updates begin within rollouts: else the policy's first pass is the old one.
+        **{"num_iterations": 2, "gradient_accumulation_steps": 2, "steps_per_generation": 3},
+        **{"beta": 0, "max_steps": 4, **overrides},
     )
     return found, [row for row in testing.read_logging(output) if "loss" in row]
 

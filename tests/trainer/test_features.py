@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 from torch import nn
+from transformers import Qwen2_5_VLForConditionalGeneration
 
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
@@ -17,7 +18,7 @@ from swift_grpo_ext.trainer.gains import facts_of, line_of
 from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.watch.report.run import read_gains
 from tests.trainer.built import built
-from tests.trainer.runs import told
+from tests.trainer.runs import STOCK, figures, told
 
 FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute", "skip_silent")
 
@@ -81,13 +82,20 @@ def test_rows_without_padding_are_told_apart_by_packs_alone(trainer, monkeypatch
 def test_a_model_that_changes_its_logits(trainer, monkeypatch, name):
     monkeypatch.setattr(trainer.model.config.get_text_config(), name, 0.5, raising=False)
     found = reasons(trainer)
-    assert found["chunked_logps"] == found["shared_prefix"] == f"the model changes its logits ({name})"
-    assert found["vision_once"] == ""
+    reason = f"the model changes its logits ({name})"
+    assert {found[part] for part in ("chunked_logps", "shared_prefix", "vision_once")} == {reason}
 
 
-def test_a_model_without_an_output_layer(trainer, monkeypatch):
-    monkeypatch.setattr(trainer.model, "get_output_embeddings", lambda: None)
-    assert reasons(trainer)["chunked_logps"] == "the model has no output layer of its own"
+def test_a_model_without_an_output_layer_goes_the_stock_way(tiny_qwen, digits, tmp_path, monkeypatch):
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK)
+    monkeypatch.setattr(Qwen2_5_VLForConditionalGeneration, "get_output_embeddings", lambda model: None)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "ours")
+    (said,) = [text for text in messages if "shared_prefix" in text]
+    assert "shared_prefix off (the model has no output layer of its own)" in said
+    assert not any("self-check" in text for text in messages)
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 
 
 def test_a_family_nobody_knows(trainer, monkeypatch):
@@ -248,19 +256,10 @@ def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tm
     ("owner", "name", "value", "why"),
     [
         ("", "_needs_old_logps", bool, "ms-swift leaves it out itself"),
-        ("", "num_iterations", 2, "--num_iterations 2"),
-        ("args", "steps_per_generation", 2, "--steps_per_generation 2 serves several updates"),
         ("", "kl_in_reward", True, "the KL in rewards reads it"),
         ("", "_teacher_use_disable_adapter", True, "a teacher is compared with it"),
         ("", "advantage_reweight", "rlsd", "--advantage_reweight rlsd"),
         ("", "sdar_loss_coef", 0.1, "the SDAR loss reads it"),
-        ("", "train_dataset", object(), "the dataset does not tell its columns"),
-        (
-            "",
-            "train_dataset",
-            SimpleNamespace(column_names=["teacher_prompt"]),
-            "a teacher is compared with it",
-        ),
     ],
 )
 def test_who_needs_old_log_probs(trainer, monkeypatch, owner, name, value, why):
@@ -268,6 +267,13 @@ def test_who_needs_old_log_probs(trainer, monkeypatch, owner, name, value, why):
     found = reasons(trainer)
     assert found["skip_old"] == why
     assert found["shared_prefix"] == ""
+
+
+def test_updates_that_begin_within_a_rollout_need_old_log_probs(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.args, "steps_per_generation", 3)
+    assert reasons(trainer)["skip_old"] == ""
+    monkeypatch.setattr(trainer.args, "gradient_accumulation_steps", 2)
+    assert reasons(trainer)["skip_old"] == "updates begin within rollouts"
 
 
 def test_liger_with_rollout_importance_sampling_needs_old_log_probs(trainer, monkeypatch):
@@ -285,7 +291,7 @@ def test_vllm_is_asked_once_for_a_group_unless_a_scheduler_stands_between(traine
 
 
 def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path):
-    monkeypatch.setattr(trainer, "num_iterations", 2)
+    monkeypatch.setattr(trainer, "sdar_loss_coef", 0.1)
     monkeypatch.setattr(trainer.args, "use_vllm", True)
     monkeypatch.setattr(trainer.args, "output_dir", str(tmp_path))
     with told() as messages:
@@ -294,7 +300,7 @@ def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path)
     (line,) = [text for text in messages if "shared_prefix" in text]
     assert line == (
         "swift-grpo-ext: shared_prefix off (switched off), vision_once off (switched off), "
-        "skip_old off (--num_iterations 2), chunked_logps off; gains.json"
+        "skip_old off (the SDAR loss reads it), chunked_logps off; gains.json"
     )
     found = json.loads((tmp_path / "gains.json").read_text())
     assert found["of_a_prompt_in_a_micro_batch"] == found["num_generations"] == 4
@@ -302,11 +308,11 @@ def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path)
     assert found["gains"]["spare_recompute"] == {"state": "on", "why": "", "fix": ""}
     assert found["gains"]["skip_old"] == {
         "state": "off",
-        "why": "--num_iterations 2",
-        "fix": "--num_iterations 1",
+        "why": "the SDAR loss reads it",
+        "fix": "--sdar_loss_coef 0",
     }
     assert found["gains"]["vision_once"]["fix"] == "SWIFT_GRPO_EXT_DISABLE without trainer.vision_once"
-    assert "skip_old off: --num_iterations 2 (to change it: --num_iterations 1)" in read_gains(tmp_path)
+    assert "skip_old off: the SDAR loss reads it (to change it: --sdar_loss_coef 0)" in read_gains(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"gains": [1]}', '{"gains": {"a": 1, "b": {"state": null}}}'])

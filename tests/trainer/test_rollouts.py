@@ -2,6 +2,7 @@
 
 import pytest
 
+from swift_grpo_ext import testing
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from tests.trainer.runs import STOCK, figures
@@ -48,16 +49,16 @@ def seen(monkeypatch):
     return found
 
 
-def rollouts(seen, model, digits, output, switches, **overrides):
+def rollouts(seen, model, dataset, output, switches, **overrides):
     seen.update(prefill=[], pixels=0, tokens=[])
-    figures(model, digits.train, output, switches, **{**GREEDY, **overrides})
+    figures(model, dataset, output, switches, **{**GREEDY, **overrides})
     return {name: list(value) if isinstance(value, list) else value for name, value in seen.items()}
 
 
 @pytest.mark.parametrize("overrides", [{}, {"tuner_type": "lora"}], ids=["full", "lora"])
 def test_the_same_tokens_from_each_prompt_once(model, overrides, seen, digits, tmp_path):
-    stock = rollouts(seen, model, digits, tmp_path / "stock", STOCK, **overrides)
-    ours = rollouts(seen, model, digits, tmp_path / "ours", {}, **overrides)
+    stock = rollouts(seen, model, digits.train, tmp_path / "stock", STOCK, **overrides)
+    ours = rollouts(seen, model, digits.train, tmp_path / "ours", {}, **overrides)
     assert ours["tokens"] == stock["tokens"]
     assert stock["prefill"] == [8]
     assert ours["prefill"] == [2]
@@ -65,5 +66,17 @@ def test_the_same_tokens_from_each_prompt_once(model, overrides, seen, digits, t
 
 
 def test_a_switch_turns_it_off(tiny_qwen, seen, digits, tmp_path):
-    ours = rollouts(seen, tiny_qwen, digits, tmp_path, {"DISABLE": "trainer.shared_prefill"})
+    ours = rollouts(seen, tiny_qwen, digits.train, tmp_path, {"DISABLE": "trainer.shared_prefill"})
     assert ours["prefill"] == [8]
+
+
+@pytest.mark.parametrize("switches", [{}, {"DISABLE": "trainer.shared_prefill"}], ids=["shared", "each"])
+def test_qwen3_vl_is_sampled_with_its_images_under_deepspeed(seen, digits, tmp_path, monkeypatch, switches):
+    """F24: with DeepSpeed ms-swift's own forward runs, which does not look at what generate encoded."""
+    options = {"model_type": "qwen3_vl", "template": "qwen3_vl"}
+    checkpoint = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")
+    without = rollouts(seen, checkpoint, digits.train, tmp_path / "without", switches, **options)
+    monkeypatch.setattr("swift.model.models.qwen.is_deepspeed_enabled", lambda: True)
+    under = rollouts(seen, checkpoint, digits.train, tmp_path / "under", switches, **options)
+    assert under["tokens"] == without["tokens"]
+    assert under["pixels"] >= without["pixels"] > 0
