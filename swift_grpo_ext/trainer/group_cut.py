@@ -88,7 +88,8 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     _write(args, after)
     return (
         f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
-        f"{after.accumulation}, the same completions per step, to share prompts{how}; {SWITCH}=0 keeps yours"
+        f"{after.accumulation}, the same completions per step, to share prompts{how}; logged clip "
+        f"ratios and entropy_max and _min are theirs; {SWITCH}=0 keeps yours"
     )
 
 
