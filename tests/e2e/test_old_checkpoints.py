@@ -4,7 +4,6 @@ import json
 
 import pytest
 from swift.trainers.trainer_factory import TrainerFactory
-from swift_grpo_ext.testing.tiny_table import FAMILIES
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
@@ -12,7 +11,9 @@ from swift_grpo_ext.compat import registry
 from swift_grpo_ext.plugin_files import plugin_file
 
 STREAMS = "F18-streamed-groups"
-OPTIONS = dict(zip(("model_type", "template"), FAMILIES["llama"].host, strict=True)) | {
+OPTIONS = {
+    "model_type": "llama",
+    "template": "qwen2_5",
     "reward_funcs": "format",
     "per_device_train_batch_size": 8,
     "save_strategy": "steps",

@@ -3,14 +3,15 @@
 import json
 
 import pytest
-from swift_grpo_ext.testing.tiny_table import FAMILIES
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.old_pass import OldPass, before_update
 from tests.trainer.built import built
 from tests.trainer.runs import figures
 
-RUN = dict(zip(("model_type", "template"), FAMILIES["llama"].host, strict=True)) | {
+RUN = {
+    "model_type": "llama",
+    "template": "qwen2_5",
     "beta": 0,
     "per_device_train_batch_size": 4,
     "gradient_accumulation_steps": 2,
