@@ -21,7 +21,6 @@ from swift_grpo_ext.trainer.liger_loss import over_our_pass
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes
 from swift_grpo_ext.trainer.monitors import Monitors
-from swift_grpo_ext.trainer.old_pass import engine_logps
 from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.trainer.resampling import resampled
 from swift_grpo_ext.trainer.resuming import load_translated
@@ -172,10 +171,8 @@ class GRPOTrainer(HostGRPOTrainer):
         super()._postprocess_batch(samples, batch_encoded_inputs)
         self.scoring.baselines.leave_out_unscored(samples, batch_encoded_inputs)
 
-    def _compute_advantages(
-        self, samples: Any, rewards_per_func: Tensor, batch_encoded_inputs: Any
-    ) -> Tensor:
-        return self.scoring.baselines.advantages(samples, rewards_per_func, batch_encoded_inputs)
+    def _compute_advantages(self, samples: Any, rewards_per_func: Tensor, batches: Any) -> Tensor:
+        return self.scoring.baselines.advantages(samples, rewards_per_func, batches)
 
     def _log_rollout(self, samples: list[VisionSample]) -> None:
         super()._log_rollout(samples)
@@ -189,12 +186,8 @@ class GRPOTrainer(HostGRPOTrainer):
     ) -> Any:
         phase = self.passes.phase_of(model, grpo_batch)
         known = self.passes.batches.of(grpo_batch)
-        if phase == "old" and self.passes.old.is_spared(known):
-            known.skipped += 1
-            return None, None
-        if phase == "old" and (found := engine_logps(self, self.engine_check, grpo_batch)) is not None:
-            known.skipped += 1
-            return found, None
+        if phase == "old" and (instead := self.passes.old.spare(known, grpo_batch, self.engine_check)):
+            return instead
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
@@ -235,12 +228,10 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # After an optimizer step.
 
-    def _maybe_log_save_evaluate(
-        self, tr_loss: Any, grad_norm: Any = None, *args: Any, **kwargs: Any
-    ) -> None:
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any = None, *rest: Any, **named: Any) -> None:
         self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):
-            super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
+            super()._maybe_log_save_evaluate(tr_loss, grad_norm, *rest, **named)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with pictures and without NaN."""

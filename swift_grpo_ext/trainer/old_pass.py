@@ -55,6 +55,18 @@ class OldPass:
             self._told = iter(told_a_teacher(host, host.split_by_mini_batches(samples)))
         self._before_update = before_update(host) if host.model.training else _EVERY
 
+    def spare(
+        self, known: Known, grpo_batch: GRPOBatch, check: EngineCheck
+    ) -> tuple[Tensor | None, None] | None:
+        """What stands for the old pass over the next micro-batch; None where it has to be made."""
+        found = None
+        if not self.is_spared(known):
+            found = engine_logps(self._host, check, grpo_batch)
+            if found is None:
+                return None
+        known.skipped += 1
+        return found, None
+
     def is_spared(self, known: Known) -> bool:
         """Whether the old pass over the next micro-batch is needless; asked once for each."""
         self._before_update -= 1
