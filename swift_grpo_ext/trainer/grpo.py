@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from torch import Tensor
 
@@ -162,7 +163,7 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.passes.batches.preparing(self, samples):
             return list(super()._prepare_batch_inputs(samples))
 
-    def _collate_teacher_opsd_batch(self, *args: Any, **kwargs: Any) -> Any:
+    def _collate_teacher_opsd_batch(self, *args: object, **kwargs: object) -> tuple[object, GRPOBatch]:
         inputs, grpo_batch = super()._collate_teacher_opsd_batch(*args, **kwargs)
         self.passes.batches.of(grpo_batch)  # of the teacher, so its first pass is no old one
         return inputs, grpo_batch
