@@ -26,7 +26,6 @@ class Host(Watched, Protocol):
     # The models.
     ref_model: nn.Module | None
     is_multimodal: bool
-    model_kwarg_keys: Any
 
     # Rollouts.
     num_generations_eval: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -218,7 +219,8 @@ class Passes:
         base = base_model(self._host, model)
         vision = self.vision if self.enabled.vision_once else None
         inputs = batch.forward_inputs(encoded=vision is not None and batch.media is not None)
-        if "logits_to_keep" not in self._host.model_kwarg_keys:
+        # Of the forward as it is now: liger puts one without it in the place of the one that ms-swift read.
+        if "logits_to_keep" not in signature(base.forward).parameters:
             inputs.pop("logits_to_keep", None)
         options = self._options(base, with_entropy)
         spare = self.enabled.spare_recompute
