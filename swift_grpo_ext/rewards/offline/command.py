@@ -52,11 +52,10 @@ def run(
         printed.check_plot()
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
-    names = list(dict.fromkeys(rewards)) or [_named_reward(rows, data)]
-    samples = [] if gold else samples_of(rows, completions)
     found = []
-    for name in names:
-        found.append(score(name, gold_samples(name, rows, rules) if gold else samples, rules, plugins))
+    for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
+        samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
+        found.append(score(name, samples, rules, plugins))
     _print(found, gold, _write(found, output or Path(), plot), as_json)
     return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)
 
