@@ -26,13 +26,16 @@ def add_to(base: list[list[Any]], swift: Path) -> list[list[object]]:
         base: The rows of ms-swift's ``BaseArguments``.
         swift: Folder of ms-swift.
     """
-    rows = {row[0][0]: [row] for row in base}
+    rows: dict[str, list[list[Any]]] = {}
+    for row in base:  # transformers' parser gives a switch that is on by default a second option, --no_...
+        field = row[0][0].replace("--no_", "--", 1) if row[1] == "store_false" else row[0][0]
+        rows.setdefault(field, []).append(row)
     for file, owner in _CLASSES:
         tree = ast.parse((swift / "megatron" / "arguments" / file).read_text(encoding="utf-8"))
-        classes = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == owner]
-        for field in classes[0].body if classes else ():
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                rows[f"--{field.target.id}"] = list(_rows(field.target.id, field.annotation, field.value))
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
+        for one in classes[0].body if classes else ():
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                rows[f"--{one.target.id}"] = list(_rows(one.target.id, one.annotation, one.value))
     return [row for many in rows.values() for row in many]
 
 
