@@ -29,15 +29,14 @@ def trained(model, digits, folder, variables, **chosen):
 
 
 def test_colocate(tiny_qwen_stock, digits, tmp_path):
-    options = {"vllm_mode": "colocate", "top_k": 1}
+    options = {"vllm_mode": "colocate"}  # sampled, with the seeds of single requests
     once = trained(tiny_qwen_stock, digits, tmp_path / "once", {}, **options)
     each = trained(tiny_qwen_stock, digits, tmp_path / "each", ONE_BY_ONE, **options)
     assert [(row["requests"], row["n"]) for row in rows(once.folder, "asked")] == [(2, 4), (2, 4)]
     assert [(row["requests"], row["n"]) for row in rows(each.folder, "asked")] == [(8, 1), (8, 1)]
     found, expected = rows(once.folder, "answers"), rows(each.folder, "answers")
     assert found == expected
-    assert len(found) == 16
-    assert len({str(row["tokens"]) for row in found}) > 2, "prompts with other images get other answers"
+    assert len({tuple(row["tokens"]) for row in found}) == len(found) == 16
     assert [step["grad_norm"] for step in once.steps] == pytest.approx(
         [step["grad_norm"] for step in each.steps], rel=1e-4, abs=1e-6
     )
@@ -58,5 +57,7 @@ def test_server(tiny_qwen_stock, digits, tmp_path):
         each = trained(tiny_qwen_stock, digits, tmp_path / "each", ONE_BY_ONE, **mode, top_k=1, max_steps=1)
     (sent,), (before,) = rows(once.folder, "sent"), rows(each.folder, "sent")
     assert (sent["requests"], sent["n"], before["requests"], before["n"]) == (2, 4, 8, 1)
-    assert sent["bytes"] < 0.35 * before["bytes"]
+    assert (
+        sent["bytes"] < before["bytes"] / 2
+    )  # of tiny images; what is said once for all requests is not less
     assert rows(once.folder, "answers") == rows(each.folder, "answers")
