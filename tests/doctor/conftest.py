@@ -1,7 +1,10 @@
-"""Models that the planner's tests plan for."""
+"""Models that the planner's tests plan for, and the folder in which launch scripts are read."""
+
+import os
 
 import pytest
 
+from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 
@@ -14,3 +17,12 @@ def big():
 @pytest.fixture(scope="session")
 def seven():
     return shape_of(require_config("Qwen2.5-VL-7B"))
+
+
+@pytest.fixture
+def launch_folder(tmp_path, monkeypatch):
+    """An empty current folder of a machine without a GPU, a cluster or settings of ours."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))

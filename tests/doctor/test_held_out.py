@@ -1,13 +1,12 @@
 """Launch scripts that were written before the rules were read: false errors, and failures that are found."""
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from swift_grpo_ext.doctor.check import command, inputs
+from swift_grpo_ext.doctor.check import command
 from swift_grpo_ext.findings import Severity
 
 TABLE = yaml.safe_load(Path(__file__).with_name("held_out.yaml").read_text(encoding="utf-8"))
@@ -15,11 +14,7 @@ PLUGIN = "from swift.rewards import orms\norms['external_r1v_acc'] = orms['accur
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))
+def _plugins(launch_folder):
     for name in ("plugin.py", "examples/train/grpo/plugin/plugin.py"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(PLUGIN)

@@ -1,7 +1,6 @@
 """Launch commands as people write them: what runs raises no error, what fails is found before it starts."""
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -11,13 +10,15 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from swift_grpo_ext.doctor.check import command, host_table, inputs
+from swift_grpo_ext.doctor.check import command, host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.rules import host, host_checks
 from swift_grpo_ext.doctor.plan import shape_store
 from swift_grpo_ext.doctor.plan.catalogue import bundled, require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.findings import Severity
+
+pytestmark = pytest.mark.usefixtures("launch_folder")
 
 TABLE = yaml.safe_load((Path(__file__).parent / "launches.yaml").read_text(encoding="utf-8"))
 BASE = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-7B-Instruct --dataset my/data --gradient_accumulation_steps 8 "
@@ -35,14 +36,6 @@ def scripts(part):
             text = f"{BASE}{text}"
         filled = text.replace("{GRPO}", TABLE["grpo"]).replace("{ARGS}", TABLE["grpo"].split(" rlhf ")[1])
         yield name, path, filled, rules
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))
 
 
 def found(path, text, gpu_memory=0):
