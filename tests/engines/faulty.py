@@ -12,8 +12,11 @@ FAULT = os.environ.get("ENGINE_FAULT", "")
 infer = GRPOVllmEngine.infer
 
 
-def colder(self, infer_requests, request_config=None, **kwargs):
-    return infer(self, infer_requests, replace(request_config, temperature=0.3), **kwargs)
+def drawn_with(**settings):
+    def drawn(self, infer_requests, request_config=None, **kwargs):
+        return infer(self, infer_requests, replace(request_config, **settings), **kwargs)
+
+    return drawn
 
 
 def in_verse(self, infer_requests, request_config=None, **kwargs):
@@ -35,7 +38,9 @@ def resized(self, infer_requests, request_config=None, **kwargs):
 
 
 if FAULT == "temperature":
-    GRPOVllmEngine.infer = colder
+    GRPOVllmEngine.infer = drawn_with(temperature=0.3)
+elif FAULT == "top_p":
+    GRPOVllmEngine.infer = drawn_with(top_p=0.5)
 elif FAULT == "system":
     GRPOVllmEngine.infer = in_verse
 elif FAULT == "pixels":

@@ -35,6 +35,7 @@ def compared(run):
     ("fault", "overrides", "words"),
     [
         ("temperature", {}, "it samples at temperature 0.3, the trainer at 0.9"),
+        ("top_p", {}, "it samples at top_p 0.5, the trainer at 1"),
         ("system", {}, "the system prompt differs"),
         ("pixels", {}, "image tokens, the trainer"),
         ("never synced", {}, STALE),
@@ -163,10 +164,12 @@ def test_200_healthy_steps_of_colocate_are_silent(precision, tiny_qwen_stock, di
     assert all("seconds/encode" in row for row in run.steps)
 
 
-def test_200_healthy_steps_of_a_server_are_silent(tiny_qwen_stock, digits, tmp_path):
-    with rollout_server(tiny_qwen_stock, tmp_path, {}, torch_dtype="bfloat16") as mode:
+@pytest.mark.parametrize("precision", [{}, BF16], ids=["fp32", "bf16"])
+def test_200_healthy_steps_of_a_server_are_silent(precision, tiny_qwen_stock, digits, tmp_path):
+    server = {"torch_dtype": precision.get("torch_dtype", "float32")}
+    with rollout_server(tiny_qwen_stock, tmp_path, {}, **server) as mode:
         run = grpo_with_vllm(
-            tiny_qwen_stock, digits, tmp_path, {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"}, **mode, **LONG, **BF16
+            tiny_qwen_stock, digits, tmp_path, {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"}, **mode, **LONG, **precision
         )
     assert faults(run) == []
     assert len(compared(run)) == 200
