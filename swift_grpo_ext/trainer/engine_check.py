@@ -18,8 +18,8 @@ from swift_grpo_ext.trainer.engine_recorder import Recorder
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
-from swift_grpo_ext.watch.garbage import is_garbage
 from swift_grpo_ext.watch.records import EngineRecord
+from swift_grpo_ext.watch.rollout import is_garbage
 
 logger = get_logger()
 T = TypeVar("T")
@@ -31,14 +31,9 @@ FIRST_STEPS = 3
 
 
 class EngineCheck:
-    """Checks the engine at the first steps, and every so many after them.
+    """Checks the engine at the first steps, and every so many after them; 0: never.
 
-    Args:
-        host: The trainer.
-        every: Steps between two checks; 0: never.
-
-    Attributes:
-        history: The checks so far, the same on every rank.
+    The checks so far, the `history`, are the same on every rank.
     """
 
     def __init__(self, host: Host, every: int) -> None:
@@ -85,15 +80,7 @@ class EngineCheck:
             yield
 
     def note(self, samples: list[VisionSample], outputs: Sequence[Any]) -> list[VisionSample]:
-        """Keep with each completion what the engine says of it. ``--async_generate`` comes here in a thread.
-
-        Args:
-            samples: With the completions of the outputs.
-            outputs: ms-swift's rollout outputs.
-
-        Returns:
-            The samples.
-        """
+        """Keep with each completion what the engine says. ``--async_generate`` comes here in a thread."""
         if not self._every or not (self._recorder or self._host.args.use_vllm):
             return samples
         for row, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
@@ -104,10 +91,7 @@ class EngineCheck:
         return samples
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
-        """Compare; every rank comes here together, after a rollout.
-
-        Args:
-            samples: This rank's, with completions.
+        """Compare this rank's completions; every rank comes here together, after a rollout.
 
         Returns:
             What it shows over all ranks; None where nothing is due or possible.
@@ -202,11 +186,7 @@ class _CheckFailedError(Exception):
 
 
 def _of_all_ranks(make: Callable[[], T]) -> list[T]:
-    """What each rank makes.
-
-    Raises:
-        _CheckFailedError: A rank's attempt raised; on every rank, since a check must not end a run.
-    """
+    """What each rank makes. If one cannot, all raise `_CheckFailedError`: a check must not end a run."""
     mine, problem = None, ""
     try:
         mine = make()

@@ -51,13 +51,9 @@ class Compared:
 
 
 class Comparison:
-    """Holds completions against what the engine claims of them. All ranks make one together.
+    """Holds completions against what the engine, asked to sample so, claims. All ranks make one together.
 
-    Args:
-        host: The trainer.
-        samples: The completions, each with a claim.
-        sampling: How the engine is asked to draw tokens.
-        scored: Log-probs are compared, and not only prompts.
+    With `scored` log-probs are compared, and not only prompts.
     """
 
     def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
@@ -159,12 +155,7 @@ def _places(claimed: Sequence[int], tokens: Sequence[int]) -> list[int]:
 
 
 def together(step: int, parts: Sequence[Compared]) -> Agreement:
-    """The check over ranks.
-
-    Args:
-        step: Optimizer steps taken.
-        parts: Of the ranks.
-    """
+    """The check over ranks, after so many optimizer steps."""
     begin = sum((part.begin for part in parts), Distance())
     rest = sum((part.rest for part in parts), Distance())
     tokens = (begin + rest).tokens or 1.0

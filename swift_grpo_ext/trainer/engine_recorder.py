@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
@@ -12,21 +11,15 @@ from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 class Recorder(LogitsProcessor):
     """Last of the processors of one ``generate``: sees the scores that tokens are drawn from.
 
-    A token is known at the next call, so the log-prob of the last one is not written down.
-
-    Args:
-        rows: How many rows of the batch, evenly spread, are written down.
-
-    Attributes:
-        batch: Rows that were sampled together.
-        top_k: What ``generate`` used; 0: all tokens.
+    A token is known at the next call, so the log-prob of the last one is not written down; of a batch, those
+    of so many rows are, evenly spread. `top_k` is what ``generate`` used; 0: all tokens.
     """
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._last: Tensor | None = None
         self._drawn: list[Tensor] = []
-        self._calls = 0
+        self._calls = self._stride = 0
         self.batch = self.top_k = 0
 
     def after(self, make: Callable[..., LogitsProcessorList]) -> Callable[..., LogitsProcessorList]:
@@ -41,14 +34,10 @@ class Recorder(LogitsProcessor):
         return with_recorder
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Book the token of the step before, and keep the scores of this one; the scores stay as they are.
-
-        Args:
-            input_ids: ``(batch, seq)``.
-            scores: ``(batch, vocab)``.
-        """
+        """Book the token of the step before, and keep the ``(batch, vocab)`` scores of this one."""
         self.batch = len(scores)
-        chosen = slice(0, None, max(1, self.batch // self._rows))
+        self._stride = max(1, self.batch // self._rows)
+        chosen = slice(0, None, self._stride)
         if self._last is not None:
             self._drawn.append(self._last.gather(-1, input_ids[chosen][:, -1:])[:, 0])
         self._last = scores[chosen].float().log_softmax(-1)
@@ -56,8 +45,6 @@ class Recorder(LogitsProcessor):
 
     def of_row(self, row: int, batch: int) -> list[float]:
         """Log-probs of the tokens that a row of the batch drew, but for the last one; empty if unknown."""
-        stride = max(1, self.batch // self._rows)
-        if self.batch != batch or self._calls != 1 or row % stride or not self._drawn:
+        if self.batch != batch or self._calls != 1 or row % self._stride or not self._drawn:
             return []
-        logps: list[float] = torch.stack(self._drawn)[:, row // stride].tolist()
-        return logps
+        return [float(logps[row // self._stride]) for logps in self._drawn]

@@ -20,7 +20,7 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.teacher_forced import collated, looking
 from swift_grpo_ext.trainer.tracing import Tracer
-from swift_grpo_ext.watch.probe import Probe
+from swift_grpo_ext.watch.movement import Probe
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts
 from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
 from swift_grpo_ext.watch.watch import Watch
@@ -57,7 +57,7 @@ class Monitors:
             return callbacks
         if not any(isinstance(callback, kind) for callback in callbacks):
             callbacks.append(kind(args, self._host))
-        watch: Watch = next(callback.watch for callback in callbacks if isinstance(callback, kind))
+        watch: Watch = next(callback for callback in callbacks if isinstance(callback, kind))
         watch.infinite = self._infinite
         self.watch = watch
         return callbacks
@@ -131,7 +131,7 @@ class Monitors:
             self.watch.end()
         finally:
             if self._host.args.process_index == 0 and not disabled("callbacks.report"):
-                from swift_grpo_ext.watch.report.at_end import report_at_end  # loads what draws
+                from swift_grpo_ext.watch.report import report_at_end  # loads what draws
 
                 report_at_end(self._host.args.output_dir)
 

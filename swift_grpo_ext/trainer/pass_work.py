@@ -11,7 +11,7 @@ from swift_grpo_ext.trainer.host import Host
 
 
 class PassWork:
-    """Counts the passes of one rank while it trains; see `watch.bill.SAVED`.
+    """Counts the passes of one rank while it trains; see `watch.phases.SAVED`.
 
     Args:
         host: The trainer.

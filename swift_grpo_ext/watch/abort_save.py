@@ -16,26 +16,16 @@ from swift_grpo_ext.watch.watched import Watched
 
 SECONDS = 120.0
 """How long it may take; a thread that does not come to its end is left behind."""
-
 _HALF_DONE = ("optimizer", "save")
 
 
 def save_last_step(
     trainer: Watched, phases: Phases, also: Callable[[Path], None], seconds: float = SECONDS
 ) -> str:
-    """Write a checkpoint of the last finished step from another thread than the one that trains.
+    """Write a checkpoint of the last finished step, from a thread that does not train; says what was done.
 
     The step in which the run hangs is lost. Weights that DeepSpeed or FSDP cut into shards need all ranks
     to be saved, and while an optimizer steps its weights are of two steps: then nothing is written.
-
-    Args:
-        trainer: The host's trainer, on the rank that saves.
-        phases: Of this rank, which is stuck in one of them.
-        also: Adds to the checkpoint's folder.
-        seconds: Limit.
-
-    Returns:
-        What was done, in words.
     """
     step = int(trainer.state.global_step)
     folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
@@ -71,7 +61,7 @@ def _why_not(trainer: Watched, phase: str, step: int, folder: Path) -> str:
 
 
 def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
-    """What the host saves, without its collectives."""
+    """What ms-swift saves, without its collectives."""
     trainer.save_model(str(folder), _internal_call=True)
     if not trainer.args.save_only_model:
         trainer._save_optimizer_and_scheduler(str(folder))

@@ -40,14 +40,7 @@ EARLY = 8
 
 @dataclass(frozen=True)
 class Distance:
-    """Sums over tokens; those of several ranks add up.
-
-    Attributes:
-        tokens: Number of them.
-        absolute: Sum of |d|, nats.
-        ratio: Sum of exp|d|.
-        largest: Largest |d|.
-    """
+    """Sums over tokens of 1, |d| in nats and exp|d|, and the largest |d|; those of several ranks add up."""
 
     tokens: float = 0.0
     absolute: float = 0.0
@@ -65,12 +58,8 @@ class Distance:
         return self.ratio / self.tokens if self.tokens else 1.0
 
     def __add__(self, other: Distance) -> Distance:
-        return Distance(
-            self.tokens + other.tokens,
-            self.absolute + other.absolute,
-            self.ratio + other.ratio,
-            max(self.largest, other.largest),
-        )
+        sums = (self.tokens + other.tokens, self.absolute + other.absolute, self.ratio + other.ratio)
+        return Distance(*sums, max(self.largest, other.largest))
 
 
 def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
@@ -86,15 +75,13 @@ class Agreement:
 
     Attributes:
         step: Optimizer steps taken before it.
-        begin: Distance over the first `EARLY` tokens of each completion.
-        rest: Distance over the others.
+        begin, rest: Distance over the first `EARLY` tokens of each completion, and over the others.
         hypotheses: Distances, over all tokens, to what the trainer would compute were the engine set
             otherwise: `RAW`, `UNFILTERED`, `NO_ADAPTERS`, `REFERENCE`, one of `SETTINGS` with a value.
         engine_logp, trainer_logp: Mean log-prob of a token.
         garbage: Share of completions that are noise: repeats, unknown tokens, all cut off.
-        prompt: How the prompts differ, in words; empty if they do not.
-        parted: Where the first large difference is, in words; empty if there is none.
-        ranks: Which ranks these are, in words; empty for all.
+        prompt, parted, ranks: How the prompts differ, where the first large difference is, which ranks these
+            are, in words; empty if they do not, if there is none, for all.
     """
 
     step: int
@@ -119,7 +106,6 @@ class EngineFacts:
     """What is fixed about a run's engine.
 
     Attributes:
-        name: ``transformers' generate``, ``vLLM colocate``, ``vLLM server``.
         half: Weights or forwards in bf16 or fp16.
         lags: Rollouts are one step behind on purpose (``--async_generate``), but for the first.
         asked: `SETTINGS` as configured.
@@ -141,13 +127,7 @@ class EngineFacts:
 
 
 def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> EngineRecord:
-    """What a check shows, and what is wrong between engine and trainer, with the cause and the cure.
-
-    Args:
-        now: The newest check.
-        before: Earlier checks of the run, oldest first.
-        engine: The engine.
-    """
+    """What a check shows after earlier ones, and what is wrong between engine and trainer: cause and cure."""
     figures = EngineRecord()
     if now.all.tokens:
         figures = EngineRecord(now.all.mean_ratio, now.all.mean, now.all.largest)

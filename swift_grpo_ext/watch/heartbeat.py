@@ -5,28 +5,31 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 from swift_grpo_ext.folders import write_whole
+
+# Frames of these are passed over when it is told who called a collective.
+_MACHINERY = ("/torch/", "/accelerate/", "/contextlib.py", "/functools.py")
+_WAITING = "waiting for the other ranks"
 
 
 @dataclass(frozen=True)
 class Beat:
-    """One rank's last sign of life.
+    """One rank's last sign of life; clocks are wall clocks, in seconds since 1970.
 
     Attributes:
-        rank: Of the process.
         step: Optimizer steps taken.
-        phase: Where it is, see `phases.PHASES`.
-        since: Wall clock when it got there, in seconds since 1970.
-        beat: Wall clock of this sign of life.
+        phase, since: See `phases.PHASES`, and when it got there.
+        beat: When it gave this sign.
         where: Place in the code; empty while all is well.
-        pid: Process id on `host`.
-        host: Name of its machine.
+        pid, host: The process, and its machine.
     """
 
     rank: int
@@ -47,24 +50,13 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
-    """The last signs of life of ranks 0 to ``ranks - 1``, of those that gave one.
-
-    Args:
-        folder: Where they lie.
-        ranks: Number of ranks of the run.
-        not_before: Wall clock; older ones are of an earlier run.
-    """
+    """The last signs of life of the ranks that gave one; those before a moment are of an earlier run."""
     beats = (_read(_path(folder, rank)) for rank in range(ranks))
     return {beat.rank: beat for beat in beats if beat is not None and beat.beat >= not_before}
 
 
 def in_words(beat: Beat, now: float) -> str:
-    """One rank's state in a clause.
-
-    Args:
-        beat: Its last sign of life.
-        now: Wall clock.
-    """
+    """One rank's state in a clause, at a wall clock's time."""
     silent = now - beat.beat
     if silent > 60:
         return f"rank {beat.rank} (pid {beat.pid} on {beat.host}) gave no sign of life for {silent:.0f} s"
@@ -74,14 +66,14 @@ def in_words(beat: Beat, now: float) -> str:
 
 def holders(beats: Mapping[int, Beat]) -> list[int]:
     """Ranks that do not wait for others: if the rest waits, these hold it up."""
-    waiting = [rank for rank, beat in beats.items() if beat.where.startswith("waiting for")]
-    return [] if not waiting else sorted(set(beats) - set(waiting))
+    waiting = [rank for rank, beat in beats.items() if beat.where.startswith(_WAITING)]
+    return sorted(set(beats) - set(waiting)) if waiting else []
 
 
 def wait_apart(beats: Mapping[int, Beat]) -> bool:
     """All ranks wait for others, but not all in one place: nobody will ever come."""
     places = {beat.where for beat in beats.values()}
-    return len(places) > 1 and all(place.startswith("waiting for") for place in places)
+    return len(places) > 1 and all(place.startswith(_WAITING) for place in places)
 
 
 def _path(folder: Path, rank: int) -> Path:
@@ -90,7 +82,7 @@ def _path(folder: Path, rank: int) -> Path:
 
 def _read(path: Path) -> Beat | None:
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
         return Beat(**{field.name: data[field.name] for field in fields(Beat)})
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -99,3 +91,26 @@ def _read(path: Path) -> Beat | None:
 def wall_clock_of(monotonic: float) -> float:
     """The wall clock at a moment of ``time.monotonic()``."""
     return time.time() - (time.monotonic() - monotonic)
+
+
+def where_main_thread_stands() -> str:
+    """File, line and function; if it waits for the other ranks, in which collective and who called it."""
+    identity = threading.main_thread().ident
+    innermost = frame = sys._current_frames().get(identity) if identity is not None else None
+    if innermost is None:
+        return "ended"
+    collective = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "/torch/distributed/" in file:
+            name = frame.f_code.co_name
+            collective = name if name != "wrapper" else "a collective"
+        elif collective and not any(part in file for part in _MACHINERY):
+            return f"{_WAITING} in {collective}, called from {_place(frame)}"
+        frame = frame.f_back
+    return f"{_WAITING} in {collective}" if collective else f"at {_place(innermost)}"
+
+
+def _place(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"

@@ -1,22 +1,24 @@
-"""The folder ``watch/`` in a run's output folder, and the events written there."""
+"""What the monitors write: the folder ``watch/`` with its events, and their state in a checkpoint."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from swift.utils import get_logger
 
+from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.watch.logs import read_jsonl
 
 logger = get_logger()
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"
+STATE = "swift_grpo_ext_watch_rank_{rank}.json"
 
 
 class Journal:
@@ -32,14 +34,11 @@ class Journal:
         self.rank = rank
         self._could_not = False
 
-    def write(self, action: Callable[[], object]) -> bool:
+    def write(self, action: Callable[[], object]) -> None:
         """Do something that writes into the folder, which is made if it is missing.
 
         A folder that cannot be written to (the disk is full, a file is in its place) is told of once: a run
         must not end because of those that watch it.
-
-        Returns:
-            Whether it was written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -52,10 +51,8 @@ class Journal:
                     file=sys.stderr,
                     flush=True,
                 )
-            return False
-        return True
 
-    def add(self, kind: str, **facts: Any) -> None:
+    def add(self, kind: str, **facts: object) -> None:
         """Write an event: ``verdict``, ``note``, ``numerics``, ``stall``, ``failed``, ``stopped`` ...."""
         event = {"time": time.time(), "kind": kind, "rank": self.rank, **facts}
         line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
@@ -74,12 +71,30 @@ def _append(path: Path, text: str) -> None:
 
 
 def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[str, object]]:
-    """Events of a run in order, of some kinds or all; none if the run was not watched.
-
-    A line that a killed run left half written is passed over.
-    """
+    """Events of a run in order, of some kinds or all; none if it was not watched."""
     path = Path(output_dir) / FOLDER / EVENTS
     if not path.is_file():
         return []
     wanted = set(kinds)
     return [event for event in read_jsonl(path, damaged=[]) if not wanted or event.get("kind") in wanted]
+
+
+def write_state(checkpoint: Path, rank: int, state: Mapping[str, object]) -> None:
+    """Keep a rank's state in a checkpoint; a disk that is full costs a warning, not the run."""
+    try:
+        write_whole(checkpoint / STATE.format(rank=rank), json.dumps(state).encode())
+    except OSError as error:
+        logger.warning(f"swift-grpo-ext [watch] a run resumed here begins its monitors anew: {error}")
+
+
+def read_state(checkpoint: Path, rank: int) -> dict[str, Any] | None:
+    """The state of a rank; None if the checkpoint has none that can be read."""
+    path = checkpoint / STATE.format(rank=rank)
+    if not path.is_file():
+        return None
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
+        return None
+    return state

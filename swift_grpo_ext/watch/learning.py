@@ -17,31 +17,20 @@ _AGAIN = 50
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a run at a step; nothing if `findings` is empty.
-
-    Attributes:
-        step: The step that it was given at.
-        findings: Dead ones first.
-    """
+    """What is wrong with a run at a step, errors first; nothing if there are no findings."""
 
     step: int
     findings: tuple[Finding, ...] = ()
 
     @property
-    def dead(self) -> bool:
-        """Nothing can be learned as it is."""
-        return any(finding.severity is Severity.ERROR for finding in self.findings)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Names of the findings."""
-        return tuple(finding.rule for finding in self.findings)
+    def errors(self) -> list[Finding]:
+        """What makes it dead: nothing can be learned as it is."""
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
     @property
     def text(self) -> str:
-        """The dead finding if there is one, else all of them; empty if the run looks well."""
-        dead = [finding.what for finding in self.findings if finding.severity is Severity.ERROR]
-        return dead[0] if dead else "; ".join(finding.what for finding in self.findings)
+        """The first error if there is one, else all findings; empty if the run looks well."""
+        return "; ".join(finding.what for finding in self.errors[:1] or self.findings)
 
 
 class LearningMonitor:
@@ -54,28 +43,24 @@ class LearningMonitor:
     """
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:
-        self.run = run
-        self.patience = patience
+        self.run, self.patience = run, patience
         self.verdict = Verdict(step=0)
         self._history: deque[StepFacts] = deque(maxlen=max(_KEPT, 10 * patience))
         self._ever_moved = False
         self._told: dict[str, int] = {}
 
     def add(self, facts: StepFacts) -> list[Finding]:
-        """Take in one step and judge anew.
+        """Take in one step and judge anew; what is to be told: findings that the verdict before did not have.
 
-        Returns:
-            What is to be told: findings that the verdict before did not have. One that comes and goes is
-            told again after 50 steps at the earliest.
+        One that comes and goes is told again after 50 steps at the earliest.
         """
         self._history.append(facts)
         self._ever_moved = self._ever_moved or bool(facts.moved or facts.master_moved)
-        before = self.verdict.ids
-        found = findings(list(self._history), self.run, self.patience)
-        self.verdict = Verdict(facts.step, tuple(found))
+        before = {finding.rule for finding in self.verdict.findings}
+        self._judge()
         new = [
             finding
-            for finding in found
+            for finding in self.verdict.findings
             if finding.rule not in before and facts.step - self._told.get(finding.rule, -_AGAIN) >= _AGAIN
         ]
         self._told.update({finding.rule: facts.step for finding in new})
@@ -84,22 +69,21 @@ class LearningMonitor:
     @property
     def should_stop(self) -> bool:
         """The run has been dead for twice the patience."""
-        return any(
-            finding.severity is Severity.ERROR and finding.steps >= 2 * self.patience
-            for finding in self.verdict.findings
-        )
+        return any(finding.steps >= 2 * self.patience for finding in self.verdict.errors)
 
     def at_end(self) -> list[Finding]:
         """Findings of a run that ended before its patience was over: no step of it moved a parameter."""
-        if not self._history or self._ever_moved or self.verdict.dead:
+        if not self._history or self._ever_moved or self.verdict.errors:
             return []
-        found = [
-            finding
-            for finding in findings(list(self._history), self.run, patience=1)
-            if finding.severity is Severity.ERROR
-        ]
-        self.verdict = Verdict(self._history[-1].step, (*found, *self.verdict.findings))
+        before = self.verdict
+        self._judge(patience=1)
+        found = self.verdict.errors
+        self.verdict = Verdict(before.step, (*found, *before.findings))
         return found
+
+    def _judge(self, patience: int = 0) -> None:
+        found = findings(self._history, self.run, patience or self.patience)
+        self.verdict = Verdict(self._history[-1].step, tuple(found))
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON data."""
@@ -115,5 +99,4 @@ class LearningMonitor:
         self._told = {str(name): int(step) for name, step in (state.get("told") or {}).items()}
         self._history.extend(step_from_json(step) for step in state.get("history", ()))
         if self._history:
-            found = findings(list(self._history), self.run, self.patience)
-            self.verdict = Verdict(self._history[-1].step, tuple(found))
+            self._judge()

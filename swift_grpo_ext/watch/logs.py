@@ -1,4 +1,4 @@
-"""Reads what a run of the host left in its output folder."""
+"""Reads what a run of ms-swift left in its output folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from swift_grpo_ext.errors import OutputFolderError
 
 GAINS = "gains.json"
 """What of the trainer was on in a run, and what was not and why; in its output folder."""
+Damaged = list[str] | None
 
 
 def newest_version(output_dir: str | Path) -> Path:
@@ -30,7 +31,7 @@ def newest_version(output_dir: str | Path) -> Path:
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
 
-def read_logging(output_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+def read_logging(output_dir: str | Path, damaged: Damaged = None) -> list[dict[str, Any]]:
     """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order.
 
     Args:
@@ -40,32 +41,27 @@ def read_logging(output_dir: str | Path, damaged: list[str] | None = None) -> li
     return read_jsonl(newest_version(output_dir) / "logging.jsonl", damaged)
 
 
-def read_completions(output_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, object]]:
+def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[dict[str, object]]:
     """Sampled completions of the newest run, one record each, in order: step, prompt, rewards, advantages.
 
-    The host writes one table of columns per logged step, and the last one again when training ends; this
+    ms-swift writes one table of columns per logged step, and the last one again when training ends; this
     turns the tables into rows, each once.
 
     Args:
         output_dir: See `newest_version`.
         damaged: See `read_jsonl`.
     """
-    rows: list[dict[str, Any]] = []
-    previous: dict[str, Any] = {}
+    rows: list[dict[str, object]] = []
+    previous: dict[str, object] = {}
     for table in read_jsonl(newest_version(output_dir) / "completions.jsonl", damaged):
         if table != previous:
-            rows += _rows(table)
+            columns = {name: column for name, column in table.items() if isinstance(column, list)}
+            rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
         previous = table
     return rows
 
 
-def _rows(table: dict[str, object]) -> list[dict[str, object]]:
-    columns = {name: column for name, column in table.items() if isinstance(column, list)}
-    length = min(map(len, columns.values()), default=0)
-    return [{name: column[row] for name, column in columns.items()} for row in range(length)]
-
-
-def read_jsonl(path: Path, damaged: list[str] | None = None) -> list[dict[str, object]]:
+def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
     """Records of a JSONL file. A last line that a killed run left half written is dropped.
 
     Args:
@@ -76,7 +72,7 @@ def read_jsonl(path: Path, damaged: list[str] | None = None) -> list[dict[str, o
         OutputFolderError: The file is missing, or, without `damaged`, a line before the last is no JSON
             object.
     """
-    lines = json_lines(path)
+    lines = _lines(path)
     records = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -93,14 +89,10 @@ def read_jsonl(path: Path, damaged: list[str] | None = None) -> list[dict[str, o
     return records
 
 
-def json_lines(path: Path) -> list[str]:
-    """Lines of a JSONL file that may be written to at this moment.
+def _lines(path: Path) -> list[str]:
+    """Lines of a file that may be written to at this moment, in the middle of a character.
 
-    Only a newline ends a line: the host leaves U+2028 and the like in its strings as they are, at which
-    `str.splitlines` would cut. A character of several bytes may be written in part only.
-
-    Raises:
-        OutputFolderError: The file is missing or cannot be read.
+    Only a newline ends one: ms-swift leaves U+2028 and the like as they are, at which `str.splitlines` cuts.
     """
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")

@@ -28,44 +28,23 @@ class Fault:
 
 
 def bad_rows(values: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:
-    """Rows with a NaN or an infinity where the mask is on.
-
-    Args:
-        values: ``(batch, ...)``.
-        mask: ``(batch, ...)``, 0 where values do not matter.
-    """
+    """Rows of ``(batch, ...)`` with a NaN or an infinity where the mask of the same shape is on."""
     bad = ~torch.isfinite(values.detach())
     if mask is not None:
         bad = bad & mask.bool()
     if not bool(bad.any()):
         return ()
-    return (
-        tuple(bad.flatten(1).any(1).nonzero().flatten().tolist())
-        if bad.dim() > 1
-        else tuple(bad.nonzero().flatten().tolist())
-    )
+    return tuple(bad.reshape(len(bad), -1).any(1).nonzero().flatten().tolist())
 
 
 def bad_gradient(named_parameters: Sequence[tuple[str, Tensor | None]]) -> str:
-    """The last parameter in forward order whose gradient is not finite: backward met it first.
-
-    Args:
-        named_parameters: Names and gradients in forward order.
-    """
+    """The last of the gradients in forward order that is not finite: backward met it first."""
     bad = [name for name, gradient in named_parameters if gradient is not None and _is_bad(gradient)]
     return f"{bad[-1]} (and {len(bad) - 1} more)" if len(bad) > 1 else "".join(bad)
 
 
 def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
-    """Run a forward again and name the first module that gives a value that is not finite.
-
-    Args:
-        model: Its modules are looked at, innermost first as their forwards end.
-        forward: Does the forward once more.
-
-    Returns:
-        The module's name, or nothing if the second forward is finite.
-    """
+    """Run a forward again and name the first module whose output is not finite; empty if none is."""
     found: list[str] = []
     with _looking(model, found), torch.no_grad():
         forward()

@@ -1,9 +1,10 @@
-"""What a rank is doing now, and where its time went."""
+"""What a rank is doing now, where its time went, and the bill: one line of that every so many steps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,16 +34,31 @@ PHASES = {
     "between": "between steps",
 }
 """What a rank does, in the order of a step, and what to call it."""
+FIRST, EVERY = 5, 50
+"""Steps that the first bill is of, and those after it."""
+ADVICE = {
+    "prepare": "MAX_PIXELS, or --dataloader_num_workers",
+    "encode": "MAX_PIXELS, or more CPU cores for it",
+    "vision": "MAX_PIXELS, or a frozen tower (--freeze_vit true)",
+    "rollout": "vLLM (--use_vllm true), a shorter --max_completion_length",
+    "weight_sync": "--move_model_batches, or LoRA with --vllm_enable_lora true",
+    "reward": "a faster reward function",
+    "old": "--num_iterations 1, and a gradient_accumulation_steps that steps_per_generation does not exceed",
+    "reference": "--beta 0",
+    "data": "--dataloader_num_workers",
+    "save": "a larger --save_steps",
+    "evaluate": "a larger --eval_steps",
+}
+"""What makes a phase shorter."""
+SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
+"""Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do."""
+_WORTH_A_WORD = 0.3
+_SHOWN = 0.005
 
 
 @dataclass(frozen=True)
 class Now:
-    """The phase of this moment.
-
-    Attributes:
-        phase: Name from `PHASES`.
-        since: When it was entered or come back to, on the clock of `Phases`, in seconds.
-    """
+    """The phase of this moment, and since when it is, on the clock of `Phases`, in seconds."""
 
     phase: str
     since: float
@@ -61,11 +77,8 @@ class Phases:
     """A stack of phases: an inner one's time does not count for the outer one.
 
     One thread enters and leaves; others may read `now` and `longest` at any time. A GPU works behind the
-    process that drives it, so where there is one, `drain` tells its time and not that of the process.
-
-    Args:
-        clock: Seconds that only grow.
-        mark: Makes an event of the GPU's stream, recorded; None where there is none.
+    process that drives it, so where there is one, `drain` tells its time, by recorded marks, and not that of
+    the process.
     """
 
     def __init__(
@@ -73,7 +86,7 @@ class Phases:
     ) -> None:
         self._clock, self._mark = clock, mark
         self._names = ["start"]
-        self._seconds: dict[str, float] = {}
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, Any]] = []  # what ended, and the event
         self._moved: list[tuple[str, str, float]] = []
         self.longest: dict[str, float] = {}
@@ -116,24 +129,75 @@ class Phases:
         """Seconds spent in each phase since the last call."""
         self._turn()
         marks, self._marks = self._marks, self._marks[-1:]
-        seconds, self._seconds = self._seconds, {}
+        seconds, self._seconds = self._seconds, defaultdict(float)
         if len(marks) > 1 and all(event is not None for _, event in marks):
             marks[-1][1].synchronize()
-            seconds = {}
+            seconds = defaultdict(float)
             for (_, before), (phase, event) in pairwise(marks):
-                seconds[phase] = seconds.get(phase, 0.0) + before.elapsed_time(event) / 1000
+                seconds[phase] += before.elapsed_time(event) / 1000
         for phase, to, moved in self._moved:
-            moved = min(moved, seconds.get(phase, 0.0))
-            seconds[phase] = seconds.get(phase, 0.0) - moved
-            seconds[to] = seconds.get(to, 0.0) + moved
+            moved = min(moved, seconds[phase])
+            seconds[phase] -= moved
+            seconds[to] += moved
         self._moved.clear()
-        return seconds
+        return dict(seconds)
 
     def _turn(self) -> None:
         """Book the time since the last turn, and go on in the phase on top of the stack."""
         time_now = self._clock()
         phase, passed = self.now.phase, time_now - self.now.since
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + passed
+        self._seconds[phase] += passed
         self._marks.append((phase, self._mark()))
         self.longest[phase] = max(self.longest.get(phase, 0.0), passed)
         self.now = Now(self._names[-1], time_now)
+
+
+class Bill:
+    """Adds up the steps of one rank, and the `SAVED` work done in them."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+        self.work: Counter[str] = Counter()
+        self._steps, self._of = 0, FIRST
+
+    def add(self, seconds: Mapping[str, float]) -> str:
+        """Take in a step's seconds of each phase; the line, if one is due, else nothing."""
+        self._seconds.update({name: spent for name, spent in seconds.items() if name != "start"})
+        self._steps += 1
+        return self.close() if self._steps >= self._of else ""
+
+    def close(self) -> str:
+        """The line of the steps since the last one; nothing of none."""
+        text = line(self._seconds, self.work, self._steps) if self._steps else ""
+        self._seconds, self.work, self._steps, self._of = Counter(), Counter(), 0, EVERY
+        return text
+
+
+def line(seconds: Mapping[str, float], work: Mapping[str, float], steps: int) -> str:
+    """The bill of so many steps, at least 1: seconds of each phase and work, over all of them.
+
+    Example:
+        >>> line({"backward": 6.0, "forward": 4.0}, {"tokens": 30, "stock tokens": 100}, 2)
+        '5 s a step: backward 60 %, policy forward 40 %; saved 70 % of tokens forwarded'
+    """
+    total = sum(seconds.values())
+    shares = Counter({name: value / total for name, value in seconds.items() if name in PHASES and total})
+    shown = {name: share for name, share in shares.most_common() if share >= _SHOWN}
+    parts = [f"{PHASES[name]} {_percent(share)}" for name, share in shown.items()]
+    if (rest := 1 - sum(shown.values())) >= _SHOWN:
+        parts.append(f"rest {_percent(rest)}")
+    text = f"{total / steps:.3g} s a step: {', '.join(parts)}{_saved(work)}"
+    longest = next(iter(shown), "")
+    if longest in ADVICE and shown[longest] >= _WORTH_A_WORD:
+        text += f" ({PHASES[longest]}: {ADVICE[longest]})"
+    return text
+
+
+def _saved(work: Mapping[str, float]) -> str:
+    pairs = [(work.get(name, 0), work.get(f"stock {name}", 0), what) for name, what in SAVED.items()]
+    saved = [f"{_percent(1 - ours / stock)} of {what}" for ours, stock, what in pairs if ours < stock]
+    return f"; saved {', '.join(saved)}" if saved else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

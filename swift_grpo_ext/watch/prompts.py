@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile, zip_longest
 
 Decode = Callable[[Sequence[int]], str]
 _CONTEXT = 12
@@ -22,8 +22,8 @@ def prompt_difference(
     used; the images are not compared then.
 
     Args:
-        engine: Token ids of the engine's prompt.
-        trainer: Token ids of the whole row that is trained on; it begins with the prompt.
+        engine: Token ids of its prompt.
+        trainer: Of the whole row that is trained on; it begins with the prompt.
         placeholders: Ids that stand for parts of images, videos or audio.
         decode: Text of ids.
     """
@@ -45,22 +45,23 @@ def _without(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
 
 
 def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholders: Collection[int]) -> str:
-    counts = [sum(token in placeholders for token in ids) for ids in (engine, trainer)]
-    if counts[0] == counts[1] or counts[0] == len(_runs(trainer, placeholders)):
+    seen, wanted = (_runs(ids, placeholders) for ids in (engine, trainer))
+    if seen == wanted or sum(seen) == len(wanted):
         return ""
+    one, other, where = sum(seen), sum(wanted), ""
+    if one == other:  # of several images
+        pairs = enumerate(zip_longest(seen, wanted, fillvalue=0), start=1)
+        number, (one, other) = next(pair for pair in pairs if pair[1][0] != pair[1][1])
+        where = f" for image {number}"
     return (
-        f"the engine has {counts[0]} image tokens, the trainer {counts[1]}: images are resized differently; "
+        f"the engine has {one} image tokens{where}, the trainer {other}: images are resized differently; "
         "give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
     )
 
 
 def _runs(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
-    """Where runs of placeholders begin: about one for each image."""
-    return [
-        place
-        for place, token in enumerate(ids)
-        if token in placeholders and (place == 0 or ids[place - 1] not in placeholders)
-    ]
+    """Lengths of the runs of placeholders: about one for each image."""
+    return [len(list(run)) for held, run in groupby(ids, key=placeholders.__contains__) if held]
 
 
 def _likely(seen: Sequence[int], wanted: Sequence[int], place: int, decode: Decode) -> str:

@@ -1,7 +1,4 @@
-"""What the learning monitor knows of one optimizer step, and of the run as a whole.
-
-Plain data, JSON in and out.
-"""
+"""What the learning monitor knows of one optimizer step, and of the run: plain data, JSON in and out."""
 
 from __future__ import annotations
 
@@ -17,12 +14,10 @@ class RewardFacts:
     """One reward function over one generation batch of all ranks.
 
     Attributes:
-        name: As the host logs it.
         scored: Share of completions that it scored, 0 to 1.
         mean: Over scored completions; None if there are none.
         std: Sample deviation over scored completions; 0 of one.
-        commonest: The value that it gave most often, to six places.
-        commonest_share: Share of the scored completions that got it, 0 to 1.
+        commonest, commonest_share: The value that scored completions got most often, to six places.
         infinite: Completions for which it gave an infinity.
     """
 
@@ -40,13 +35,10 @@ class RolloutFacts:
     """One generation batch of all ranks. Shares lie between 0 and 1; None where nothing could be observed.
 
     Attributes:
-        groups: Number of groups.
-        rewards: One entry for each reward function.
         reward: Mean weighted reward of scored completions.
         reward_std: Mean deviation within groups.
         advantaged: Share of completions whose advantage is not 0.
-        zero_variance: Share of groups whose rewards are all equal.
-        identical: Share of groups whose completions are all the same text.
+        zero_variance, identical: Share of groups whose rewards are all equal, or whose texts all are.
         clipped: Share of completions that ran into the length limit.
         empty: Share of completions without a visible character.
         example: One completion in words, for messages: its row, what was predicted and what was expected.
@@ -71,8 +63,7 @@ class EngineRecord:
     Attributes:
         ratio: Mean of exp|d| over sampled tokens, d the difference of their log-probs; None if not compared.
         mean, largest: Of |d|, nats.
-        rule: Id of the fault; empty if there is none.
-        text: The fault with its cause.
+        rule, text: Id of the fault, and the fault with its cause; empty if there is none.
         note: What is worth knowing and may be meant so.
     """
 
@@ -91,17 +82,16 @@ class StepFacts:
     Attributes:
         step: Global step, counted from 1.
         learning_rate: The one that this step's update used.
-        grad_norm: Before clipping; None where the host does not tell.
-        skipped: The update was dropped: by the host for a NaN, by the scaler or by DeepSpeed.
+        grad_norm: Before clipping; None where ms-swift does not tell.
+        skipped: The update was dropped: by ms-swift for a NaN, by the scaler or by DeepSpeed.
         moved: Share of sampled trainable elements whose value changed.
         ulps: By how many representable steps those that moved did, geometric mean.
-        master_moved: The same share for the optimizer's float32 copies; None where there are none.
+        master_moved: `moved` of the optimizer's float32 copies; None where there are none.
         tokens: Completion tokens in the loss, all ranks.
         loss: Mean loss of the step's micro-batches.
         entropy: Nats per token at the sampling temperature.
         kl: Nats per token between the policy and where it started from.
-        rollout: The generation batch that the step was taken on.
-        engine: The last check of the engine that made it.
+        rollout, engine: What the step was taken on, and the last check of the engine that made it.
     """
 
     step: int
@@ -121,21 +111,15 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What does not change during a run.
+    """What does not change during a run; `precision` is of the trainable parameters.
 
     Attributes:
-        num_generations: Completions per group.
-        beta: Weight of the KL term.
-        temperature: Of the rollout.
         accumulation: Micro-batches per optimizer step.
         max_steps: Optimizer steps of the whole run.
         learning_rate: As asked for, the peak of its schedule; None if unknown.
         trainable: Number of trainable parameters.
-        precision: Type of the trainable parameters: ``float32``, ``bfloat16`` ...
         masters: The optimizer keeps float32 copies of them.
         zero_stage: DeepSpeed's stage; None without DeepSpeed.
-        offload_optimizer: DeepSpeed keeps the optimizer on the CPU.
-        deepspeed: Its release; empty without DeepSpeed.
         healed: Ids of the patches of ``compat`` that are applied.
     """
 
@@ -168,21 +152,14 @@ def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
     variance = math.fsum((score - mean) ** 2 for score in valid) / max(len(valid) - 1, 1)
     value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
     return RewardFacts(
-        name=name,
-        scored=len(valid) / len(scores),
-        mean=mean,
-        std=math.sqrt(variance),
-        commonest=value,
-        commonest_share=count / len(valid),
+        name, len(valid) / len(scores), mean, math.sqrt(variance), value, commonest_share=count / len(valid)
     )
 
 
 def with_infinite(rollout: RolloutFacts, counts: Sequence[float]) -> RolloutFacts:
     """The rollout with the number of infinite scores of each reward function."""
-    rewards = zip(rollout.rewards, counts, strict=False)
-    return replace(
-        rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in rewards)
-    )
+    pairs = zip(rollout.rewards, counts, strict=False)
+    return replace(rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in pairs))
 
 
 def identical_share(completions: Sequence[str], group_size: int) -> float | None:
@@ -196,14 +173,12 @@ def identical_share(completions: Sequence[str], group_size: int) -> float | None
 
 def empty_share(completions: Sequence[str]) -> float | None:
     """Share of completions without a visible character."""
-    if not completions:
-        return None
-    return sum(not text.strip() for text in completions) / len(completions)
+    return sum(not text.strip() for text in completions) / len(completions) if completions else None
 
 
-def as_json(facts: Any) -> dict[str, object]:
-    """A facts object as JSON data; figures that are not finite become None."""
-    return _plain(asdict(facts))
+def as_json(facts: StepFacts) -> dict[str, object]:
+    """A step as JSON data; figures that are not finite become None."""
+    return {name: _plain(value) for name, value in asdict(facts).items()}
 
 
 def step_from_json(data: Mapping[str, Any]) -> StepFacts:
@@ -215,12 +190,11 @@ def step_from_json(data: Mapping[str, Any]) -> StepFacts:
     return StepFacts(**_known(StepFacts, data) | {"rollout": RolloutFacts(**known), "engine": engine})
 
 
-def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in data.items() if name in names}
+def _known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: data[field.name] for field in fields(kind) if field.name in data}
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

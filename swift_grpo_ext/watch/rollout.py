@@ -1,7 +1,8 @@
-"""Facts of one generation batch: from what the host has gathered of all ranks, and this rank's samples."""
+"""Facts of one generation batch: from what ms-swift has gathered of all ranks, and this rank's samples."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -10,8 +11,13 @@ from swift_grpo_ext.watch.records import RolloutFacts, empty_share, identical_sh
 
 _SHOWN = 60
 _NOISE = 1e-3
-"""Advantages below this are none where the host itself finds the rewards of every group equal."""
+"""Advantages below this are none where ms-swift itself finds the rewards of every group equal."""
 _ROWS_SEARCHED = 20_000
+_LEAST = 64
+"""Characters below which a text is too short to be told from noise by how well it packs."""
+_PACKED = 0.12
+"""Prose packs to a third of its size, a loop to a few percent."""
+_UNKNOWN = 0.05
 
 
 def rollout_facts(
@@ -29,9 +35,8 @@ def rollout_facts(
     Args:
         names: Of the reward functions.
         scores: One row for each completion, one column for each function; NaN for "not scored".
-        completions: Their texts, groups one after the other.
-        advantages: Of the completions.
-        figures: The host's metrics of this batch, by name.
+        completions, advantages: Groups one after the other.
+        figures: ms-swift's metrics of this batch, by name.
         group_size: Completions per group; 0 if groups differ in size.
         example: See `RolloutFacts`.
     """
@@ -55,10 +60,6 @@ def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) 
 
     A reward that is the same but for noise far below its own resolution gives advantages that are not 0, from
     which an optimizer that divides by the gradient's size makes steps as large as any other.
-
-    Args:
-        advantages: Of the completions.
-        figures: As in `rollout_facts`.
     """
     if not advantages:
         return None
@@ -66,13 +67,25 @@ def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) 
     return sum(not abs(value) <= least for value in advantages) / len(advantages)
 
 
-def described(sample: Any, dataset: Any) -> str:
-    """One sample in words: its row, what the model wrote, and what the gold is if the row has one.
+def is_garbage(text: str, cut_off: bool) -> bool:
+    """True for a loop that ran into the length limit, or a text with many undecodable characters.
 
-    Args:
-        sample: The host's sample, with the completion as its last message.
-        dataset: The training set, searched for the row's number.
+    Example:
+        >>> is_garbage("the the the the " * 40, cut_off=True)
+        True
+        >>> is_garbage("There are two cats on the mat.", cut_off=False)
+        False
     """
+    if not text:
+        return cut_off
+    if text.count("\N{REPLACEMENT CHARACTER}") > _UNKNOWN * len(text):
+        return True
+    data = text.encode("utf-8", "replace")
+    return cut_off and len(text) >= _LEAST and len(zlib.compress(data)) < _PACKED * len(data)
+
+
+def described(sample: Any, dataset: Any) -> str:
+    """One sample in words: its row in a dataset, what the model wrote, and what the gold is if it has one."""
     gold = sample.extra.get("solution")
     expected = f", gold {_short(gold)}" if gold is not None else ""
     return f"{row_name(sample, dataset)}: completion {_short(sample.messages[-1]['content'])}{expected}"

@@ -1,4 +1,4 @@
-"""From the facts of the last steps to what is wrong and why: a table of rules, each of two pure functions.
+"""From the facts of the last steps to what is wrong and why: one rule after the other, with what it says.
 
 The figures that a run shows by itself prove little: on-policy the loss is 0 by construction, KL is not logged
 when beta is 0, and weight decay moves parameters without any gradient. So "dead" means that no parameter
@@ -7,30 +7,34 @@ moved, or that no completion had an advantage; everything else is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.findings import Finding, Problem, Rule, Severity
-from swift_grpo_ext.watch import agreement, causes, messages
-from swift_grpo_ext.watch.records import RunFacts, StepFacts
+from swift_grpo_ext.watch import agreement, causes
+from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
+Holds = Callable[[StepFacts, RunFacts], bool]
+Tell = Callable[[Steps, RunFacts], str]
+FEW_GROUPS = 8
+"""So many groups without an advantage may be chance: small batches must wait for more steps."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What the rules look at.
-
-    Attributes:
-        history: Facts of steps in order, the newest last.
-        run: Facts of the run.
-        patience: Steps in a row that a fault must last (rules may take a multiple).
-    """
+    """What the rules look at: steps in order, facts of the run, and how many steps a fault must last."""
 
     history: Steps
     run: RunFacts
     patience: int
+
+
+RULES: list[Rule[Window]] = []
+"""Of the errors the first is the verdict; of the warnings all are reported."""
 
 
 def findings(history: Steps, run: RunFacts, patience: int) -> list[Finding]:
@@ -39,97 +43,179 @@ def findings(history: Steps, run: RunFacts, patience: int) -> list[Finding]:
     return [finding for rule in RULES for finding in rule.findings(window)]
 
 
-def _lasting(
-    id: str,
-    severity: Severity,
-    patience: int,
-    holds: Callable[[StepFacts, RunFacts], bool],
-    tell: Callable[[Steps, RunFacts], str],
-) -> Rule[Window]:
-    """A rule about a fault that must last.
+def _rule(id: str, severity: Severity, patience: int, holds: Holds) -> Callable[[Tell], Tell]:
+    """A rule about a fault that must last, as a multiple of the monitor's patience; 0: one step proves it.
 
-    Args:
-        id: Of the rule.
-        severity: Of the finding.
-        patience: Steps in a row for which `holds` must be true, as a multiple of the monitor's patience.
-        holds: Whether one step shows the fault.
-        tell: What to say of the steps in a row that show it, oldest first; empty if it is none after all.
+    The function says what the steps in a row that show it mean; nothing if it is no fault after all.
     """
 
-    def look(window: Window) -> Iterator[Problem]:
-        run = window.run
-        streak = list(takewhile(lambda step: holds(step, run), reversed(window.history)))[::-1]
-        if len(streak) >= patience * window.patience and (text := tell(streak, run)):
-            yield Problem(text, steps=len(streak))
+    def add(tell: Tell) -> Tell:
+        def look(window: Window) -> Iterator[Problem]:
+            run = window.run
+            streak = list(takewhile(lambda step: holds(step, run), reversed(window.history)))[::-1]
+            lasts = len(streak) >= max(1, patience * window.patience)
+            if lasts and (text := tell(streak, run)):
+                yield Problem(text, steps=len(streak))
 
-    return Rule(id, severity, look)
+        RULES.append(Rule(id, severity, look))
+        return tell
+
+    return add
 
 
-def _coarse(step: StepFacts, run: RunFacts) -> bool:
-    return run.coarse_weights and bool(step.learning_rate) and 0 < (step.moved or 0) < 0.1
+def _is_still(step: StepFacts, _run: RunFacts) -> bool:
+    """No sampled parameter changed, nor did a float32 copy of one."""
+    return step.moved == 0 and not step.master_moved
 
 
-def _engine(id: str, severity: Severity) -> Rule[Window]:
-    """A rule about the last comparison of engine and trainer, which one check proves."""
-    return _lasting(
-        id,
-        severity,
-        0,
-        lambda step, run: step.engine.rule == id,
-        lambda steps, run: steps[-1].engine.text if steps else "",
+def _has_no_advantage(step: StepFacts, _run: RunFacts) -> bool:
+    """No completion was better or worse than its group."""
+    return step.rollout.advantaged == 0
+
+
+@_rule("parameters-still", Severity.ERROR, 1, _is_still)
+def _still(steps: Steps, run: RunFacts) -> str:
+    if _has_no_advantage(steps[-1], run) and not _many_groups(steps):
+        return ""
+    return f"parameters did not move for {_number(steps)}: {causes.why_still(steps, run)}"
+
+
+@_rule("all-skipped", Severity.ERROR, 1, lambda step, run: step.skipped)
+def _all_skipped(steps: Steps, run: RunFacts) -> str:
+    if _is_still(steps[-1], run):
+        return ""
+    return f"every update was dropped for {_number(steps)}: {causes.why_skipped(steps, run)}"
+
+
+@_rule("no-advantage", Severity.ERROR, 1, _has_no_advantage)
+def _no_advantage(steps: Steps, run: RunFacts) -> str:
+    if _is_still(steps[-1], run) or not _many_groups(steps):
+        return ""
+    movers = "KL, weight decay and momentum" if run.beta else "weight decay and momentum"
+    reason = causes.why_no_advantage(steps, run)
+    return f"no completion had an advantage for {_number(steps)}, only {movers} move the parameters: {reason}"
+
+
+def _engine(id: str) -> Holds:
+    return lambda step, run: step.engine.rule == id
+
+
+@_rule(agreement.NUMERICS, Severity.WARNING, 0, _engine(agreement.NUMERICS))
+@_rule(agreement.SAMPLING, Severity.ERROR, 0, _engine(agreement.SAMPLING))
+@_rule(agreement.WEIGHTS, Severity.ERROR, 0, _engine(agreement.WEIGHTS))
+@_rule(agreement.PROMPT, Severity.ERROR, 0, _engine(agreement.PROMPT))
+def _disagrees(steps: Steps, _run: RunFacts) -> str:
+    return steps[-1].engine.text
+
+
+@_rule("lost-micro-batches", Severity.WARNING, 1, lambda step, run: causes.loses_micro_batches(run))
+def _lost(_steps: Steps, run: RunFacts) -> str:
+    return (
+        f"DeepSpeed {run.deepspeed} with ZeRO-2 and the optimizer on the CPU keeps the gradients of the "
+        f"first and the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away "
+        f"({DEFECTS['B1'].reports[0]}): {DEFECTS['B1'].fix}"
     )
 
 
-# Of the errors the first is the verdict; of the warnings all are reported.
-RULES: tuple[Rule[Window], ...] = (
-    _lasting("parameters-still", Severity.ERROR, 1, messages.is_still, messages.still),
-    _lasting("all-skipped", Severity.ERROR, 1, lambda step, run: step.skipped, messages.all_skipped),
-    _lasting("no-advantage", Severity.ERROR, 1, messages.has_no_advantage, messages.no_advantage),
-    _engine(agreement.PROMPT, Severity.ERROR),
-    _engine(agreement.WEIGHTS, Severity.ERROR),
-    _engine(agreement.SAMPLING, Severity.ERROR),
-    _engine(agreement.NUMERICS, Severity.WARNING),
-    _lasting(
-        "lost-micro-batches",
-        Severity.WARNING,
-        1,
-        lambda step, run: causes.loses_micro_batches(run),
-        messages.lost,
-    ),
-    _lasting(
-        "infinite-rewards",
-        Severity.WARNING,
-        0,
-        lambda step, run: any(reward.infinite for reward in step.rollout.rewards),
-        lambda steps, run: messages.infinite(steps, run) if steps else "",
-    ),
-    _lasting("coarse-weights", Severity.WARNING, 1, _coarse, messages.coarse),
-    _lasting(
-        "unscored",
-        Severity.WARNING,
-        1,
-        lambda step, run: bool(step.rollout.rewards) and messages.least_scored(step).scored <= 0.9,
-        messages.unscored,
-    ),
-    _lasting("some-skipped", Severity.WARNING, 3, lambda step, run: True, messages.some_skipped),
-    _lasting(
-        "few-varying-groups",
-        Severity.WARNING,
-        5,
-        lambda step, run: (step.rollout.zero_variance or 0) >= 0.9,
-        messages.few_varying,
-    ),
-    _lasting(
-        "identical",
-        Severity.WARNING,
-        3,
-        lambda step, run: (step.rollout.identical or 0) >= 0.9,
-        messages.identical,
-    ),
-    _lasting(
-        "clipped", Severity.WARNING, 3, lambda step, run: (step.rollout.clipped or 0) >= 0.9, messages.clipped
-    ),
-    _lasting(
-        "empty", Severity.WARNING, 3, lambda step, run: (step.rollout.empty or 0) >= 0.5, messages.empty
-    ),
+@_rule(
+    "infinite-rewards", Severity.WARNING, 0, lambda step, run: any(r.infinite for r in step.rollout.rewards)
 )
+def _infinite(steps: Steps, _run: RunFacts) -> str:
+    reward = max(steps[-1].rollout.rewards, key=lambda reward: reward.infinite)
+    return (
+        f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count as "
+        "not scored, but bound what it returns"
+    )
+
+
+def _moves_coarsely(step: StepFacts, run: RunFacts) -> bool:
+    return run.coarse_weights and bool(step.learning_rate) and 0 < (step.moved or 0) < 0.1
+
+
+@_rule("coarse-weights", Severity.WARNING, 1, _moves_coarsely)
+def _coarse(steps: Steps, run: RunFacts) -> str:
+    return (
+        f"only {_percent(_mean(step.moved for step in steps))} of the parameters move per step: "
+        f"{run.precision} weights are updated without float32 copies, and at learning rate "
+        f"{steps[-1].learning_rate:g} most updates are smaller than half a representable step; use DeepSpeed "
+        "(it keeps float32 copies), --torch_dtype float32, or LoRA"
+    )
+
+
+def _least_scored(step: StepFacts) -> RewardFacts:
+    return min(step.rollout.rewards, key=lambda reward: reward.scored)
+
+
+def _has_unscored(step: StepFacts, _run: RunFacts) -> bool:
+    return bool(step.rollout.rewards) and _least_scored(step).scored <= 0.9
+
+
+@_rule("unscored", Severity.WARNING, 1, _has_unscored)
+def _unscored(steps: Steps, _run: RunFacts) -> str:
+    reward = _least_scored(steps[-1])
+    return (
+        f"reward {reward.name} scored only {_percent(reward.scored)} of the completions; the others take no "
+        "part in the update. None or NaN means that it could not: look for a missing column or an answer "
+        "format"
+    )
+
+
+@_rule("some-skipped", Severity.WARNING, 3, lambda step, run: True)
+def _some_skipped(steps: Steps, run: RunFacts) -> str:
+    """A fifth of the last updates or more, but not all."""
+    recent = steps[-20:]
+    dropped = [step for step in recent if step.skipped]
+    if len(dropped) == len(recent) or len(dropped) < math.ceil(len(recent) / 5):
+        return ""
+    return (
+        f"{len(dropped)} of the last {len(recent)} updates were dropped: {causes.why_skipped(dropped, run)}"
+    )
+
+
+@_rule("few-varying-groups", Severity.WARNING, 5, lambda step, run: (step.rollout.zero_variance or 0) >= 0.9)
+def _few_varying(steps: Steps, run: RunFacts) -> str:
+    if all(_has_no_advantage(step, run) for step in steps):
+        return ""
+    return (
+        f"in {_percent(_mean(step.rollout.zero_variance for step in steps))} of the groups every completion "
+        "got the same reward, so they teach nothing: prompts are too easy or too hard, or the reward is too "
+        "coarse (see --dynamic_sample)"
+    )
+
+
+@_rule("identical", Severity.WARNING, 3, lambda step, run: (step.rollout.identical or 0) >= 0.9)
+def _identical(steps: Steps, run: RunFacts) -> str:
+    if all(_has_no_advantage(step, run) for step in steps):
+        return ""
+    share = _percent(_mean(step.rollout.identical for step in steps))
+    return f"in {share} of the groups {causes.identical_completions(run)}"
+
+
+@_rule("clipped", Severity.WARNING, 3, lambda step, run: (step.rollout.clipped or 0) >= 0.9)
+def _clipped(steps: Steps, _run: RunFacts) -> str:
+    return (
+        f"{_percent(_mean(step.rollout.clipped for step in steps))} of the completions are cut off at the "
+        "length limit: raise --max_completion_length, or the model never ends its answer"
+    )
+
+
+@_rule("empty", Severity.WARNING, 3, lambda step, run: (step.rollout.empty or 0) >= 0.5)
+def _empty(steps: Steps, _run: RunFacts) -> str:
+    return f"{_percent(_mean(step.rollout.empty for step in steps))} of the completions are empty"
+
+
+def _many_groups(steps: Steps) -> bool:
+    return sum(step.rollout.groups for step in steps) >= FEW_GROUPS
+
+
+def _number(steps: Steps) -> str:
+    return f"{len(steps)} step{'s' if len(steps) > 1 else ''}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _mean(shares: Iterable[float | None]) -> float:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else 0.0

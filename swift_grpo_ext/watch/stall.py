@@ -14,48 +14,30 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from swift_grpo_ext.watch.heartbeat import (
-    Beat,
-    holders,
-    in_words,
-    read_beats,
-    wait_apart,
-    wall_clock_of,
-    write_beat,
-)
+from swift_grpo_ext.watch import heartbeat
+from swift_grpo_ext.watch.heartbeat import Beat
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.phases import Now, Phases
-from swift_grpo_ext.watch.stacks import where_main_thread_stands
 
 EXIT_CODE = 75
 """The status of a run that was ended for a stall: EX_TEMPFAIL, worth another try."""
-
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
 TIMES_LONGEST = 5.0
 
 
 def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> float:
-    """Seconds that a phase may last.
-
-    Args:
-        phase: Its name.
-        longest: The longest stretch of each phase so far.
-        fixed: A limit for every phase; learned from `longest` if None.
-    """
+    """Seconds that a phase may last: a fixed limit, else learned from the longest stretch of each so far."""
     if fixed is not None:
         return fixed
-    if phase not in longest:
-        return FIRST_LIMIT
-    return max(LEAST_LIMIT, TIMES_LONGEST * longest[phase])
+    return max(LEAST_LIMIT, TIMES_LONGEST * longest[phase]) if phase in longest else FIRST_LIMIT
 
 
 class Watchdog(threading.Thread):
     """Watches one rank, and joins the incidents that others open.
 
     Args:
-        phases: Of this rank.
-        journal: Of this rank.
+        phases, journal: Of this rank.
         ranks: Number of ranks of the run.
         fixed_limit: Seconds for every phase; learned if None.
         step: Gives the optimizer steps taken.
@@ -75,13 +57,8 @@ class Watchdog(threading.Thread):
         abort: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
-        self._phases = phases
-        self._journal = journal
-        self._ranks = ranks
-        self._fixed = fixed_limit
-        self._step = step
-        self._also = also
-        self._abort = abort
+        self._phases, self._journal, self._ranks = phases, journal, ranks
+        self._fixed, self._step, self._also, self._abort = fixed_limit, step, also, abort
         self._interval = 5.0 if fixed_limit is None else min(5.0, fixed_limit / 4)
         self._started_at = time.time()
         self._done = threading.Event()
@@ -121,10 +98,10 @@ class Watchdog(threading.Thread):
             self._told = None
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
-        where = where_main_thread_stands() if with_place else ""
-        since = wall_clock_of(now.since)
+        where = heartbeat.where_main_thread_stands() if with_place else ""
+        since = heartbeat.wall_clock_of(now.since)
         beat = Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where)
-        self._journal.write(lambda: write_beat(self._journal.folder, beat))
+        self._journal.write(lambda: heartbeat.write_beat(self._journal.folder, beat))
 
     def _request(self, number: int) -> Path:
         return self._journal.folder / f"stall_{number}.json"
@@ -143,7 +120,7 @@ class Watchdog(threading.Thread):
         stacks = self._write_stacks(self._incident)
         if self._ranks > 1:
             self._done.wait(3 * self._interval)
-        beats = read_beats(self._journal.folder, self._ranks, self._started_at)
+        beats = heartbeat.read_beats(self._journal.folder, self._ranks, self._started_at)
         text = describe_stall(now.phase, passed, limit, beats, self._ranks)
         self._journal.add("stall", step=self._step(), text=text, stacks=str(stacks), **facts)
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
@@ -173,24 +150,15 @@ def _dump_stacks(path: Path) -> None:
 def describe_stall(
     phase: str, passed: float, limit: float, beats: dict[int, Beat], ranks: int, now: float | None = None
 ) -> str:
-    """What the ranks do, and which of them holds up the others.
-
-    Args:
-        phase: Of the rank that noticed.
-        passed: Seconds that it has been in it.
-        limit: Seconds that were allowed.
-        beats: Last signs of life by rank.
-        ranks: Number of ranks of the run.
-        now: Wall clock; that of now if None.
-    """
+    """What the ranks do, and which of them holds up the others: by the one that noticed, in seconds."""
     now = time.time() if now is None else now
-    states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
+    states = "; ".join(heartbeat.in_words(beats[rank], now) for rank in sorted(beats))
     missing = sorted(set(range(ranks)) - set(beats))
     text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"
     if missing:
         text += f"; no sign of life from rank {', '.join(map(str, missing))}"
-    if blamed := holders(beats):
+    if blamed := heartbeat.holders(beats):
         text += f"; the others wait for rank {', '.join(map(str, blamed))}"
-    elif wait_apart(beats):
+    elif heartbeat.wait_apart(beats):
         text += "; they wait in different places, so each waits for a collective that another never enters"
     return text

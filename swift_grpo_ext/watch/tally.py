@@ -1,12 +1,16 @@
-"""What the ranks count during one optimizer step, and add up once at its end."""
+"""What the ranks count during one optimizer step, add up once at its end, and hand to ms-swift's log."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from accelerate.utils import gather
+
+from swift_grpo_ext.watch.records import StepFacts
 
 
 @dataclass
@@ -14,14 +18,12 @@ class Tally:
     """What one rank counts during one optimizer step; the ranks add these up.
 
     Attributes:
-        asked_to_end: This rank was told to end the run.
-        dead: This rank's verdict asks to stop the run.
+        asked_to_end, dead: This rank was told to end the run, or its verdict asks to stop it.
         skipped: The update was dropped.
-        elements, moved, log2_ulps: See `Movement`.
-        masters, masters_moved: The same of the float32 copies.
+        elements, moved, log2_ulps: See `Movement`; `masters`, `masters_moved` are of the float32 copies.
         loss: Sum over micro-batches, as the trainer scales it.
-        surprise: Sum over completion tokens that were forwarded of minus their log-prob.
-        forwarded: Number of them: silent completions are left out.
+        surprise, forwarded: Sum over completion tokens that were forwarded of minus their log-prob, and their
+            number: silent completions are left out.
         tokens: Completion tokens in the loss.
         kl, kl_tokens: Sum over tokens of the estimate of `Probe`, and their number.
         infinite: For each reward function, how many infinities it gave.
@@ -50,3 +52,29 @@ class Tally:
         mine = torch.stack([torch.as_tensor(value).detach().float().to(device) for value in values])
         total = gather(mine.unsqueeze(0)).double().sum(0).tolist()
         return Tally(**dict(zip(names, total, strict=False)), infinite=tuple(total[len(names) :]))
+
+
+def add_scalars(
+    metrics: Mapping[str, MutableSequence[float]], facts: StepFacts, seconds: Mapping[str, float]
+) -> None:
+    """Hand the figures of a step to ms-swift's log, and so to every tracker: lists of values by name.
+
+    A missing one is made on access.
+    """
+    scalars = {
+        "watch/moved": facts.moved,
+        "watch/moved_ulps": facts.ulps,
+        "watch/master_moved": facts.master_moved,
+        "watch/skipped": float(facts.skipped),
+        "watch/advantaged": facts.rollout.advantaged,
+        "watch/identical_groups": facts.rollout.identical,
+        "watch/empty": facts.rollout.empty,
+        "watch/entropy": facts.entropy,
+        "watch/kl_to_start": facts.kl,
+        "watch/engine_ratio": facts.engine.ratio,
+    }
+    for name, value in scalars.items():
+        if value is not None and math.isfinite(value):
+            metrics[name].append(value)
+    for phase, spent in seconds.items():
+        metrics[f"seconds/{phase}"].append(spent)

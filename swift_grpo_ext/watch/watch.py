@@ -8,43 +8,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.abort_save import Turn, end_now, save_last_step
-from swift_grpo_ext.watch.bill import Bill
 from swift_grpo_ext.watch.graceful_stop import EndRequest
-from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
-from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
-from swift_grpo_ext.watch.phases import Phases
-from swift_grpo_ext.watch.probe import Probe
+from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters
+from swift_grpo_ext.watch.phases import Bill, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts, with_infinite
-from swift_grpo_ext.watch.run_facts import run_facts
-from swift_grpo_ext.watch.saved_state import read_state, write_state
-from swift_grpo_ext.watch.scalars import add_scalars
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
-from swift_grpo_ext.watch.tally import Tally
-from swift_grpo_ext.watch.watched import Watched
+from swift_grpo_ext.watch.tally import Tally, add_scalars
+from swift_grpo_ext.watch.watched import Watched, run_facts
 
 logger = get_logger()
 
 
-class Watch:
-    """One rank's monitors. The first rank judges and speaks.
+class Watch(TrainerCallback):
+    """One rank's monitors, as a callback of ms-swift. The first rank judges and speaks."""
 
-    Args:
-        trainer: The host's trainer.
-        args: Its arguments.
-    """
-
-    monitor: LearningMonitor  # from `begin` on
+    monitor: LearningMonitor  # from the begin on
     _weights: Sampler
     _masters: Sampler
 
-    def __init__(self, trainer: Watched, args: Any) -> None:
+    def __init__(self, args: Any, trainer: Watched) -> None:
+        super().__init__(args, trainer)
         settings = current_settings()
         self._began = False
         self._trainer = trainer
@@ -76,14 +68,14 @@ class Watch:
             abort=self._abort if settings.on_stall == "abort" else None,
         )
 
-    def begin(self, max_steps: int) -> None:
+    def on_train_begin(self, args: object, state: Any, control: object, **kwargs: object) -> None:
         """The model and the optimizer are ready; the first step comes next.
 
         Raises:
-            RefusedError: There is nothing to train. The host ends such a run after the first rollout.
+            RefusedError: There is nothing to train. ms-swift ends such a run after the first rollout.
         """
         trainer = self._trainer
-        facts = run_facts(trainer, max_steps)
+        facts = run_facts(trainer, state.max_steps)
         if not facts.trainable:
             raise RefusedError(
                 "no parameter is trained: all are frozen",
@@ -101,17 +93,17 @@ class Watch:
         self._watchdog.start()
         self._end_request.listen()
 
-    def begin_step(self) -> None:
+    def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
         rates = [float(group["lr"]) for group in self._trainer.optimizer.param_groups]
         self._learning_rate = max(rates, default=None)
 
-    def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
-        """The optimizer has stepped. Every rank must call this, as the ranks add up what they counted.
+    def on_save(self, args: Any, state: Any, control: object, **kwargs: object) -> None:
+        """A checkpoint has been written."""
+        self.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
-        Returns:
-            Whether the run is to end now.
-        """
+    def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
+        """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
         weights, masters = self._weights.look(), self._masters.look()
         tally, self.tally = self.tally, Tally()
         tally = replace(

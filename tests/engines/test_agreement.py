@@ -169,7 +169,13 @@ def test_200_healthy_steps_of_a_server_are_silent(precision, tiny_qwen_stock, di
     server = {"torch_dtype": precision.get("torch_dtype", "float32")}
     with rollout_server(tiny_qwen_stock, tmp_path, {}, **server) as mode:
         run = grpo_with_vllm(
-            tiny_qwen_stock, digits, tmp_path, {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"}, **mode, **LONG, **precision
+            tiny_qwen_stock,
+            digits,
+            tmp_path,
+            {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"},
+            **mode,
+            **LONG,
+            **precision,
         )
     assert faults(run) == []
     assert len(compared(run)) == 200

@@ -144,3 +144,9 @@ def test_how_prompts_differ(engine, words):
     found = prompt_difference(engine, ROW, {IMAGE}, decode)
     assert words in found
     assert bool(found) == bool(words)
+
+
+def test_two_images_that_are_resized_differently_differ_though_their_tokens_add_up():
+    rows = [[USER, *[IMAGE] * first, QUESTION, *[IMAGE] * (5 - first), ASSISTANT] for first in (2, 3)]
+    found = prompt_difference(rows[0], rows[1], {IMAGE}, decode)
+    assert "the engine has 2 image tokens for image 1, the trainer 3" in found

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from swift.utils import get_logger
+
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.watch.report.charts import charts
-from swift_grpo_ext.watch.report.images import data_uri, thumbnail
+from swift_grpo_ext.watch.report.page_data import data_uri, thumbnail
 from swift_grpo_ext.watch.report.render import COMPLETIONS, Section, Tile, render
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, judge
@@ -18,6 +21,10 @@ __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "writ
 
 COMPARISON = "grpo-comparison"
 """Folder that a comparison of several runs is written to, where the command is called."""
+MOST_BYTES = 1 << 30
+"""Of logged completions, that are read at the end of a run while the GPUs wait."""
+
+logger = get_logger()
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,13 @@ def write_report(
         raise MissingExtraError(
             "jinja2 not installed", where="report", fix='pip install "swift-grpo-ext[report]"'
         )
-    runs = [read_run(folder) for folder in _several(output_dir)]
+    folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
+    runs = [read_run(each) for each in folders]
     folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
     text = render(
         runs,
         charts(runs),
-        title=title or _title(len(runs)),
+        title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
         extra_figures=extra_figures,
         sections=sections,
         completions=completions,
@@ -78,7 +86,8 @@ def write_report(
 def _written(html: Path, text: str) -> Path:
     try:
         html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_bytes(as_utf8(text))
+        # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?".
+        html.write_bytes(text.encode("utf-8", errors="replace"))
     except OSError as error:
         raise OutputFolderError(
             f"the report cannot be written: {error.strerror}", where=str(html.parent), fix="give another --to"
@@ -86,14 +95,18 @@ def _written(html: Path, text: str) -> Path:
     return html
 
 
-def as_utf8(page: str) -> bytes:
-    """The bytes of a page; half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?"."""
-    return page.encode("utf-8", errors="replace")
-
-
-def _title(runs: int) -> str:
-    return "GRPO run" if runs == 1 else f"{runs} GRPO runs"
-
-
-def _several(folders: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [folders] if isinstance(folders, (str, Path)) else list(folders)
+def report_at_end(folder: str | Path) -> None:
+    """Write the report of a run into its own folder; whatever goes wrong, the run has ended well."""
+    again = f"swift-grpo-ext report {shlex.quote(str(folder))}"
+    try:
+        completions = Path(folder) / "completions.jsonl"
+        if completions.is_file() and completions.stat().st_size > MOST_BYTES:
+            logger.info(f"swift-grpo-ext [report] much was logged, so it is not written by itself: {again}")
+            return
+        report = write_report(folder)
+    except Exception as error:  # the model is trained: no fault of a page may hide that
+        logger.warning(
+            f"swift-grpo-ext [report] not written, {type(error).__name__}: {error}; later: {again}"
+        )
+    else:
+        logger.info(f"swift-grpo-ext [report] {report.verdict.headline} {report.html}")

@@ -13,15 +13,7 @@ MOST_POINTS = 1500
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of one run.
-
-    Attributes:
-        label: What it is, where a chart has several.
-        run: Number of the run.
-        series: The finite values.
-        low: Lower edge of a band around the line, one value for each step; empty without a band.
-        high: Its upper edge.
-    """
+    """Finite values of one figure of a run; `low` and `high` edge a band around them, or are empty."""
 
     label: str
     run: int
@@ -35,8 +27,6 @@ class Chart:
     """Curves in one frame.
 
     Attributes:
-        title: Heading, with the unit if it has one.
-        lines: What it shows.
         percent: The figures are shares of 1.
         stacked: The lines lie on top of each other.
         exact: The figures are set, not sampled: a running mean of them would show what never was.
@@ -49,48 +39,34 @@ class Chart:
     exact: bool = False
 
 
-@dataclass(frozen=True)
-class _Figure:
-    """A logged figure, and two more that edge its band."""
-
-    name: str
-    title: str
-    percent: bool = False
-    edges: tuple[str, str] | None = None
-    exact: bool = False
-
-
-_FIGURES = (
-    _Figure("reward_std", "standard deviation of the reward inside a group"),
-    _Figure("frac_reward_zero_std", "groups whose rewards are all equal", percent=True),
-    _Figure("reward_coverage", "completions that got a reward", percent=True),
-    _Figure("kl", "KL to the reference model (nats a token)"),
-    _Figure("watch/kl_to_start", "KL to the first policy, estimated (nats a token)"),
-    _Figure("grad_norm", "gradient norm before clipping"),
-    _Figure("watch/moved", "parameters that moved", percent=True),
-    _Figure(
-        "completions/mean_length",
-        "completion length (tokens): mean and range",
-        edges=("completions/min_length", "completions/max_length"),
-    ),
-    _Figure("completions/clipped_ratio", "completions cut at the length limit", percent=True),
-    _Figure("clip_ratio/region_mean", "tokens whose ratio was clipped", percent=True),
-    _Figure("entropy/mean", "entropy (nats a token)"),
-    _Figure("watch/entropy", "entropy at the sampled tokens (nats a token)"),
-    _Figure(
-        "watch/engine_ratio",
+_FIGURES = {
+    "reward_std": Chart("standard deviation of the reward inside a group"),
+    "frac_reward_zero_std": Chart("groups whose rewards are all equal", percent=True),
+    "reward_coverage": Chart("completions that got a reward", percent=True),
+    "kl": Chart("KL to the reference model (nats a token)"),
+    "watch/kl_to_start": Chart("KL to the first policy, estimated (nats a token)"),
+    "grad_norm": Chart("gradient norm before clipping"),
+    "watch/moved": Chart("parameters that moved", percent=True),
+    "completions/mean_length": Chart("completion length (tokens): mean and range"),
+    "completions/clipped_ratio": Chart("completions cut at the length limit", percent=True),
+    "clip_ratio/region_mean": Chart("tokens whose ratio was clipped", percent=True),
+    "entropy/mean": Chart("entropy (nats a token)"),
+    "watch/entropy": Chart("entropy at the sampled tokens (nats a token)"),
+    "watch/engine_ratio": Chart(
         "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance "
         "sampling is not sound)",
     ),
-    _Figure("loss", "loss"),
-    _Figure("learning_rate", "learning rate", exact=True),
-    _Figure("step_time", "step time (seconds)"),
-)
+    "loss": Chart("loss"),
+    "learning_rate": Chart("learning rate", exact=True),
+    "step_time": Chart("step time (seconds)"),
+}
+_EDGES = {"completions/mean_length": ("completions/min_length", "completions/max_length")}
+"""What edges the band around a figure."""
 
 
 def charts(runs: Sequence[Run]) -> list[Chart]:
     """Charts of the figures that at least one of the runs has logged."""
-    found = [_rewards(runs), *_each_reward(runs), *(_figure(runs, figure) for figure in _FIGURES)]
+    found = [_rewards(runs), *_each_reward(runs), *(_figure(runs, *figure) for figure in _FIGURES.items())]
     found += [_phases(run, number, len(runs)) for number, run in enumerate(runs)]
     return [chart for chart in found if chart.lines]
 
@@ -125,28 +101,24 @@ def _rewards(runs: Sequence[Run]) -> Chart:
 def _each_reward(runs: Sequence[Run]) -> Iterator[Chart]:
     for name in dict.fromkeys(name for run in runs for name in run.reward_names()):
         lines = []
-        for number, run in enumerate(runs):
-            mean, std = (
-                run.series(f"rewards/{name}/mean").finite(),
-                run.series(f"rewards/{name}/std").finite(),
-            )
-            spread = std.values if std.steps == mean.steps else ()
-            low = tuple(value - deviation for value, deviation in zip(mean.values, spread, strict=False))
-            high = tuple(value + deviation for value, deviation in zip(mean.values, spread, strict=False))
-            if mean:
-                lines.append(Line("", number, mean, low, high))
+        for line in _lines(runs, f"rewards/{name}/mean"):
+            std = runs[line.run].series(f"rewards/{name}/std").finite()
+            spreads = std.values if std.steps == line.series.steps else ()
+            pairs = list(zip(line.series.values, spreads, strict=False))
+            low, high = (tuple(mean + sign * spread for mean, spread in pairs) for sign in (-1, 1))
+            lines.append(replace(line, low=low, high=high))
         yield Chart(f"{name}: mean ± standard deviation", tuple(lines))
 
 
-def _figure(runs: Sequence[Run], figure: _Figure) -> Chart:
+def _figure(runs: Sequence[Run], name: str, chart: Chart) -> Chart:
     lines = []
-    for line in _lines(runs, figure.name):
-        if figure.edges:
-            low, high = (runs[line.run].series(name).finite() for name in figure.edges)
+    for line in _lines(runs, name):
+        if name in _EDGES:
+            low, high = (runs[line.run].series(edge).finite() for edge in _EDGES[name])
             if low.steps == high.steps == line.series.steps:
                 line = replace(line, low=low.values, high=high.values)
         lines.append(line)
-    return Chart(figure.title, tuple(lines), figure.percent, exact=figure.exact)
+    return replace(chart, lines=tuple(lines))
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "") -> Iterator[Line]:

@@ -9,29 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 # Columns of completions.jsonl that are no reward.
-_OTHER_COLUMNS = {
-    "step",
-    "prompt",
-    "completion",
-    "advantages",
-    "solution",
-    "images",
-    "regions",
-    "num_turns",
-    "entropy",
-    "split",
-}
+_OF_PROMPT = {"step", "prompt", "solution", "images"}
+_OTHER_COLUMNS = _OF_PROMPT | {"completion", "advantages", "regions", "num_turns", "entropy", "split"}
 _MOST_REGIONS = 300
 
 
 @dataclass(frozen=True)
 class Region:
-    """A box or a point on an image.
-
-    Attributes:
-        at: ``(left, top, right, bottom)`` or ``(x, y)`` in fractions of the image.
-        label: As the dataset or the model calls it.
-    """
+    """A box ``(left, top, right, bottom)`` or a point ``(x, y)``, in fractions of the image."""
 
     at: tuple[float, ...]
     label: str = ""
@@ -39,14 +24,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion with what it earned.
-
-    Attributes:
-        text: The completion.
-        rewards: Value by reward function; None is "not scored".
-        advantage: Its advantage, None if the host wrote none.
-        regions: Boxes and points that it names.
-    """
+    """One completion with what it earned; a reward of None is "not scored"."""
 
     text: str
     rewards: dict[str, float | None]
@@ -59,13 +37,10 @@ class Group:
     """The completions of one prompt at one step.
 
     Attributes:
-        step: Optimizer step at which they were logged.
-        prompt: The prompt as the model reads it, special tokens included.
+        prompt: As the model reads it, special tokens included.
         solution: The gold answer, "" if the dataset has none.
         images: Paths of the prompt's images, as far as the run logged them.
-        samples: The completions.
-        gold: Boxes and points of the gold answer.
-        image_index: Which of the images the regions lie on.
+        gold, image_index: Regions of the gold answer, and which of the images regions lie on.
     """
 
     step: int
@@ -83,7 +58,9 @@ def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]
     while start < len(rows):
         first = rows[start]
         end = start + 1
-        while end < min(start + size, len(rows)) and _same_prompt(rows[end], first):
+        while end < min(start + size, len(rows)) and all(
+            rows[end].get(key) == first.get(key) for key in _OF_PROMPT
+        ):
             end += 1
         regions = _mapping(first.get("regions"))
         yield Group(
@@ -96,10 +73,6 @@ def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]
             image_index=whole(regions.get("image")),
         )
         start = end
-
-
-def _same_prompt(row: dict[str, object], other: dict[str, object]) -> bool:
-    return all(row.get(key) == other.get(key) for key in ("step", "prompt", "solution", "images"))
 
 
 def _sample(row: dict[str, object]) -> Sample:
@@ -125,11 +98,11 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def whole(value: Any) -> int:
+def whole(value: object) -> int:
     """A whole number as a run logged it; 0 for anything else."""
     try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
+        return int(value) if isinstance(value, (int, float, str)) else 0
+    except (ValueError, OverflowError):
         return 0
 
 

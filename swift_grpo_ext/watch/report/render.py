@@ -21,40 +21,19 @@ COMPLETIONS = 5000
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ("page.js", "curves.js", "gallery.js", "start.js")
 
-# The host's arguments that shape a run, in the order in which they are shown.
-_ARGUMENTS = (
-    "model",
-    "dataset",
-    "reward_funcs",
-    "reward_weights",
-    "num_generations",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
-    "num_iterations",
-    "learning_rate",
-    "beta",
-    "epsilon",
-    "loss_type",
-    "temperature",
-    "max_completion_length",
-    "tuner_type",
-    "freeze_vit",
-    "torch_dtype",
-    "use_vllm",
-    "seed",
-    "swift_version",
-)
+# ms-swift's arguments that shape a run, in the order in which they are shown.
+_ARGUMENTS = """
+    model dataset reward_funcs reward_weights num_generations per_device_train_batch_size
+    gradient_accumulation_steps steps_per_generation num_iterations learning_rate beta epsilon loss_type
+    temperature max_completion_length tuner_type freeze_vit torch_dtype use_vllm seed swift_version
+"""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """An image with a caption and one word on it, for sections that a caller adds.
+    """An image (an address such as `data_uri` gives) with a caption, for sections that a caller adds.
 
-    Attributes:
-        image: Address of the image, such as `data_uri` gives; None if there is none.
-        caption: Text below.
-        level: ``good``, ``warn``, ``bad`` or "" gives the frame's colour.
+    `level` is ``good``, ``warn``, ``bad`` or "", which gives the frame's colour.
     """
 
     image: str | None
@@ -76,20 +55,11 @@ def render(
     charts: Sequence[Chart],
     *,
     title: str,
-    extra_figures: Sequence[Figure] = (),
-    sections: Sequence[Section] = (),
-    completions: int = COMPLETIONS,
+    extra_figures: Sequence[Figure],
+    sections: Sequence[Section],
+    completions: int,
 ) -> str:
-    """HTML of the report.
-
-    Args:
-        runs: One run, or several to compare.
-        charts: Their curves.
-        title: Heading of the page.
-        extra_figures: Shown before the run's own.
-        sections: Shown between the curves and the gallery.
-        completions: How many of each run to show, about.
-    """
+    """HTML of the report of a run, or of several to compare; see `write_report`."""
     from markupsafe import Markup
 
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -145,7 +115,7 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     """Name, value in each run, and whether the runs differ in it."""
     rows = []
-    for name in _ARGUMENTS:
+    for name in _ARGUMENTS.split():
         values = [_words(run.arguments.get(name)) for run in runs]
         if any(values):
             rows.append((name, values, len(set(values)) > 1))

@@ -1,4 +1,4 @@
-"""One GRPO run of the host as data: its logged steps, its sampled completions, its arguments."""
+"""One GRPO run as data: its logged steps, its sampled completions, its arguments."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it lies in its output folder, finished or not.
+    """A run as it lies in its version folder, finished or not.
 
     Attributes:
-        folder: The run's version folder.
         records: Logged training steps in order; ``record["step"]`` is the optimizer step.
-        groups: Groups logged in training, in order; empty if the run did not log completions.
-        arguments: The host's arguments (args.json); empty if the file is missing or damaged.
+        groups: Logged in training, in order; empty if the run did not log completions.
+        arguments: ms-swift's (args.json); empty if the file is missing or damaged.
         damaged: Places of lines that could not be read.
         evaluated: Completions logged in evaluation.
         gains: What was on, and what was not and why (gains.json), a line each; empty without the file.
@@ -62,13 +61,13 @@ class Run:
         return Series(tuple(step for step, _ in found), tuple(value for _, value in found))
 
     def reward_names(self) -> list[str]:
-        """Names of the reward functions, as the host logs them."""
+        """Names of the reward functions, as ms-swift logs them."""
         names = {name.split("/")[1]: None for record in self.records for name in record if _is_reward(name)}
         return list(names)
 
 
 def read_run(output_dir: str | Path) -> Run:
-    """Read the newest GRPO run in a folder of the host.
+    """Read the newest GRPO run in an output folder.
 
     Raises:
         OutputFolderError: No run, or no logged training step.
@@ -124,7 +123,7 @@ def _since_resumed(groups: Iterable[Group]) -> list[Group]:
 
 
 def _trains_again(arguments: Mapping[str, object]) -> bool:
-    """A rollout is good for several steps, and the host logs it with each of them."""
+    """A rollout is good for several steps, and ms-swift logs it with each of them."""
     steps, accumulation = (
         whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
     )

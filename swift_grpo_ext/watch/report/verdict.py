@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.report.run import Run, Series
@@ -28,21 +28,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the logged figures say.
-
-    Attributes:
-        level: ``good``, ``warn`` or ``bad``.
-        headline: One sentence.
-        reasons: What it rests on, one sentence each.
-    """
+    """What the logged figures say: one sentence, and what it rests on, one sentence each."""
 
     level: Level
     headline: str
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Trend:
+class Trend(NamedTuple):
     """Mean of the first and of the last fifth of a series, and the standard error of their difference."""
 
     first: float
@@ -73,8 +66,6 @@ _NEEDED = (
     (("watch/moved", "watch/master_moved"), "no parameter moved"),
     (("watch/advantaged",), "no completion had an advantage"),
 )
-
-
 _PATIENCE = 3
 """Fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0."""
 
@@ -124,7 +115,7 @@ _SHARES = ("frac_reward_zero_std", "watch/moved")
 
 def figures(run: Run) -> list[Figure]:
     """The numbers on top of the report."""
-    found = [Figure("steps", _steps(run), _samples(run))]
+    found = [_steps(run)]
     for label, name, note in _TRENDS:
         ends = trend(run.series(name))
         if ends is not None:
@@ -150,20 +141,22 @@ def _signal_problems(run: Run) -> Iterable[str]:
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
         yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
-    broken = [name for name in ("loss", "grad_norm", "reward") if _any_not_finite(run.series(name))]
-    if broken:
-        yield f"Not finite in at least one step: {', '.join(broken)}."
-    silent = run.series("frac_reward_zero_std").finite().values
-    if silent and statistics.fmean(silent) > 0.8:
-        share = statistics.fmean(silent)
-        yield f"In {share:.0%} of the groups every completion earned the same: they teach nothing."
-    scored = run.series("reward_coverage").finite().values
-    if scored and statistics.fmean(scored) < 0.99:
-        yield f"Only {statistics.fmean(scored):.0%} of the completions were scored by a reward."
-    clipped = run.series("completions/clipped_ratio").finite().values
-    if clipped and statistics.fmean(clipped) > 0.5:
-        share = statistics.fmean(clipped)
-        yield f"{share:.0%} of the completions were cut at the length limit before they ended."
+    finite = {
+        name: all(map(math.isfinite, run.series(name).values)) for name in ("loss", "grad_norm", "reward")
+    }
+    if not all(finite.values()):
+        yield f"Not finite in at least one step: {', '.join(name for name in finite if not finite[name])}."
+    if (silent := _mean(run, "frac_reward_zero_std", 0.0)) > 0.8:
+        yield f"In {silent:.0%} of the groups every completion earned the same: they teach nothing."
+    if (scored := _mean(run, "reward_coverage", 1.0)) < 0.99:
+        yield f"Only {scored:.0%} of the completions were scored by a reward."
+    if (clipped := _mean(run, "completions/clipped_ratio", 0.0)) > 0.5:
+        yield f"{clipped:.0%} of the completions were cut at the length limit before they ended."
+
+
+def _mean(run: Run, name: str, unknown: float) -> float:
+    values = run.series(name).finite().values
+    return statistics.fmean(values) if values else unknown
 
 
 def _what_counts(run: Run) -> Iterable[str]:
@@ -182,19 +175,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _any_not_finite(series: Series) -> bool:
-    return not all(map(math.isfinite, series.values))
-
-
-def _steps(run: Run) -> str:
+def _steps(run: Run) -> Figure:
     planned = str(run.records[-1].get("global_step/max_steps", "")).partition("/")[2]
     last = str(run.records[-1]["step"])
-    return last if planned in ("", last) else f"{last} of {planned}"
-
-
-def _samples(run: Run) -> str:
     completions = sum(len(group.samples) for group in run.groups)
-    if not completions:
-        return "completions were not logged"
     evaluated = f", {run.evaluated:,} of evaluation not shown" if run.evaluated else ""
-    return f"{completions:,} completions logged{evaluated}"
+    logged = (
+        f"{completions:,} completions logged{evaluated}" if completions else "completions were not logged"
+    )
+    return Figure("steps", last if planned in ("", last) else f"{last} of {planned}", logged)

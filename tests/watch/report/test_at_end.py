@@ -4,7 +4,7 @@ import pytest
 
 from swift_grpo_ext.errors import DeadRunError
 from swift_grpo_ext.testing import newest_version
-from swift_grpo_ext.watch.report import at_end
+from swift_grpo_ext.watch import report
 from tests.watch.conftest import watched_run  # noqa: F401
 
 
@@ -27,8 +27,8 @@ def test_so_does_a_dead_run_that_is_stopped(watched_run, tmp_path):  # noqa: F81
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(at_end.logger, "warning", said.append)
-    at_end.report_at_end(tmp_path / "nothing here")
+    monkeypatch.setattr(report.logger, "warning", said.append)
+    report.report_at_end(tmp_path / "nothing here")
     (line,) = said
     assert line.startswith("swift-grpo-ext [report] not written, OutputFolderError: ")
     assert line.endswith(f"later: swift-grpo-ext report '{tmp_path}/nothing here'")
@@ -36,9 +36,9 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
 
 def test_a_run_that_logged_very_much_is_left_to_the_command(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(at_end, "MOST_BYTES", 10)
-    monkeypatch.setattr(at_end.logger, "info", said.append)
+    monkeypatch.setattr(report, "MOST_BYTES", 10)
+    monkeypatch.setattr(report.logger, "info", said.append)
     (tmp_path / "completions.jsonl").write_text("x" * 11)
-    at_end.report_at_end(tmp_path)
+    report.report_at_end(tmp_path)
     assert "much was logged" in said[0]
     assert not (tmp_path / "report.html").exists()

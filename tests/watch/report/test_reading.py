@@ -8,7 +8,6 @@ import pytest
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
-from swift_grpo_ext.watch.report.gallery import shown_groups
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import figures, judge
 from tests.watch.report.made_up_run import data_of, table, write_run
@@ -19,8 +18,6 @@ def test_groups_are_the_completions_of_one_prompt(tmp_path):
     run = read_run(write_run(tmp_path / "run", [0.5] * 20, completions=tables))
     assert len(run.groups) == 40
     assert {len(group.samples) for group in run.groups} == {4}
-    shown = shown_groups(run, steps=5, per_step=1)
-    assert [group.step for group in shown] == [1, 6, 11, 15, 20]
 
 
 def test_a_shorter_group_ends_where_the_prompt_changes(tmp_path):

@@ -14,7 +14,7 @@ from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
 from swift_grpo_ext.watch.report.charts import Line, thinned
-from swift_grpo_ext.watch.report.gallery import distinct, groups_within
+from swift_grpo_ext.watch.report.page_data import distinct, groups_within
 from swift_grpo_ext.watch.report.run import Series, read_run
 from tests.watch.report.made_up_run import HOSTILE, PROMPT, Tags, data_of, table, write_run
 
@@ -119,6 +119,7 @@ def test_runs_are_compared_in_one_page(tmp_path):
 def test_a_long_run_is_shown_in_part_from_its_first_to_its_last_step(tmp_path):
     tables = [table(step, [f"{step}-{i}" for i in range(8)]) for step in range(1, 101)]
     run = read_run(write_run(tmp_path / "run", [0.5] * 100, completions=tables))
+    assert [group.step for group in groups_within(run, 24)][::2] == [1, 51, 100]
     some = groups_within(run, 80)
     assert sum(len(group.samples) for group in some) == 80
     assert (some[0].step, some[-1].step) == (1, 100)
