@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -47,6 +48,7 @@ class Monitors:
         self._host = host
         self._infinite = infinite
         self._judged_step = 0
+        self._asked = self._encode_share = 0.0  # seconds of vLLM's answers, the encoding's share of them
         self.watch: Watch | None = None
         self.tracer = Tracer(host)
 
@@ -90,7 +92,9 @@ class Monitors:
     def encoding(self) -> Iterator[None]:
         """While this is open, the time in which transformers' engine encodes its requests is a phase."""
         if self._host.args.use_vllm:
+            start = time.monotonic()
             yield
+            self._asked += time.monotonic() - start
             return
         engine: Any = self._host.engine
         encode = engine._batch_encode
@@ -104,8 +108,10 @@ class Monitors:
 
     def add_outputs(self, outputs: Sequence[object]) -> None:
         """vLLM has answered, and told how long it encoded."""
-        seconds = seconds_of(outputs)
-        if self.watch and not self._host.args.async_generate:  # else nobody has waited for it
+        seconds, asked, self._asked = seconds_of(outputs), self._asked, 0.0
+        if self._host.args.async_generate:  # in a thread: the next step waits for the rest of it
+            self._encode_share = min(1.0, seconds / asked) if asked else 0.0
+        elif self.watch:
             self.watch.phases.move("rollout", "encode", seconds)
 
     @contextmanager
@@ -197,6 +203,8 @@ class Monitors:
         dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
         skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
         self.watch.bill.work.update(work)
+        if self._encode_share:
+            self.watch.phases.move("rollout", "encode", share=self._encode_share)
         if self.watch.end_step(host.state.global_step, norm, skipped):
             host.control.should_training_stop = True
             host.control.should_save = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +89,7 @@ class Phases:
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, Any]] = []  # what ended, and the event
-        self._moved: list[tuple[str, str, float]] = []
+        self._moved: list[tuple[str, str, float, float]] = []
         self.longest: dict[str, float] = {}
         self.failed_in = ""  # the innermost phase that an error came out of
         self.now = Now("start", clock())
@@ -121,9 +122,9 @@ class Phases:
         self._names[0] = phase
         self._turn()
 
-    def move(self, phase: str, to: str, seconds: float) -> None:
-        """Book seconds of one phase under another: what a server says that it did meanwhile."""
-        self._moved.append((phase, to, seconds))
+    def move(self, phase: str, to: str, seconds: float = math.inf, share: float = 1.0) -> None:
+        """Book seconds, or a share, of one phase under another: what a server says that it did meanwhile."""
+        self._moved.append((phase, to, seconds, share))
 
     def drain(self) -> dict[str, float]:
         """Seconds spent in each phase since the last call."""
@@ -135,8 +136,8 @@ class Phases:
             seconds = defaultdict(float)
             for (_, before), (phase, event) in pairwise(marks):
                 seconds[phase] += before.elapsed_time(event) / 1000
-        for phase, to, moved in self._moved:
-            moved = min(moved, seconds[phase])
+        for phase, to, moved, share in self._moved:
+            moved = min(moved, share * seconds[phase])
             seconds[phase] -= moved
             seconds[to] += moved
         self._moved.clear()
