@@ -13,7 +13,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.group.sampled_logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.engine_compare import Compared, Comparison, together
+from swift_grpo_ext.trainer.engine_compare import Comparison, together
 from swift_grpo_ext.trainer.engine_recorder import Recorder
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
@@ -27,7 +27,7 @@ T = TypeVar("T")
 ROWS, LATER_ROWS = 2, 1
 """Completions of a check on each rank, at the first steps and later, which a bill feels."""
 FIRST_STEPS = 3
-"""Checked each: a weight sync that does not arrive shows at the second one. So are those after a fault."""
+"""Checked each, of every start: a lost weight sync shows at the second. So are those after a fault."""
 
 
 class EngineCheck:
@@ -39,7 +39,7 @@ class EngineCheck:
     def __init__(self, host: Host, every: int) -> None:
         self._host, self._every = host, every
         self._recorder: Recorder | None = None
-        self._checked, self._until, self._faulty = -1, FIRST_STEPS, False
+        self._checked, self._until, self._faulty = -1, -1, False
         self._told: set[str] = set()
         self.history: list[Agreement] = []
         if every and host.template.sequence_parallel_size > 1:
@@ -55,6 +55,8 @@ class EngineCheck:
         step = self._host.state.global_step
         if not self._every or not self._host.model.training or step == self._checked:
             return False
+        if self._until < 0:  # a resumed run has a new engine
+            self._until = step + FIRST_STEPS
         return bool(step < self._until or step % self._every == 0)
 
     def _engine(self) -> EngineFacts:
@@ -127,17 +129,17 @@ class EngineCheck:
         """Every rank may have an engine of its own: if some ranks are apart, those are judged."""
         made: list[Comparison] = []
 
-        def compare() -> Compared:
+        def compare() -> Agreement:
             made.append(Comparison(self._host, samples, self._sampling(), scored))
             return made[0].as_configured()
 
         parts, engine = _of_all_ranks(compare), self._engine()
-        found = together(self._checked, parts)
-        apart = [rank for rank, part in enumerate(parts) if not part.within(engine.limit)]
+        found = together(parts)
+        apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
             others = _of_all_ranks(lambda: made[0].otherwise())
             found = replace(
-                together(self._checked, [parts[rank] for rank in apart]),
+                together([parts[rank] for rank in apart]),
                 hypotheses={
                     name: sum((others[rank][name] for rank in apart), Distance()) for name in others[0]
                 },

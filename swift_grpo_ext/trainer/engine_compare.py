@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -34,22 +34,6 @@ _PARTED = 0.1
 """Nats from which on two log-probs of a token are named."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """This rank's share of a check; sums over its tokens, the rest as in `Agreement`."""
-
-    begin: Distance
-    rest: Distance
-    engine_logp: float
-    trainer_logp: float
-    prompt: str
-    parted: str
-
-    def within(self, limit: float) -> bool:
-        """Its mean of exp|d| is no larger than this."""
-        return (self.begin + self.rest).mean_ratio <= limit
-
-
 class Comparison:
     """Holds completions against what the engine, asked to sample so, claims. All ranks make one together.
 
@@ -70,8 +54,8 @@ class Comparison:
         self._targets = self._forced.targets(self._places)
         self._logits = self._forced.logits(host.model, self._places) if scored else torch.zeros(0, 1)
 
-    def as_configured(self) -> Compared:
-        """Distances to what the trainer computes."""
+    def as_configured(self) -> Agreement:
+        """This rank's share of the check: distances to what the trainer computes."""
         values = self._scored(self._logits, self._sampling)
         ours = [part.tolist() for part in values.split(list(map(len, self._places)))]
         begin, rest = Distance(), Distance()
@@ -79,11 +63,13 @@ class Comparison:
             early = sum(place < EARLY for place in chosen)
             begin += distance(one[:early], other[:early])
             rest += distance(one[early:], other[early:])
-        return Compared(
+        tokens = (begin + rest).tokens or 1.0
+        return Agreement(
+            self._host.state.global_step,
             begin,
             rest,
-            engine_logp=sum(map(sum, self._told)),
-            trainer_logp=sum(map(sum, ours)),
+            engine_logp=sum(map(sum, self._told)) / tokens,
+            trainer_logp=sum(map(sum, ours)) / tokens,
             prompt=next(filter(None, map(self._prompt, self._forced.rows, self._samples)), ""),
             parted=self._parted(ours),
         )
@@ -154,17 +140,16 @@ def _places(claimed: Sequence[int], tokens: Sequence[int]) -> list[int]:
     return [*range(EARLY), *spread]
 
 
-def together(step: int, parts: Sequence[Compared]) -> Agreement:
-    """The check over ranks, after so many optimizer steps."""
-    begin = sum((part.begin for part in parts), Distance())
-    rest = sum((part.rest for part in parts), Distance())
-    tokens = (begin + rest).tokens or 1.0
-    return Agreement(
-        step=step,
+def together(parts: Sequence[Agreement]) -> Agreement:
+    """The check over ranks."""
+    begin, rest = (sum(each, Distance()) for each in zip(*((p.begin, p.rest) for p in parts), strict=True))
+    weights = [part.all.tokens / ((begin + rest).tokens or 1.0) for part in parts]
+    return replace(
+        parts[0],
         begin=begin,
         rest=rest,
-        engine_logp=sum(part.engine_logp for part in parts) / tokens,
-        trainer_logp=sum(part.trainer_logp for part in parts) / tokens,
+        engine_logp=sum(part.engine_logp * weight for part, weight in zip(parts, weights, strict=True)),
+        trainer_logp=sum(part.trainer_logp * weight for part, weight in zip(parts, weights, strict=True)),
         prompt=next((part.prompt for part in parts if part.prompt), ""),
         parted=next((part.parted for part in parts if part.parted), ""),
     )
