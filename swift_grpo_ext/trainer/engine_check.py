@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from accelerate.utils import gather_object
 from swift.utils import get_logger
@@ -20,6 +20,9 @@ from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
 from swift_grpo_ext.watch.records import EngineRecord
 from swift_grpo_ext.watch.rollout import is_garbage
+
+if TYPE_CHECKING:
+    from swift.infer_engine.protocol import ChatCompletionResponseChoice, RolloutOutput
 
 logger = get_logger()
 T = TypeVar("T")
@@ -81,7 +84,7 @@ class EngineCheck:
         with swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor)):
             yield
 
-    def note(self, samples: list[VisionSample], outputs: Sequence[Any]) -> list[VisionSample]:
+    def note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> list[VisionSample]:
         """Keep with each completion what the engine says. ``--async_generate`` comes here in a thread."""
         if not self._every or not (self._recorder or self._host.args.use_vllm):
             return samples
@@ -201,7 +204,7 @@ def _of_all_ranks(make: Callable[[], T]) -> list[T]:
     return [part for part, _ in found]
 
 
-def _logps_of(choice: Any) -> list[float]:
+def _logps_of(choice: ChatCompletionResponseChoice) -> list[float]:
     """Log-probs that an engine reports with a completion; empty if it does not."""
     content = (choice.logprobs or {}).get("content") or ()
     return [float(entry["logprob"]) for entry in content]

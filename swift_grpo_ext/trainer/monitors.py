@@ -115,7 +115,7 @@ class Monitors:
             self.watch.phases.move("rollout", "encode", seconds)
 
     @contextmanager
-    def watching(self, resumed_from: Any) -> Iterator[None]:
+    def watching(self, resumed_from: str | bool | None) -> Iterator[None]:
         """While this is open, the run trains; afterwards its end is written down, and the books are closed.
 
         Raises:
@@ -124,7 +124,7 @@ class Monitors:
         if not self.watch:
             yield
             return
-        self.watch.resumed_from = resumed_from or ""
+        self.watch.resumed_from = str(resumed_from or "")
         try:
             with self.tracer.clipping():
                 yield
@@ -187,7 +187,7 @@ class Monitors:
             if found:
                 self.watch.tally.kl, self.watch.tally.kl_tokens = found
 
-    def end_step(self, grad_norm: Any, work: Counter[str]) -> None:
+    def end_step(self, grad_norm: float | torch.Tensor | None, work: Counter[str]) -> None:
         """An optimizer step is done; ms-swift says so once more after an epoch's last one.
 
         Args:

@@ -34,6 +34,8 @@ _BETTER = 0.25  # another hypothesis must explain all but this share of the dist
 _RESTART = "restart server and run, and look at the server's log for the sync"
 _MOSTLY = 0.5
 _LARGEST = 20.0  # nats: exp of more says no more
+_NO_LAG = 10
+"""Steps after which rollouts one step behind are no reason for the weights of the beginning."""
 EARLY = 8
 """Tokens of a completion that count as its beginning."""
 
@@ -138,7 +140,8 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
     rule, cause = "", ""
     if now.all.mean_ratio > engine.limit:
         rule, cause = _cause(now, before, engine)
-        if engine.lags and before and rule != SAMPLING:
+        never = (rule, cause) in _NEVER and bool(before) and now.step - before[0].step >= _NO_LAG
+        if engine.lags and before and rule != SAMPLING and not never:
             rule = ""  # other weights are what was asked for
     if not rule:
         return replace(figures, note=_noise(now, False).removeprefix("; "))
@@ -202,6 +205,7 @@ _CAUSES = {
         f"has been restarted; {_RESTART}",
     ),
 }
+_NEVER = (_CAUSES[NO_ADAPTERS], _CAUSES[REFERENCE])
 
 
 def _explained(hypothesis: str, engine: EngineFacts) -> tuple[str, str]:

@@ -85,7 +85,7 @@ class LearningMonitor:
         found = findings(self._history, self.run, patience or self.patience)
         self.verdict = Verdict(self._history[-1].step, tuple(found))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What a checkpoint keeps, as JSON data."""
         return {
             "ever_moved": self._ever_moved,

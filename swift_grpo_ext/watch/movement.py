@@ -181,7 +181,7 @@ class Probe:
         now, mask = self._score(self._samples)
         return (per_token_kl(self._before, now) * mask).sum(), mask.sum()
 
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> dict[str, object] | None:
         """What a checkpoint keeps, as JSON data; None before there is anything to keep."""
         if self._before is None:
             return None
@@ -215,7 +215,7 @@ def _encoded(value: object) -> object:
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
-def _decoded(value: object) -> Any:
+def _decoded(value: object) -> object:
     if isinstance(value, dict):
         if "__base64__" in value:
             return base64.b64decode(value["__base64__"])

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 
@@ -65,7 +64,7 @@ class Now:
     since: float
 
 
-def recorded_event() -> object:
+def recorded_event() -> torch.cuda.Event | None:
     """An event at this place of the GPU's work; None without a GPU in use."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
@@ -83,12 +82,14 @@ class Phases:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, mark: Callable[[], Any] = recorded_event
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        mark: Callable[[], torch.cuda.Event | None] = recorded_event,
     ) -> None:
         self._clock, self._mark = clock, mark
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._marks: list[tuple[str, Any]] = []  # what ended, and the event
+        self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # what ended, and the event
         self._moved: list[tuple[str, str, float, float]] = []
         self.longest: dict[str, float] = {}
         self.failed_in = ""  # the innermost phase that an error came out of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from swift_grpo_ext.watch.records import RolloutFacts, empty_share, identical_share, reward_facts
 
@@ -84,14 +84,22 @@ def is_garbage(text: str, cut_off: bool) -> bool:
     return cut_off and len(text) >= _LEAST and len(zlib.compress(data)) < _PACKED * len(data)
 
 
-def described(sample: Any, dataset: Any) -> str:
+class Completed(Protocol):
+    """What is read of a sample; its completion is the last message."""
+
+    messages: Sequence[Mapping[str, object]]
+    images: Sequence[object]
+    extra: Mapping[str, object]
+
+
+def described(sample: Completed, dataset: Iterable[object] | None) -> str:
     """One sample in words: its row in a dataset, what the model wrote, and what the gold is if it has one."""
     gold = sample.extra.get("solution")
     expected = f", gold {_short(gold)}" if gold is not None else ""
     return f"{row_name(sample, dataset)}: completion {_short(sample.messages[-1]['content'])}{expected}"
 
 
-def row_name(sample: Any, dataset: Any = None) -> str:
+def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
     """What to call a row: its number in the dataset if it is found, its own id, and its image."""
     number = _row_number(sample, dataset)
     image = next((path for path in map(_path, sample.images or ()) if path), "")
@@ -103,7 +111,7 @@ def row_name(sample: Any, dataset: Any = None) -> str:
     return " ".join(filter(None, parts))
 
 
-def _row_number(sample: Any, dataset: Any) -> int | None:
+def _row_number(sample: Completed, dataset: Iterable[object] | None) -> int | None:
     """Position of the first row with the sample's question and images; None if it is not among the first."""
     if dataset is None or not hasattr(dataset, "__getitem__"):
         return None

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
@@ -25,6 +25,9 @@ from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.tally import Tally, add_scalars
 from swift_grpo_ext.watch.watched import Watched, run_facts
 
+if TYPE_CHECKING:
+    from transformers import TrainerState, TrainingArguments
+
 logger = get_logger()
 
 
@@ -35,7 +38,7 @@ class Watch(TrainerCallback):
     _weights: Sampler
     _masters: Sampler
 
-    def __init__(self, args: Any, trainer: Watched) -> None:
+    def __init__(self, args: TrainingArguments, trainer: Watched) -> None:
         super().__init__(args, trainer)
         settings = current_settings()
         self._began = False
@@ -68,7 +71,7 @@ class Watch(TrainerCallback):
             abort=self._abort if settings.on_stall == "abort" else None,
         )
 
-    def on_train_begin(self, args: object, state: Any, control: object, **kwargs: object) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         """The model and the optimizer are ready; the first step comes next.
 
         Raises:
@@ -98,7 +101,9 @@ class Watch(TrainerCallback):
         rates = [float(group["lr"]) for group in self._trainer.optimizer.param_groups]
         self._learning_rate = max(rates, default=None)
 
-    def on_save(self, args: Any, state: Any, control: object, **kwargs: object) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
+    ) -> None:
         """A checkpoint has been written."""
         self.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 

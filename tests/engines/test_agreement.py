@@ -93,7 +93,9 @@ def test_rollouts_one_step_behind_are_no_fault(tiny_qwen_stock, digits, tmp_path
     assert faults(run) == []
     first, *later = compared(run)
     assert first < 1.002 < max(later), "the first is of the same weights, later ones are not"
-    assert any(row.get("seconds/encode") for row in run.steps), "part of the wait is for the server's encoding"
+    assert any(row.get("seconds/encode") for row in run.steps), (
+        "part of the wait is for the server's encoding"
+    )
 
 
 def test_a_server_that_restarts_is_named(tiny_qwen_stock, digits, tmp_path):

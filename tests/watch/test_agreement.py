@@ -91,6 +91,9 @@ def test_rollouts_one_step_behind_are_no_fault_but_the_first_and_what_is_not_wei
     assert "another prompt" in fault(check(0.3, 0.3, 1, prompt="token 3"), before, lagging)
     colder = check(0.3, 0.3, 1, hypotheses={"temperature 0.3": apart(1e-3)})
     assert "samples at temperature 0.3" in fault(colder, before, lagging)
+    unsynced = {agreement.REFERENCE: apart(1e-3)}
+    assert fault(check(0.3, 0.3, 2, hypotheses=unsynced), before, lagging) == "", "of the step before"
+    assert "no weight sync" in fault(check(0.3, 0.3, 50, hypotheses=unsynced), before, lagging)
 
 
 def test_prompts_alone_are_compared_where_there_are_no_log_probs():

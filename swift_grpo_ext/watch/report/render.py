@@ -7,13 +7,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.charts import Chart
 from swift_grpo_ext.watch.report.page_data import page_data
 from swift_grpo_ext.watch.report.run import Run
 from swift_grpo_ext.watch.report.verdict import Figure, figures, judge
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 COMPLETIONS = 5000
 """Completions of one run that a page shows unless more are asked for."""
@@ -89,7 +92,7 @@ def _shown(name: str, run: Run) -> dict[str, object]:
     }
 
 
-def _template() -> Any:
+def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +30,7 @@ class Series:
         kept = [(step, value) for step, value in self if math.isfinite(value)]
         return Series(tuple(step for step, _ in kept), tuple(value for _, value in kept))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[tuple[int, float]]:
         return iter(zip(self.steps, self.values, strict=True))
 
 
