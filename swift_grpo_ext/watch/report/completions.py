@@ -109,7 +109,7 @@ def whole(value: object) -> int:
 def _regions(value: object) -> tuple[Region, ...]:
     found = _list(value)[:_MOST_REGIONS]
     places = [(one["at"], one.get("label")) for one in map(_mapping, found) if _is_place(one.get("at"))]
-    return tuple(Region(tuple(map(float, at)), _text(label)) for at, label in places)
+    return tuple(Region(tuple(map(float, at)), _text(label)[:80]) for at, label in places)
 
 
 def _is_place(at: object) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from swift_grpo_ext.watch.report.charts import Chart, thinned
+from swift_grpo_ext.watch.report.charts import Chart, Line, thinned
 from swift_grpo_ext.watch.report.completions import Group, Region, Sample
 from swift_grpo_ext.watch.report.run import Run
 
@@ -129,38 +130,18 @@ def page_data(runs: Sequence[Run], names: Sequence[str], charts: Sequence[Chart]
     ]
     data = {
         "runs": list(names),
-        "charts": [_chart(chart) for chart in charts],
-        "prompts": list(map(_shortened, prompts)),
-        "images": album.addresses,
+        "charts": [vars(chart) | {"lines": list(map(_line, chart.lines))} for chart in charts],
+        "prompts": list(prompts),
         "groups": groups,
     }
+    data = {name: _shown(value) for name, value in data.items()} | {"images": album.addresses}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
 
 
-def _shortened(text: str) -> str:
-    hidden = len(text) - _LONGEST_TEXT
-    return text if hidden <= 0 else f"{text[:_LONGEST_TEXT]} … ({hidden:,} more characters)"
-
-
-def _chart(chart: Chart) -> dict[str, object]:
-    return {
-        "title": chart.title,
-        "percent": chart.percent,
-        "stacked": chart.stacked,
-        "exact": chart.exact,
-        "lines": [
-            {
-                "label": line.label,
-                "run": line.run,
-                "steps": line.series.steps,
-                "values": list(map(_rounded, line.series.values)),
-                "low": list(map(_rounded, line.low)),
-                "high": list(map(_rounded, line.high)),
-            }
-            for line in map(thinned, chart.lines)
-        ],
-    }
+def _line(line: Line) -> dict[str, object]:
+    line = thinned(line)
+    return {"label": line.label, "run": line.run, "low": line.low, "high": line.high, **vars(line.series)}
 
 
 def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dict[str, object]:
@@ -168,29 +149,24 @@ def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dic
         "run": run,
         "step": group.step,
         "prompt": prompts.setdefault(group.prompt, len(prompts)),
-        "solution": _shortened(group.solution),
+        "solution": group.solution,
         "images": [album.number(path) for path in group.images],
         "on": group.image_index,
-        "gold": list(map(_region, group.gold)),
-        "rows": [_row(row) for row in distinct(group.samples)],
+        "gold": group.gold,
+        "rows": [vars(row) | {"rewards": dict(row.rewards)} for row in distinct(group.samples)],
     }
 
 
-def _row(row: Row) -> dict[str, object]:
-    return {
-        "text": _shortened(row.text),
-        "count": row.count,
-        "rewards": {name: None if value is None else _rounded(value) for name, value in row.rewards},
-        "advantage": None if row.advantage is None else _rounded(row.advantage),
-        "regions": list(map(_region, row.regions)),
-    }
-
-
-def _region(region: Region) -> dict[str, object]:
-    return {"at": list(map(_rounded, region.at)), "label": region.label[:80]}
-
-
-def _rounded(value: float) -> float | None:
-    """Five digits are more than a screen shows; JSON knows neither NaN nor infinity."""
-    short = float(f"{value:.5g}")
-    return short if abs(short) < float("inf") else None
+def _shown(value: object) -> object:
+    """Data as a page takes it: five digits are more than it shows; JSON knows neither NaN nor infinity."""
+    if isinstance(value, str):
+        hidden = len(value) - _LONGEST_TEXT
+        return value if hidden <= 0 else f"{value[:_LONGEST_TEXT]} … ({hidden:,} more characters)"
+    if isinstance(value, float):
+        short = float(f"{value:.5g}")
+        return short if math.isfinite(short) else None
+    if isinstance(value, Region):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {name: _shown(item) for name, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
