@@ -148,7 +148,7 @@ def test_what_changes_how_an_engine_works_and_not_what_it_samples_is_no_fault(
     assert len(compared(run)) == 2
 
 
-LONG = {"max_steps": 200, "learning_rate": 1e-4, "num_train_epochs": 100}
+LONG = {"max_steps": 200, "learning_rate": 1e-4, "num_train_epochs": 100, "max_completion_length": 24}
 BF16 = {"torch_dtype": "bfloat16", "bf16": True}
 
 

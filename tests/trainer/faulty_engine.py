@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from swift.infer_engine import TransformersEngine
 
+from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine_recorder import Recorder
 
 infer = TransformersEngine.infer
@@ -49,10 +50,22 @@ def without_adapters(engine):
     return engine.model.disable_adapter()
 
 
+def thinking(engine):
+    return swapped(engine.template, "response_prefix", "<think>\n")
+
+
 CONTEXTS = {
+    "thinking": thinking,
     "never synced": never_synced,
     "other checkpoint": other_checkpoint,
     "without adapters": without_adapters,
+}
+
+
+DRAWN = {
+    "temperature": {"temperature": 0.3},
+    "top_p": {"top_p": 0.5},
+    "unfiltered": {"top_p": 1.0, "top_k": 10**6},
 }
 
 
@@ -60,8 +73,7 @@ def faulty(self, infer_requests, request_config=None, **kwargs):
     fault = os.environ.get("ENGINE_FAULT", "").removesuffix(", silent")
     if fault.startswith("rank "):
         fault = "temperature" if fault.endswith(os.environ["RANK"]) else ""
-    if fault == "temperature":
-        request_config = replace(request_config, temperature=0.3)
+    request_config = replace(request_config, **DRAWN.get(fault, {}))
     if fault == "system":
         infer_requests = deepcopy(infer_requests)
         for request in infer_requests:

@@ -8,6 +8,7 @@ from swift_grpo_ext.watch.journal import read_events
 from tests.trainer.runs import REWARD, figures, told
 
 FAULTY = __file__.replace("test_engine_check", "faulty_engine")
+FIRST = {"max_steps": 1}
 MOVES = {"learning_rate": 0.05, "reward_funcs": "even_characters"}
 
 
@@ -32,10 +33,13 @@ def run(model, digits, output, monkeypatch, fault="", **overrides):
 @pytest.mark.parametrize(
     ("fault", "overrides", "words"),
     [
-        ("temperature", {}, "it samples at temperature 0.3, the trainer at 0.9"),
-        ("system, silent", {}, "the system prompt differs"),
-        ("pixels", {}, "image tokens, the trainer"),
-        ("other checkpoint", {}, "another checkpoint"),
+        ("temperature", FIRST, "it samples at temperature 0.3, the trainer at 0.9"),
+        ("top_p", FIRST, "it samples at top_p 0.5, the trainer at 0.9"),
+        ("unfiltered", {**FIRST, "top_k": 5, "top_p": 0.8}, "without the trainer's top_k, top_p and min_p"),
+        ("system, silent", FIRST, "the system prompt differs"),
+        ("thinking", FIRST, "the beginning of the answer differs (thinking prefix"),
+        ("pixels", FIRST, "image tokens, the trainer"),
+        ("other checkpoint", FIRST, "another checkpoint"),
         ("never synced", {"beta": 0, **MOVES}, "they agreed at step 0, so the engine's weights are stale"),
         ("never synced", {"beta": 0.01, **MOVES}, "no weight sync has reached the engine"),
         ("without adapters", {"tuner_type": "lora", **MOVES}, "the adapters were never applied"),
