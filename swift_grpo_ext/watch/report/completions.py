@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 # Columns of completions.jsonl that are no reward.
@@ -54,25 +55,23 @@ class Group:
 
 def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]:
     """Rows of completions.jsonl as groups: ms-swift writes the ``size`` completions of a prompt in a row."""
-    start = 0
-    while start < len(rows):
-        first = rows[start]
-        end = start + 1
-        while end < min(start + size, len(rows)) and all(
-            rows[end].get(key) == first.get(key) for key in _OF_PROMPT
-        ):
-            end += 1
-        regions = _mapping(first.get("regions"))
-        yield Group(
-            step=whole(first.get("step")),
-            prompt=_text(first.get("prompt")),
-            solution=_text(first.get("solution")),
-            images=tuple(image for image in _list(first.get("images")) if isinstance(image, str)),
-            samples=tuple(_sample(row) for row in rows[start:end]),
-            gold=_regions(regions.get("gold")),
-            image_index=whole(regions.get("image")),
-        )
-        start = end
+    for _, same in groupby(rows, key=lambda row: [row.get(name) for name in _OF_PROMPT]):
+        several = list(same)
+        yield from (_group(several[start : start + size]) for start in range(0, len(several), size))
+
+
+def _group(rows: Sequence[dict[str, object]]) -> Group:
+    first = rows[0]
+    regions = _mapping(first.get("regions"))
+    return Group(
+        step=whole(first.get("step")),
+        prompt=_text(first.get("prompt")),
+        solution=_text(first.get("solution")),
+        images=tuple(image for image in _list(first.get("images")) if isinstance(image, str)),
+        samples=tuple(map(_sample, rows)),
+        gold=_regions(regions.get("gold")),
+        image_index=whole(regions.get("image")),
+    )
 
 
 def _sample(row: dict[str, object]) -> Sample:
