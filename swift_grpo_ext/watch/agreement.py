@@ -147,7 +147,7 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
         return replace(figures, note=_noise(now, False).removeprefix("; "))
     size = f"mean |d| {now.all.mean:.2g} nats, mean exp|d| {now.all.mean_ratio:.3g}"
     where = f"; {now.parted}" if now.parted else ""
-    words = f"{cause}{_noise(now, True)}{where}"
+    words = f"{cause}{_noise(now, rule != SAMPLING)}{where}"
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
     return replace(figures, rule=rule, text=text)
 

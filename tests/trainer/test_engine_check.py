@@ -34,7 +34,7 @@ def run(model, digits, output, monkeypatch, fault="", **overrides):
     ("fault", "overrides", "words"),
     [
         ("temperature", FIRST, "it samples at temperature 0.3, the trainer at 0.9"),
-        ("top_p", FIRST, "it samples at top_p 0.5, the trainer at 0.9"),
+        ("top_p", FIRST, "it samples at top_p 0.5, the trainer at 1"),
         ("unfiltered", {**FIRST, "top_k": 5, "top_p": 0.8}, "without the trainer's top_k, top_p and min_p"),
         ("system, silent", FIRST, "the system prompt differs"),
         ("thinking", FIRST, "the beginning of the answer differs (thinking prefix"),
