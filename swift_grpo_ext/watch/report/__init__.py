@@ -11,7 +11,6 @@ from pathlib import Path
 from swift.utils import get_logger
 
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
-from swift_grpo_ext.watch.report.charts import charts
 from swift_grpo_ext.watch.report.page_data import data_uri, thumbnail
 from swift_grpo_ext.watch.report.render import COMPLETIONS, Section, Tile, render
 from swift_grpo_ext.watch.report.run import read_run
@@ -74,7 +73,6 @@ def write_report(
     folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
     text = render(
         runs,
-        charts(runs),
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
         extra_figures=extra_figures,
         sections=sections,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swift_grpo_ext.version import __version__
-from swift_grpo_ext.watch.report.charts import Chart
+from swift_grpo_ext.watch.report.charts import charts
 from swift_grpo_ext.watch.report.page_data import page_data
 from swift_grpo_ext.watch.report.run import Run
 from swift_grpo_ext.watch.report.verdict import Figure, figures, judge
@@ -55,7 +55,6 @@ class Section:
 
 def render(
     runs: Sequence[Run],
-    charts: Sequence[Chart],
     *,
     title: str,
     extra_figures: Sequence[Figure],
@@ -76,7 +75,7 @@ def render(
         arguments=_arguments(runs),
         logged=any(run.groups for run in runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
-        data=Markup(page_data(runs, names, charts, completions)),
+        data=Markup(page_data(runs, names, charts(runs), completions)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
