@@ -132,11 +132,12 @@ class Phases:
         self._turn()
         marks, self._marks = self._marks, self._marks[-1:]
         seconds, self._seconds = self._seconds, defaultdict(float)
-        if len(marks) > 1 and all(event is not None for _, event in marks):
-            marks[-1][1].synchronize()
+        events = [event for _, event in marks if event is not None]
+        if len(marks) == len(events) > 1:
+            events[-1].synchronize()
             seconds = defaultdict(float)
-            for (_, before), (phase, event) in pairwise(marks):
-                seconds[phase] += before.elapsed_time(event) / 1000
+            for (phase, _), (before, after) in zip(marks[1:], pairwise(events), strict=True):
+                seconds[phase] += before.elapsed_time(after) / 1000
         for phase, to, moved, share in self._moved:
             moved = min(moved, share * seconds[phase])
             seconds[phase] -= moved
