@@ -36,6 +36,7 @@ class Host(Watched, Protocol):
     vllm_client: Any
     vllm_mode: str
     vllm_tensor_parallel_size: int
+    vllm_use_async_engine: bool
     tp_group: Any
 
     # Rewards.

@@ -63,7 +63,7 @@ class Rollout:
         host, server = self._host, self._host.vllm_mode == "server"
         engine = host.vllm_client if server else host.engine
         greedy = config is not None and config.temperature == 0  # vLLM refuses several of the same
-        if config is None or config.n != 1 or greedy or engine.use_async_engine:
+        if config is None or config.n != 1 or greedy:
             return asked(requests, config)
         comms = host.vllm_client.pynccl_comms if server else ()
         size = completions_per_request(requests, sum(one.world_size - 1 for one in comms) or 1)

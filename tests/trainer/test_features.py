@@ -283,11 +283,14 @@ def test_liger_with_rollout_importance_sampling_needs_old_log_probs(trainer, mon
     assert reasons(trainer)["skip_old"] == "the liger loss corrects rollouts by it"
 
 
-def test_vllm_is_asked_once_for_a_group_unless_a_scheduler_stands_between(trainer, monkeypatch):
+def test_vllm_is_asked_once_for_a_group_unless_it_takes_completions_by_themselves(trainer, monkeypatch):
     monkeypatch.setattr(trainer.args, "use_vllm", True)
     assert reasons(trainer)["shared_prefill"] == ""
     monkeypatch.setattr(trainer.args, "multi_turn_scheduler", "gym_scheduler")
     assert reasons(trainer)["shared_prefill"] == "gym_scheduler takes each completion by itself"
+    monkeypatch.setattr(trainer.args, "multi_turn_scheduler", None)
+    monkeypatch.setattr(trainer, "vllm_use_async_engine", True)
+    assert reasons(trainer)["shared_prefill"] == "the server's async engine takes each completion by itself"
 
 
 def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path):

@@ -112,17 +112,8 @@ def test_seeds_are_those_of_requests_of_one_completion():
     assert "_prepare_generation_config" not in vars(engine)
 
 
-@pytest.mark.parametrize(
-    ("config", "asynchronous"),
-    [
-        (RequestConfig(n=2), False),
-        (RequestConfig(temperature=0), False),
-        (RequestConfig(), True),
-        (None, False),
-    ],
-)
-def test_who_is_asked_for_each_by_itself(config, asynchronous):
-    engine = SimpleNamespace(use_async_engine=asynchronous)
-    rollout = Rollout(SimpleNamespace(vllm_mode="colocate", engine=engine))
+@pytest.mark.parametrize("config", [RequestConfig(n=2), RequestConfig(temperature=0), None])
+def test_who_is_asked_for_each_by_itself(config):
+    rollout = Rollout(SimpleNamespace(vllm_mode="colocate", engine=None))
     given_requests = requests(4)
     assert rollout.ask(given_requests, config, lambda *asked: asked) == (given_requests, config)
