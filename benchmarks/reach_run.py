@@ -191,7 +191,8 @@ def measure(row: Row, ranks: int, folder: Path) -> dict[str, Any]:
         "guard": not unguarded,
     }
     off = [name for name in ("vision_once", "skip_old") if not gains[name]]
-    why = {name: trainer.passes.enabled.why_off.get(name, "") for name in off}
+    later = f"later updates of a generation need it; --steps_per_generation {row.sizes[1]}"
+    why = {name: trainer.passes.enabled.why_off.get(name, later) for name in off}
     reasons = [f"{name}: {reason}" for name, reason in why.items()]
     if row.held == 1 and trainer.cut == alone(row.sizes[0], ranks):  # said of fewer ranks, a smaller group
         trainer.cut = alone(row.sizes[0], row.group)

@@ -175,10 +175,11 @@ def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
 def _prefill_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     if host.args.use_vllm:
         turns = host.args.multi_turn_scheduler
+        each = "takes each completion by itself"
         if turns:
-            return f"{turns} takes each completion by itself; no --multi_turn_scheduler"
-        alone = "the server's async engine takes each completion by itself; --vllm_use_async_engine false there"
-        return alone if host.vllm_use_async_engine else ""
+            return f"{turns} {each}; no --multi_turn_scheduler"
+        off = "swift rollout --vllm_use_async_engine false"
+        return f"the async engine {each}; {off}" if host.vllm_use_async_engine else ""
     if host.is_multimodal and family is None:
         return _unknown(base)
     return why_no_shared_prefill(base)

@@ -290,7 +290,7 @@ def test_vllm_is_asked_once_for_a_group_unless_it_takes_completions_by_themselve
     assert reasons(trainer)["shared_prefill"] == "gym_scheduler takes each completion by itself"
     monkeypatch.setattr(trainer.args, "multi_turn_scheduler", None)
     monkeypatch.setattr(trainer, "vllm_use_async_engine", True)
-    assert reasons(trainer)["shared_prefill"] == "the server's async engine takes each completion by itself"
+    assert reasons(trainer)["shared_prefill"] == "the async engine takes each completion by itself"
 
 
 def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path):
