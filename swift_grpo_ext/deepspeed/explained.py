@@ -17,15 +17,10 @@ _SWIFT = "https://github.com/modelscope/ms-swift"
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a key has its value.
+    """Why a key has its value."""
 
-    Attributes:
-        why: One or two sentences.
-        taught_by: Reports and changes that taught it.
-    """
-
-    why: str
-    taught_by: tuple[str, ...] = ()
+    why: str  # one or two sentences
+    taught_by: tuple[str, ...] = ()  # reports and changes that taught it
 
 
 # What each preset is for, in the order of the memory it saves.

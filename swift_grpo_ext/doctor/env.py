@@ -15,15 +15,7 @@ from swift_grpo_ext.versions import package_facts
 
 
 def print_environment(console: Console | None = None) -> bool:
-    """Print the table and the verdict.
-
-    Returns:
-        True if every required package is installed, in range, and fits the others.
-
-    Raises:
-        SettingsError: A ``SWIFT_GRPO_EXT_*`` variable is unknown or out of range.
-        UnknownPartError: ``SWIFT_GRPO_EXT_DISABLE`` names no part.
-    """
+    """Print the table and the verdict."""
     console = console or Console()
     settings = load_settings()
     check_disabled(settings.disable)

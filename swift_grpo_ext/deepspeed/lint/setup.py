@@ -12,40 +12,24 @@ from swift_grpo_ext.findings import RuleTable
 
 @dataclass(frozen=True)
 class Setup:
-    """A DeepSpeed configuration and what of the run bears on it.
+    """A DeepSpeed configuration and what of the run bears on it."""
 
-    Attributes:
-        config: The configuration, ``"auto"`` values unfilled.
-        version: Installed DeepSpeed; None if unknown.
-        ranks: Training processes of all nodes.
-        ranks_per_node: Training processes of one node.
-        micro_batch: ``--per_device_train_batch_size``.
-        accumulation: ``--gradient_accumulation_steps``.
-        full_training: ``--tuner_type full``.
-        second_model: A reference, reward or teacher model is loaded beside the policy.
-        separate_rates: ``--vit_lr`` or ``--aligner_lr`` is given.
-        bf16: The weights are bfloat16.
-        offload_model: ``--offload_model``.
-        offload_optimizer: ``--offload_optimizer``.
-        fills_hpz: Our preset hook is active and fills ``zero_hpz_partition_size: "auto"``.
-        expected: Further values of the command line that the file may not contradict, by dotted key.
-        healed: Defect ids and patch ids of the patches that are active.
-    """
-
-    config: Mapping[str, Any]
-    version: str | None = None
-    ranks: int = 1
-    ranks_per_node: int = 1
-    micro_batch: int = 1
-    accumulation: int = 1
-    full_training: bool = False
-    second_model: bool = False
-    separate_rates: bool = False
-    bf16: bool = True
-    offload_model: bool = False
-    offload_optimizer: bool = False
-    fills_hpz: bool = False
+    config: Mapping[str, Any]  # the configuration, `"auto"` values unfilled
+    version: str | None = None  # installed DeepSpeed; None if unknown
+    ranks: int = 1  # training processes of all nodes
+    ranks_per_node: int = 1  # training processes of one node
+    micro_batch: int = 1  # `--per_device_train_batch_size`
+    accumulation: int = 1  # `--gradient_accumulation_steps`
+    full_training: bool = False  # `--tuner_type full`
+    second_model: bool = False  # A reference, reward or teacher model is loaded beside the policy
+    separate_rates: bool = False  # `--vit_lr` or `--aligner_lr` is given
+    bf16: bool = True  # the weights are bfloat16
+    offload_model: bool = False  # `--offload_model`
+    offload_optimizer: bool = False  # `--offload_optimizer`
+    fills_hpz: bool = False  # our preset hook is active and fills `zero_hpz_partition_size: "auto"`
+    # further values of the command line that the file may not contradict, by dotted key
     expected: Mapping[str, Any] = field(default_factory=dict)
+    # defect ids and patch ids of the patches that are active
     healed: frozenset[str] = field(default_factory=frozenset)
 
     @property

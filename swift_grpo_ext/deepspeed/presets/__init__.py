@@ -18,11 +18,7 @@ def available() -> dict[str, Path]:
 
 
 def resolve(name: str) -> str:
-    """Path of a preset's JSON file; anything that does not start with ``ext_`` is returned as it is.
-
-    Raises:
-        SwiftGrpoExtError: A name that starts with ``ext_`` but is no preset.
-    """
+    """Path of a preset's JSON file; anything that does not start with ``ext_`` is returned as it is."""
     if not name.startswith(PREFIX):
         return name
     presets = available()
@@ -45,10 +41,6 @@ def fill_hpz(config: object, ranks_per_node: int) -> None:
     """Give ``zero_hpz_partition_size: "auto"`` the ranks of one node.
 
     DeepSpeed drops ``"auto"`` without a word and would train without the secondary partition.
-
-    Args:
-        config: A DeepSpeed configuration, changed in place; anything but a dict is left alone.
-        ranks_per_node: Ranks on this node; the same on every node.
     """
     zero = config.get("zero_optimization") if isinstance(config, dict) else None
     if isinstance(zero, dict) and zero.get("zero_hpz_partition_size") == "auto":

@@ -30,11 +30,7 @@ _MENDS = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "
 
 
 class NotKnown(Exception):
-    """A rule asks for a value that the launch takes from somewhere else.
-
-    Attributes:
-        name: What is not known, as a user knows it.
-    """
+    """A rule asks for a value that the launch takes from somewhere else."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -47,24 +43,17 @@ class Arguments:
 
     An attribute is an argument's value, None for one that this release does not have; asking for one that
     is not known raises `NotKnown`.
-
-    Attributes:
-        values: Every argument.
-        given: Names on the command line.
-        refusals: What the parser does not take.
-        unknown: Names whose value the script takes from somewhere else, with what stands there.
-        open: Words that may hold any options.
-        repeated: (name, values in order) of what is given more than once.
-        kind: ms-swift's argument class.
     """
 
-    values: dict[str, Any]
-    given: frozenset[str] = frozenset()
-    refusals: tuple[Refusal, ...] = ()
+    values: dict[str, Any]  # every argument
+    given: frozenset[str] = frozenset()  # names on the command line
+    refusals: tuple[Refusal, ...] = ()  # what the parser does not take
+    # names whose value the script takes from somewhere else, with what stands there
     unknown: Mapping[str, str] = field(default_factory=dict)
-    open: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()  # words that may hold any options
+    # (name, values in order) of what is given more than once
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    kind: str = "RLHFArguments"
+    kind: str = "RLHFArguments"  # ms-swift's argument class
 
     def __getattr__(self, name: str) -> Any:
         """An argument's value."""
@@ -86,12 +75,7 @@ class Arguments:
 
 
 def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
-    """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported.
-
-    Args:
-        words: The words.
-        kind: ms-swift's argument class: ``RolloutArguments`` for ``swift rollout``, `host_table.MEGATRON`.
-    """
+    """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported."""
     parser, refusals = host_table.parser(kind), [*invisible(words), *typographic(words)]
     words = [part for word in words for part in (INVISIBLE.sub(" ", word).split() if hides(word) else [word])]
     words = [opened(word) if word in _LEFT_OUT else word for word in words]

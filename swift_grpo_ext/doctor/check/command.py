@@ -36,15 +36,10 @@ _OF_IMAGES = ("images-fill-the-prompt", "pixels-not-limited")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found, worst first.
+    """What was found, worst first."""
 
-    Attributes:
-        findings: Each fault once.
-        code: 0: no fault in what could be checked, 1: warnings, 2: the run will fail, 3: could not check.
-    """
-
-    findings: tuple[Finding, ...]
-    code: int
+    findings: tuple[Finding, ...]  # each fault once
+    code: int  # 0: no fault in what could be checked, 1: warnings, 2: the run will fail, 3: could not check
 
     @property
     def not_checked(self) -> list[str]:
@@ -105,14 +100,7 @@ def _once(found: Sequence[Finding]) -> list[Finding]:
 def verdict_of(
     words: Sequence[str], *, row_limit: int = 32, gpu_memory: float = 0, cpu_memory: float = 0
 ) -> Verdict:
-    """Check a command line, or a script or configuration file.
-
-    Args:
-        words: The words after ``swift rlhf``, with or without those two, or one file.
-        row_limit: Rows of each dataset to look at.
-        gpu_memory: GiB of one GPU; 0 to ask this machine.
-        cpu_memory: GiB of one machine; 0 to ask this one, if it has a GPU.
-    """
+    """Check a command line, or a script or configuration file."""
     try:
         found = inputs.runs(words, gpu_memory=gpu_memory)
         runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in found]
@@ -132,20 +120,7 @@ def check(
     cpu_memory: float = 0,
     console: Console | None = None,
 ) -> int:
-    """Check, and print what was found.
-
-    Args:
-        words: As in `verdict_of`, with the numbers below.
-        as_json: Print a list of findings as JSON, and nothing else.
-        show_all: Print notes, too.
-        row_limit: Rows of each dataset to look at.
-        gpu_memory: GiB of one GPU; 0 to ask this machine.
-        cpu_memory: GiB of one machine; 0 to ask this one, if it has a GPU.
-        console: Where to print; stdout by default.
-
-    Returns:
-        0: no fault in what could be checked, 1: warnings, 2: the run will fail, 3: could not check.
-    """
+    """Check, and print what was found."""
     with _others_to_stderr():
         verdict = verdict_of(words, row_limit=row_limit, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
     if as_json:

@@ -11,15 +11,7 @@ CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[str, str]]:
-    """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``.
-
-    Args:
-        path: The file.
-        text: What is in it, where a script writes it.
-
-    Raises:
-        SwiftGrpoExtError: It is not there, or no table of arguments.
-    """
+    """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``."""
     import yaml
 
     try:

@@ -16,16 +16,7 @@ HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offl
 
 
 def read(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
-    """The configuration, or a sentence that says why it cannot be read.
-
-    Args:
-        value: A preset, a path, or JSON.
-        find: Finds a file.
-        may_be_made: A program of the script may write the file.
-
-    Raises:
-        NotKnown: It may, and the file is not there.
-    """
+    """The configuration, or a sentence that says why it cannot be read."""
     path: Path | None
     if value in HOST_PRESETS:
         path = host_table.folder() / "config" / f"{value}.json"

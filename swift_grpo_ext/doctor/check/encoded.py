@@ -42,12 +42,7 @@ _REFUSALS = (
 
 
 def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Finding]:
-    """What the template says to some rows; one note if the model's files are not here.
-
-    Args:
-        run: The run.
-        rows: Places and rows.
-    """
+    """What the template says to some rows; one note if the model's files are not here."""
     folder = run.find(str(run.arguments.model or "-"))
     if not rows:
         return

@@ -24,12 +24,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 class Environ(Mapping[str, str]):
-    """The variables that a run sees; asking for one that is not known raises `NotKnown`.
-
-    Args:
-        values: What is set, or not known.
-        set_by: File that sets more, and is not here; empty where there is none.
-    """
+    """The variables that a run sees; asking for one that is not known raises `NotKnown`."""
 
     def __init__(self, values: Mapping[str, str], *, set_by: str = "") -> None:
         self.values_as_written, self.set_by = dict(values), set_by

@@ -57,11 +57,7 @@ def table() -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """Where ms-swift is installed, without importing it.
-
-    Raises:
-        ImportError: It is not.
-    """
+    """Where ms-swift is installed, without importing it."""
     spec = find_spec("swift")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("ms-swift is not installed")

@@ -15,15 +15,10 @@ ROWS = 32
 
 @dataclass(frozen=True)
 class Seen:
-    """What the first rows hold, (fewest, most) each.
+    """What the first rows hold, (fewest, most) each."""
 
-    Attributes:
-        images: Images of a row.
-        pixels: Pixels of an image as it is stored.
-    """
-
-    images: tuple[int, int]
-    pixels: tuple[int, int]
+    images: tuple[int, int]  # images of a row
+    pixels: tuple[int, int]  # pixels of an image as it is stored
 
 
 def seen(run: Run) -> Seen | None:

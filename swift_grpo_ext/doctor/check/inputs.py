@@ -46,15 +46,7 @@ _NO_SHELL = (".py", ".ipynb", ".bat", ".cmd", ".ps1", ".toml", ".jsonl", ".md")
 
 
 def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
-    """The runs that these words start.
-
-    Args:
-        words: The words after ``swift rlhf``, with or without those two; or a script and its arguments.
-        gpu_memory: GiB of one GPU; 0 to ask the first GPU of this machine.
-
-    Raises:
-        SwiftGrpoExtError: There is nothing to check.
-    """
+    """The runs that these words start."""
     words = list(words)
     for name in ("swift", "rlhf"):
         words = words[1:] if words[:1] == [name] else words
@@ -72,32 +64,14 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
 
 
 def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
-    """The run that a command line starts in this process's environment and folder.
-
-    Args:
-        words: The words after ``swift rlhf``; a configuration file may be the first.
-        gpu_memory: GiB of one GPU; 0 to ask the first GPU of this machine.
-        environ: The variables that it sees; this process's by default.
-
-    Raises:
-        SwiftGrpoExtError: The configuration file cannot be read.
-    """
+    """The run that a command line starts in this process's environment and folder."""
     program = "megatron" if any(word in _OF_MEGATRON for word in words) else "swift"
     command = Command((program, "rlhf", *words), os.environ if environ is None else environ)
     return replace(_run(command, None, gpu_memory, (Path.cwd(),)), command=None)
 
 
 def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0) -> list[Run]:
-    """The runs that a launch script starts, each with the variables that the script gives it.
-
-    Args:
-        path: The script.
-        arguments: What it is called with; None if that is not known.
-        gpu_memory: As in `runs`.
-
-    Raises:
-        SwiftGrpoExtError: There is no ``swift rlhf`` in it, or it cannot be read.
-    """
+    """The runs that a launch script starts, each with the variables that the script gives it."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:

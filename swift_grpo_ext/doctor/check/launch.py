@@ -19,21 +19,13 @@ __all__ = ["PLUGIN", "Command", "Cut", "Launch", "read_script"]
 
 @dataclass(frozen=True)
 class Launch:
-    """What a script starts.
+    """What a script starts."""
 
-    Attributes:
-        commands: The ``swift`` commands, in order.
-        found: Everything else that was seen.
-        windows: Lines end in carriage return and line feed.
-        used: Variables that the script itself reads.
-        refusal: What bash says to its syntax; empty for nothing.
-    """
-
-    commands: tuple[Command, ...]
-    found: Found
-    windows: bool = False
-    used: frozenset[str] = frozenset()
-    refusal: str = ""
+    commands: tuple[Command, ...]  # the `swift` commands, in order
+    found: Found  # everything else that was seen
+    windows: bool = False  # lines end in carriage return and line feed
+    used: frozenset[str] = frozenset()  # variables that the script itself reads
+    refusal: str = ""  # what bash says to its syntax; empty for nothing
 
     def all(self, subcommand: str) -> tuple[Command, ...]:
         """The commands of that name."""
@@ -56,14 +48,6 @@ def read_script(
     """Read a shell script; nothing is executed.
 
     A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
-
-    Args:
-        text: The script.
-        environ: Variables that it inherits.
-        read: Text of a file that it sources or runs; None where it is not here.
-        glob: Files of a pattern, in a folder.
-        path: The script's own path.
-        arguments: What it is called with; None if that is not known.
     """
     text = _as_shell(text) if re.search(r"(^|/)(\w*\.mk|[Mm]akefile)$", path) else text
     given = None if arguments is None else list(arguments)

@@ -38,29 +38,18 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Command:
-    """One ``swift`` or ``megatron`` command with the variables it sees.
+    """One ``swift`` or ``megatron`` command with the variables it sees."""
 
-    Attributes:
-        words: ``swift``, the subcommand, its arguments.
-        environ: Variables that it sees, or was meant to see: those that are set and not exported too.
-        unexported: Names of the latter.
-        waits: The script goes on only when it has ended.
-        folder: Where it is started, relative to where the script is; None if that is not known.
-        complete: A variable that is not in ``environ`` is not set.
-        makes_files: A program ran before that may have written any file.
-        elsewhere: It runs on another machine or in a container, with files of its own.
-        launcher: The words before it.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # `swift`, the subcommand, its arguments
+    # variables that it sees, or was meant to see: those that are set and not exported too
     environ: Mapping[str, str]
-    unexported: frozenset[str] = frozenset()
-    waits: bool = False
-    folder: str | None = ""
-    complete: bool = True
-    makes_files: bool = False
-    elsewhere: bool = False
-    launcher: tuple[str, ...] = ()
+    unexported: frozenset[str] = frozenset()  # names of the latter
+    waits: bool = False  # the script goes on only when it has ended
+    folder: str | None = ""  # where it is started, relative to where the script is; None if that is not known
+    complete: bool = True  # A variable that is not in `environ` is not set
+    makes_files: bool = False  # A program ran before that may have written any file
+    elsewhere: bool = False  # it runs on another machine or in a container, with files of its own
+    launcher: tuple[str, ...] = ()  # the words before it
 
     @property
     def subcommand(self) -> str:

@@ -18,14 +18,7 @@ _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
 
 
 def findings(run: Run, where: str, row: dict[str, Any], folder: Path) -> Iterator[Finding]:
-    """What is wrong with a row's media.
-
-    Args:
-        run: The run.
-        where: The row's place, for messages.
-        row: The row; paths that are found become absolute in it.
-        folder: Where the dataset lies.
-    """
+    """What is wrong with a row's media."""
     text = "".join(
         str(turn.get("content", "")) for turn in row.get("messages") or [] if isinstance(turn, dict)
     )

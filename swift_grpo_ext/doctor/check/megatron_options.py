@@ -20,12 +20,7 @@ _TYPES = {"int": "int", "float": "float", "bool": "bool"}
 
 
 def add_to(base: list[list[Any]], swift: Path) -> list[list[object]]:
-    """Rows of an option table: those of the base class, and those of megatron's own classes.
-
-    Args:
-        base: The rows of ms-swift's ``BaseArguments``.
-        swift: Folder of ms-swift.
-    """
+    """Rows of an option table: those of the base class, and those of megatron's own classes."""
     rows: dict[str, list[list[Any]]] = {}
     for row in base:  # transformers' parser gives a switch that is on by default a second option, --no_...
         field = row[0][0].replace("--no_", "--", 1) if row[1] == "store_false" else row[0][0]

@@ -29,9 +29,6 @@ def preflight() -> None:
     """Check this process's command line and print what was found to stderr.
 
     The first rank of each node does it; the launcher ends the others when it raises.
-
-    Raises:
-        RefusedError: The run will fail.
     """
     if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr) == 2:
         raise RefusedError(

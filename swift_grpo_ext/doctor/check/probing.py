@@ -61,18 +61,7 @@ def _pool(plugins: tuple[str, ...], catalogue: bool) -> Pool:
 def ask(
     job: ProbeJob, name: str, arguments: dict[str, Any], completions: list[str], columns: dict[str, Any]
 ) -> Answer:
-    """Score completions with one reward function.
-
-    Args:
-        job: Plugins to import first.
-        name: The reward's name.
-        arguments: What it finds in ``args``.
-        completions: Texts; none to ask only whether the name is known.
-        columns: One list per column, as long as `completions`.
-
-    Returns:
-        Its value is ``{"scores": [...]}`` or ``{"unknown": [nearest name]}``.
-    """
+    """Score completions with one reward function."""
     (answer,) = _pool(job.plugins, job.catalogue).map([(name, arguments, completions, columns)])
     return answer
 

@@ -43,34 +43,22 @@ _WRONG = "-987654"
 
 @dataclass(frozen=True)
 class Probe:
-    """One completion to score.
+    """One completion to score."""
 
-    Attributes:
-        sample: The row that it answers.
-        completion: The text.
-        kind: ``right``, ``wrong``, ``garbage`` or ``long``.
-        way: Column and form of the answer, the same for a right one and its wrong one.
-    """
-
-    sample: Sample
-    completion: str
-    kind: str
+    sample: Sample  # the row that it answers
+    completion: str  # the text
+    kind: str  # `right`, `wrong`, `garbage` or `long`
+    # column and form of the answer, the same for a right one and its wrong one
     way: tuple[str, int] = ("", 0)
 
 
 @dataclass(frozen=True)
 class Margin:
-    """Right answers against wrong ones, in the way of writing that suits the reward best.
+    """Right answers against wrong ones, in the way of writing that suits the reward best."""
 
-    Attributes:
-        best: Largest mean of right minus wrong over the ways.
-        gold: Mean score of the right answers in that way.
-        inverted: In some way every wrong answer scores higher than the right one.
-    """
-
-    best: float
-    gold: float
-    inverted: bool
+    best: float  # largest mean of right minus wrong over the ways
+    gold: float  # mean score of the right answers in that way
+    inverted: bool  # in some way every wrong answer scores higher than the right one
 
 
 def probes(samples: Sequence[Sample]) -> list[Probe]:

@@ -26,17 +26,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """One row as the trainer sees it.
+    """One row as the trainer sees it."""
 
-    Attributes:
-        where: File and line, or number of the row.
-        columns: Columns after the host's preprocessing; those are what reward functions receive.
-        folder: Where the dataset lies.
-    """
-
-    where: str
-    columns: Row
-    folder: Path = field(default=Path("."))
+    where: str  # file and line, or number of the row
+    columns: Row  # columns after the host's preprocessing; those are what reward functions receive
+    folder: Path = field(default=Path("."))  # where the dataset lies
 
     @property
     def prompt(self) -> list[Row]:
@@ -46,12 +40,7 @@ class Sample:
 
 
 def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
-    """Rows of the training data, and what is wrong with them and with the data for evaluation.
-
-    Args:
-        run: The run.
-        limit: Rows of each dataset.
-    """
+    """Rows of the training data, and what is wrong with them and with the data for evaluation."""
     samples: list[Sample] = []
     found: list[Finding] = []
     args = run.arguments

@@ -27,37 +27,23 @@ _FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
 
 @dataclass(frozen=True)
 class Run:
-    """One ``swift rlhf`` command as preflight sees it.
+    """One ``swift rlhf`` command as preflight sees it."""
 
-    Attributes:
-        arguments: Its arguments.
-        environ: The variables that it sees.
-        versions: Installed releases by distribution; None for those that are missing.
-        gpu_memory: GiB of one GPU; 0 if unknown.
-        cpu_memory: GiB of one machine; 0 if unknown.
-        device: Name of the GPU; empty if unknown.
-        launch: The script that it stands in, if there is one.
-        command: Its place in the script.
-        folders: What relative paths may be relative to: where it is started, and for a script its own folder;
-            none where that is not known.
-    """
-
-    arguments: Arguments
-    environ: Mapping[str, str] = field(default_factory=dict)
+    arguments: Arguments  # its arguments
+    environ: Mapping[str, str] = field(default_factory=dict)  # the variables that it sees
+    # installed releases by distribution; None for those that are missing
     versions: Mapping[str, str | None] = field(default_factory=dict)
-    gpu_memory: float = 0
-    cpu_memory: float = 0
-    device: str = ""
-    launch: Launch | None = None
-    command: Command | None = None
+    gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
+    cpu_memory: float = 0  # GiB of one machine; 0 if unknown
+    device: str = ""  # name of the GPU; empty if unknown
+    launch: Launch | None = None  # the script that it stands in, if there is one
+    command: Command | None = None  # its place in the script
+    # what relative paths may be relative to: where it is started, and for a script its own folder;
+    # none where that is not known
     folders: tuple[Path, ...] = (Path("."),)
 
     def find(self, name: str) -> Path | None:
-        """The file or folder of that name, if it is there.
-
-        Raises:
-            NotKnown: The script goes to a folder that is not known, or to another machine.
-        """
+        """The file or folder of that name, if it is there."""
         path = Path(name).expanduser()
         elsewhere = self.command is not None and self.command.elsewhere
         if elsewhere or (not self.folders and not path.is_absolute()):
@@ -141,11 +127,7 @@ class Run:
 
     @cached_property
     def settings(self) -> Settings:
-        """This package's settings as the run reads them; the defaults where they cannot be known.
-
-        Raises:
-            SettingsError: The run will raise it.
-        """
+        """This package's settings as the run reads them; the defaults where they cannot be known."""
         own = {name: self.environ[name] for name in self.environ if name.upper().startswith(PREFIX)}
         others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
         with environment({**others, **(own if self.has_plugin else {})}):

@@ -26,43 +26,28 @@ WRITE_NOTHING = frozenset(_HARMLESS.split())  # commands that write no file that
 
 @dataclass(frozen=True)
 class Cut:
-    """A place where the shell reads something else than was meant.
+    """A place where the shell reads something else than was meant."""
 
-    Attributes:
-        line: Its line, from 1.
-        reason: ``comment``, ``space``, ``blank`` or ``backslash`` (a missing one) where a command ends too
-            early; ``assignment`` for a blank beside ``=``.
-        text: The comment, or the assignment as it was meant.
-    """
-
-    line: int
+    line: int  # its line, from 1
+    # `comment`, `space`, `blank` or `backslash` (a missing one) where a command ends too early;
+    # `assignment` for a blank beside `=`
     reason: str
-    text: str = ""
+    text: str = ""  # the comment, or the assignment as it was meant
 
 
 @dataclass
 class Found:
-    """What a script does, as far as it is read.
+    """What a script does, as far as it is read."""
 
-    Attributes:
-        commands: The ``swift`` commands so far.
-        cuts: Where the shell reads something else than was meant.
-        names: Variables that were ever set.
-        unread: Files that it sources or runs and that are not here.
-        literal: Variables that are set, and stand in single quotes in a command.
-        made: Files that it writes.
-        texts: Content of those that are written out in it.
-        makes_files: A program ran that may write any file.
-    """
-
-    commands: list[Command] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    unread: list[str] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)  # the `swift` commands so far
+    cuts: list[Cut] = field(default_factory=list)  # where the shell reads something else than was meant
+    names: set[str] = field(default_factory=set)  # variables that were ever set
+    unread: list[str] = field(default_factory=list)  # files that it sources or runs and that are not here
+    # variables that are set, and stand in single quotes in a command
     literal: list[str] = field(default_factory=list)
-    made: set[str] = field(default_factory=set)
-    texts: dict[str, str] = field(default_factory=dict)
-    makes_files: bool = False
+    made: set[str] = field(default_factory=set)  # files that it writes
+    texts: dict[str, str] = field(default_factory=dict)  # content of those that are written out in it
+    makes_files: bool = False  # A program ran that may write any file
 
 
 def cut_between(previous: Node, node: Node) -> Cut:

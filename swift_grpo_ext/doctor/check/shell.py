@@ -59,27 +59,17 @@ def as_written(words: Iterable[str]) -> list[str]:
 
 @dataclass
 class Variables:
-    """What ``$NAME`` and ``$1`` stand for while a script is read.
+    """What ``$NAME`` and ``$1`` stand for while a script is read."""
 
-    Attributes:
-        inherited: What the script starts with.
-        own: Variables that it sets.
-        arrays: Its arrays.
-        positional: What it is called with; None if that is not known.
-        script: Its own path.
-        folder: Where it is, relative to where it was started; None after a ``cd`` to somewhere not known.
-        complete: A name that is not set here is set nowhere.
-        glob: Files of a pattern.
-    """
-
-    inherited: dict[str, str]
-    own: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, list[str]] = field(default_factory=dict)
-    positional: list[str] | None = None
-    script: str = ""
+    inherited: dict[str, str]  # what the script starts with
+    own: dict[str, str] = field(default_factory=dict)  # variables that it sets
+    arrays: dict[str, list[str]] = field(default_factory=dict)  # its arrays
+    positional: list[str] | None = None  # what it is called with; None if that is not known
+    script: str = ""  # its own path
+    # where it is, relative to where it was started; None after a `cd` to somewhere not known
     folder: str | None = ""
-    complete: bool = True
-    glob: Callable[[str, str], list[str]] = lambda folder, pattern: []
+    complete: bool = True  # A name that is not set here is set nowhere
+    glob: Callable[[str, str], list[str]] = lambda folder, pattern: []  # files of a pattern
 
     def get(self, name: str) -> str | None:
         """A variable's value; None if nobody sets it."""

@@ -17,35 +17,21 @@ DEEPEST = 8  # shells and functions within each other
 
 @dataclass
 class ShellState(ABC):
-    """One shell that reads a script.
+    """One shell that reads a script."""
 
-    Attributes:
-        variables: Its variables.
-        read: Text of a file; None where it is not here.
-        found: What was found so far, shared by all shells of a script.
-        functions: Bodies by name.
-        exported: Names that commands see.
-        exports_all: After ``set -a``.
-        waits: It goes on only when a command has ended: it is not in the background, nor in a branch.
-        elsewhere: It runs on another machine or in a container, with other files.
-        depth: Shells and functions around it.
-        called: Functions that were followed.
-        ended: After ``exit``.
-        previous: The last ``swift`` command.
-    """
-
-    variables: Variables
-    read: Callable[[str], str | None]
-    found: Found = field(default_factory=Found)
-    functions: dict[str, Node] = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
-    exports_all: bool = False
+    variables: Variables  # its variables
+    read: Callable[[str], str | None]  # text of a file; None where it is not here
+    found: Found = field(default_factory=Found)  # what was found so far, shared by all shells of a script
+    functions: dict[str, Node] = field(default_factory=dict)  # bodies by name
+    exported: set[str] = field(default_factory=set)  # names that commands see
+    exports_all: bool = False  # after `set -a`
+    # it goes on only when a command has ended: it is not in the background, nor in a branch
     waits: bool = True
-    elsewhere: bool = False
-    depth: int = 0
-    called: set[str] = field(default_factory=set)
-    ended: bool = False
-    previous: Node | None = None
+    elsewhere: bool = False  # it runs on another machine or in a container, with other files
+    depth: int = 0  # shells and functions around it
+    called: set[str] = field(default_factory=set)  # functions that were followed
+    ended: bool = False  # after `exit`
+    previous: Node | None = None  # the last `swift` command
 
     @abstractmethod
     def run(self, text: str) -> None:

@@ -31,18 +31,7 @@ def bundled() -> list[str]:
 
 
 def find_config(model: str) -> dict[str, Any] | None:
-    """Configuration of a model by folder or by name, without network.
-
-    Args:
-        model: A folder with a config.json, or an id or path whose last part starts like a bundled name
-            (``Qwen/Qwen2.5-VL-72B-Instruct``, ``/models/Qwen__Qwen2.5-VL-72B-Instruct``).
-
-    Returns:
-        The configuration, or None if the model is neither here nor bundled.
-
-    Raises:
-        SwiftGrpoExtError: The folder's config.json is no JSON object.
-    """
+    """Configuration of a model by folder or by name, without network."""
     path = Path(model).expanduser() / "config.json"
     if path.is_file():
         return _read(path)
@@ -68,11 +57,7 @@ def loadable(model: str) -> str:
 
 
 def require_config(model: str) -> dict[str, Any]:
-    """As `find_config`.
-
-    Raises:
-        SwiftGrpoExtError: The model is neither here nor bundled.
-    """
+    """As `find_config`."""
     config = find_config(model)
     if config is None:
         raise SwiftGrpoExtError(

@@ -36,20 +36,7 @@ def run(
     output: Path | None = None,
     console: Console | None = None,
 ) -> bool:
-    """Print the ranked settings; write script, JSON and plot if a folder is given; whether some setting fits.
-
-    Args:
-        model: Folder or name.
-        work: What one prompt asks for.
-        machine: The GPUs.
-        rollouts: Who may generate; none to take what the model's family can.
-        wish: Sizes of batches that are decided.
-        output: Folder to write to.
-        console: Where to print; stdout by default.
-
-    Raises:
-        SwiftGrpoExtError: The model is unknown, the wish cannot be met, or the folder cannot be written.
-    """
+    """Print the ranked settings and write script, JSON and plot to a folder; whether some setting fits."""
     console, config = console or Console(), require_config(model)
     if output is not None:
         made_folder(output, "--output")
@@ -166,11 +153,7 @@ def label(plan: Plan) -> str:
 
 
 def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
-    """Stacked bars of each setting's fullest phase, with the GPU's limit as a line.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Stacked bars of each setting's fullest phase, with the GPU's limit as a line."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

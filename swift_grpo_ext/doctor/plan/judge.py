@@ -22,17 +22,11 @@ MOMENTS = {
 
 @dataclass(frozen=True)
 class Objection:
-    """One reason why a setting fails, or may fail.
+    """One reason why a setting fails, or may fail."""
 
-    Attributes:
-        what: The reason with its figures.
-        fix: What to change.
-        certain: It fails; else only the high end of a range speaks against it.
-    """
-
-    what: str
-    fix: str
-    certain: bool = True
+    what: str  # the reason with its figures
+    fix: str  # what to change
+    certain: bool = True  # it fails; else only the high end of a range speaks against it
 
 
 def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> list[Objection]:

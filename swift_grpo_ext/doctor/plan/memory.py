@@ -39,33 +39,23 @@ PHASES = ("start", "sync", "rollout", "update", "step")
 
 @dataclass(frozen=True)
 class Term:
-    """One thing that takes memory, in bytes.
+    """One thing that takes memory, in bytes."""
 
-    Attributes:
-        name: What it is.
-        low: Least.
-        high: Most.
-        returned: It is given back where memory is short: seen from outside, but nothing fails because of it.
-    """
-
-    name: str
-    low: float
-    high: float
+    name: str  # what it is
+    low: float  # least
+    high: float  # most
+    # it is given back where memory is short: seen from outside, but nothing fails because of it
     returned: bool = False
 
 
 @dataclass(frozen=True)
 class MemoryRange:
-    """Memory of one training GPU by phase, and of one machine's CPU.
+    """Memory of one training GPU by phase, and of one machine's CPU."""
 
-    Attributes:
-        phases: Terms of each phase of `PHASES`: the start of the rollout engine, the weight sync to it, the
-            rollout, forward and backward, the optimizer step.
-        cpu: Terms of one machine's memory.
-    """
-
+    # terms of each phase of `PHASES`: the start of the rollout engine, the weight sync to it, the
+    # rollout, forward and backward, the optimizer step
     phases: dict[str, tuple[Term, ...]]
-    cpu: tuple[Term, ...]
+    cpu: tuple[Term, ...]  # terms of one machine's memory
 
     def low(self, phase: str) -> float:
         """Least bytes of a phase."""
@@ -98,15 +88,7 @@ class MemoryRange:
 def memory_range(
     shape: ModelShape, work: Work, setting: Setting, machine: Machine, least: Work | None = None
 ) -> MemoryRange:
-    """Memory that a setting needs, from least to most.
-
-    Args:
-        shape: The model.
-        work: What one prompt asks for at most: the longest completion, the largest image.
-        setting: How it is run.
-        machine: The GPUs.
-        least: What it surely asks for, where that is less; the same if not given.
-    """
+    """Memory that a setting needs, from least to most."""
     most = _phases(shape, work, setting, machine)
     cpu = tuple(_cpu(shape, work, setting, machine))
     if least is None:

@@ -28,12 +28,7 @@ def language_config(config: Mapping[str, object]) -> dict[str, object] | None:
 
 
 def tower(config: Mapping[str, Any], text_width: int) -> tuple[int, int]:
-    """Parameters of a transformer tower and of the aligner behind it: two layers, or a resampler.
-
-    Args:
-        config: The whole configuration.
-        text_width: Width of the language model.
-    """
+    """Parameters of a transformer tower and of the aligner behind it: two layers, or a resampler."""
     vision = config["vision_config"]
     width, depth = int(vision["hidden_size"]), int(vision["num_hidden_layers"])
     inner, patch = int(vision.get("intermediate_size") or 4 * width), int(vision.get("patch_size") or 14)

@@ -17,14 +17,7 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 def write(
     folder: Path, model: str, shape: ModelShape, work: Work, plan: Plan, machine: Machine
 ) -> list[Path]:
-    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh`` into a folder.
-
-    Returns:
-        The files written.
-
-    Raises:
-        SwiftGrpoExtError: The folder cannot be written to.
-    """
+    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh`` into a folder."""
     setting = plan.setting
     files = {"train.sh": train_script(model, shape, work, setting, machine)}
     if setting.rollout == "server":

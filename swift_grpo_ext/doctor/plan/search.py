@@ -18,15 +18,11 @@ MICRO_BATCHES = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user has decided.
+    """What the user has decided."""
 
-    Attributes:
-        batch: Completions of a micro-batch; 0 to try several.
-        per_step: Completions of an optimizer step over all ranks; 0 for the fewest whole groups, and for as
-            many that every rank holds whole groups.
-    """
-
-    batch: int = 0
+    batch: int = 0  # completions of a micro-batch; 0 to try several
+    # completions of an optimizer step over all ranks; 0 for the fewest whole groups, and for as many
+    # that every rank holds whole groups
     per_step: int = 0
 
 
@@ -35,25 +31,15 @@ NO_WISH = Wish()
 
 @dataclass(frozen=True)
 class Plan:
-    """A setting with what it needs.
+    """A setting with what it needs."""
 
-    Attributes:
-        setting: The setting.
-        cut: The same in the micro-batches that the trainer makes of it.
-        memory: Its memory.
-        tokens: Tokens that are forwarded in one pass per completion; GPUs that do not train make it more.
-        turns: How often the key-value cache of vLLM is filled to generate all completions in hand.
-        headroom: Part of a GPU that is left at the high end of the range; below 0 if it does not fit.
-        objections: Why it cannot run, or may not; empty if it can.
-    """
-
-    setting: Setting
-    cut: Setting
-    memory: MemoryRange
-    tokens: float
-    turns: int
-    headroom: float
-    objections: tuple[Objection, ...]
+    setting: Setting  # the setting
+    cut: Setting  # the same in the micro-batches that the trainer makes of it
+    memory: MemoryRange  # its memory
+    tokens: float  # tokens that are forwarded in one pass per completion; GPUs that do not train make it more
+    turns: int  # how often the key-value cache of vLLM is filled to generate all completions in hand
+    headroom: float  # part of a GPU that is left at the high end of the range; below 0 if it does not fit
+    objections: tuple[Objection, ...]  # why it cannot run, or may not; empty if it can
 
     @property
     def fits(self) -> bool:

@@ -16,19 +16,12 @@ ROLLOUTS: tuple[Rollout, ...] = get_args(Rollout)
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs.
+    """The GPUs."""
 
-    Attributes:
-        nodes: Machines.
-        gpus_per_node: GPUs of one machine.
-        gpu_memory: Memory of one GPU, GiB, as it is sold (80, 24).
-        cpu_memory: Memory of one machine, GiB; 0 if unknown.
-    """
-
-    nodes: int = 1
-    gpus_per_node: int = 8
-    gpu_memory: float = 80
-    cpu_memory: float = 0
+    nodes: int = 1  # machines
+    gpus_per_node: int = 8  # GPUs of one machine
+    gpu_memory: float = 80  # memory of one GPU, GiB, as it is sold (80, 24)
+    cpu_memory: float = 0  # memory of one machine, GiB; 0 if unknown
 
     @property
     def gpus(self) -> int:
@@ -43,37 +36,21 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """What one prompt asks for, and what is trained.
+    """What one prompt asks for, and what is trained."""
 
-    Attributes:
-        full: Full-parameter training; else LoRA.
-        lora_rank: Rank of LoRA.
-        lora_dropout: Its dropout; ms-swift's default is 0.05, this package's trainer turns it off.
-        generations: Completions per prompt (``--num_generations``).
-        text_tokens: Tokens of a prompt without its images.
-        images: Images per prompt.
-        max_pixels: Pixels of one image after resizing.
-        completion_tokens: ``--max_completion_length``.
-        kl: Log-probs of a reference are needed (``--beta`` above 0).
-        freeze_vit: The vision tower is not trained.
-        freeze_aligner: The aligner is not trained.
-        freeze_llm: The language model is not trained.
-        bits: Bits of a weight: 16, or 8 and 4 with ``--quant_bits`` (bitsandbytes).
-    """
-
-    full: bool = False
-    lora_rank: int = 8
-    lora_dropout: float = 0.0
-    generations: int = 8
-    text_tokens: int = 256
-    images: int = 1
-    max_pixels: int = 1_003_520
-    completion_tokens: int = 1024
-    kl: bool = True
-    freeze_vit: bool = True
-    freeze_aligner: bool = True
-    freeze_llm: bool = False
-    bits: int = 16
+    full: bool = False  # full-parameter training; else LoRA
+    lora_rank: int = 8  # rank of LoRA
+    lora_dropout: float = 0.0  # its dropout; ms-swift's default is 0.05, this package's trainer turns it off
+    generations: int = 8  # completions per prompt (`--num_generations`)
+    text_tokens: int = 256  # tokens of a prompt without its images
+    images: int = 1  # images per prompt
+    max_pixels: int = 1_003_520  # pixels of one image after resizing
+    completion_tokens: int = 1024  # `--max_completion_length`
+    kl: bool = True  # log-probs of a reference are needed (`--beta` above 0)
+    freeze_vit: bool = True  # the vision tower is not trained
+    freeze_aligner: bool = True  # the aligner is not trained
+    freeze_llm: bool = False  # the language model is not trained
+    bits: int = 16  # bits of a weight: 16, or 8 and 4 with `--quant_bits` (bitsandbytes)
 
     @property
     def trained(self) -> Trained:
@@ -83,53 +60,31 @@ class Work:
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to run the work on the machine.
+    """One way to run the work on the machine."""
 
-    Attributes:
-        stage: ZeRO stage; 0 is plain data parallelism.
-        offload_optimizer_states: DeepSpeed keeps optimizer states in CPU memory.
-        offload_params: DeepSpeed keeps weights in CPU memory.
-        hpz: A second copy of the weights inside each node.
-        rollout: Who generates.
-        server_gpus: GPUs that only serve rollouts.
-        tensor_parallel: ``--vllm_tensor_parallel_size``.
-        utilization: ``--vllm_gpu_memory_utilization``.
-        max_model_len: ``--vllm_max_model_len``; 0 for prompt and completion.
-        sleep_level: ``--sleep_level``.
-        offload_model: ``--offload_model``.
-        offload_optimizer: ``--offload_optimizer``.
-        move_model_batches: ``--move_model_batches``; 0 for all weights at once.
-        micro_batch: ``--per_device_train_batch_size``.
-        accumulation: ``--gradient_accumulation_steps``, and the micro-batches of one generation batch.
-        attention: ``--attn_impl``.
-        checkpointing: ``--gradient_checkpointing``.
-        vit_checkpointing: ``--vit_gradient_checkpointing``.
-        bucket: DeepSpeed's ``reduce_bucket_size``, elements.
-        scoring: How log-probs are made: by this package in chunks, by ms-swift from whole logits, by liger's
-            fused loss; or the cross entropy of supervised training, which only published figures use.
-        shared: Completions of one prompt in a micro-batch that forward it once; 1 where nothing is shared.
-    """
-
-    stage: int = 3
-    offload_optimizer_states: bool = False
-    offload_params: bool = False
-    hpz: bool = False
-    rollout: Rollout = "colocate"
-    server_gpus: int = 0
-    tensor_parallel: int = 1
-    utilization: float = 0.5
-    max_model_len: int = 0
-    sleep_level: int = 1
-    offload_model: bool = False
-    offload_optimizer: bool = False
-    move_model_batches: int = 0
-    micro_batch: int = 1
-    accumulation: int = 1
-    attention: str = "sdpa"
-    checkpointing: bool = True
-    vit_checkpointing: bool = True
-    bucket: float = 5e7
+    stage: int = 3  # ZeRO stage; 0 is plain data parallelism
+    offload_optimizer_states: bool = False  # DeepSpeed keeps optimizer states in CPU memory
+    offload_params: bool = False  # DeepSpeed keeps weights in CPU memory
+    hpz: bool = False  # A second copy of the weights inside each node
+    rollout: Rollout = "colocate"  # who generates
+    server_gpus: int = 0  # GPUs that only serve rollouts
+    tensor_parallel: int = 1  # `--vllm_tensor_parallel_size`
+    utilization: float = 0.5  # `--vllm_gpu_memory_utilization`
+    max_model_len: int = 0  # `--vllm_max_model_len`; 0 for prompt and completion
+    sleep_level: int = 1  # `--sleep_level`
+    offload_model: bool = False  # `--offload_model`
+    offload_optimizer: bool = False  # `--offload_optimizer`
+    move_model_batches: int = 0  # `--move_model_batches`; 0 for all weights at once
+    micro_batch: int = 1  # `--per_device_train_batch_size`
+    accumulation: int = 1  # `--gradient_accumulation_steps`, and the micro-batches of one generation batch
+    attention: str = "sdpa"  # `--attn_impl`
+    checkpointing: bool = True  # `--gradient_checkpointing`
+    vit_checkpointing: bool = True  # `--vit_gradient_checkpointing`
+    bucket: float = 5e7  # DeepSpeed's `reduce_bucket_size`, elements
+    # how log-probs are made: by this package in chunks, by ms-swift from whole logits, by liger's
+    # fused loss; or the cross entropy of supervised training, which only published figures use
     scoring: Scoring = "logits"
+    # completions of one prompt in a micro-batch that forward it once; 1 where nothing is shared
     shared: int = 1
 
     @property

@@ -36,14 +36,7 @@ _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
 def shape_of(config: Mapping[str, object]) -> ModelShape:
-    """Sizes of the model that a config.json describes.
-
-    Args:
-        config: Content of a config.json.
-
-    Raises:
-        SwiftGrpoExtError: transformers does not know the model, or the config lacks a size.
-    """
+    """Sizes of the model that a config.json describes."""
     from huggingface_hub.errors import StrictDataclassError
 
     language = None if _is_known(config) else remote_code.language_config(config)

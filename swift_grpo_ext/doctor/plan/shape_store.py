@@ -28,14 +28,7 @@ _FORM = "2"  # of what is measured; shapes of another form are measured again
 
 
 def shape_by_config(config: Mapping[str, object]) -> ModelShape:
-    """As `shape_of`, without importing transformers where the shape is known already.
-
-    Args:
-        config: Content of a config.json.
-
-    Raises:
-        SwiftGrpoExtError: transformers does not know the model, or the config lacks a size.
-    """
+    """As `shape_of`, without importing transformers where the shape is known already."""
     key = key_of(config)
     found = _own().get(key) or _read(_cached(key)).get(key)
     if found is not None:

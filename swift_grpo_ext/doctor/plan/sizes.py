@@ -9,31 +9,18 @@ from swift_grpo_ext.group.pack_memory import TextSizes
 
 @dataclass(frozen=True)
 class VisionShape:
-    """Sizes of a vision tower.
+    """Sizes of a vision tower."""
 
-    Attributes:
-        depth: Layers.
-        hidden: Width.
-        intermediate: Width of the MLP.
-        patch: Side of a patch in pixels.
-        merge: Patches per side that become one token of the language model.
-        channels: Values of one patch in ``pixel_values``.
-        vocabulary: Visual words that each token is a mixture of (Ovis2); 0 if there are none.
-        tile: Side of a tile in pixels where images are cut into tiles; 0 where they are resized.
-        most_tiles: Most tiles of an image, without the overview.
-        fixed: Tokens of every image, whatever its size (Gemma 3); 0 if they depend on it.
-    """
-
-    depth: int
-    hidden: int
-    intermediate: int
-    patch: int
-    merge: int
-    channels: int
-    vocabulary: int = 0
-    tile: int = 0
-    most_tiles: int = 9
-    fixed: int = 0
+    depth: int  # layers
+    hidden: int  # width
+    intermediate: int  # width of the MLP
+    patch: int  # side of a patch in pixels
+    merge: int  # patches per side that become one token of the language model
+    channels: int  # values of one patch in `pixel_values`
+    vocabulary: int = 0  # visual words that each token is a mixture of (Ovis2); 0 if there are none
+    tile: int = 0  # side of a tile in pixels where images are cut into tiles; 0 where they are resized
+    most_tiles: int = 9  # most tiles of an image, without the overview
+    fixed: int = 0  # tokens of every image, whatever its size (Gemma 3); 0 if they depend on it
 
     def tokens(self, pixels: int) -> int:
         """Language model tokens of an image of so many pixels; with tiles, the overview image included."""
@@ -48,36 +35,21 @@ class VisionShape:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Parameter counts and widths of a model.
+    """Parameter counts and widths of a model."""
 
-    Attributes:
-        language: Parameters of the language model's layers and final norm.
-        embedding: Parameters of the token embedding.
-        head: Parameters of the output layer; 0 if it shares the embedding's.
-        tower: Parameters of the towers (vision, audio) without the aligner.
-        aligner: Parameters between tower and language model.
-        largest: Parameters of the largest single module.
-        small: Parameters in tensors of at most 100,000 elements.
-        text: Widths of the language model.
-        kv_heads: Key and value heads.
-        heads: Query heads.
-        linears: (in, out) of every linear layer inside the language model's layers.
-        vision: The vision tower, or None.
-        modules: Names of all linear layers and embeddings, as ms-swift's model has them; none of remote code.
-    """
-
-    language: int
-    embedding: int
-    head: int
-    tower: int
-    aligner: int
-    largest: int
-    small: int
-    text: TextSizes
-    kv_heads: int
-    heads: int
-    linears: tuple[tuple[int, int], ...]
-    vision: VisionShape | None
+    language: int  # parameters of the language model's layers and final norm
+    embedding: int  # parameters of the token embedding
+    head: int  # parameters of the output layer; 0 if it shares the embedding's
+    tower: int  # parameters of the towers (vision, audio) without the aligner
+    aligner: int  # parameters between tower and language model
+    largest: int  # parameters of the largest single module
+    small: int  # parameters in tensors of at most 100,000 elements
+    text: TextSizes  # widths of the language model
+    kv_heads: int  # key and value heads
+    heads: int  # query heads
+    linears: tuple[tuple[int, int], ...]  # (in, out) of every linear layer inside the language model's layers
+    vision: VisionShape | None  # the vision tower, or None
+    # names of all linear layers and embeddings, as ms-swift's model has them; none of remote code
     modules: tuple[str, ...] = ()
 
     @property

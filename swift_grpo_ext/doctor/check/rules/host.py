@@ -18,12 +18,7 @@ def _none(run: Run) -> Iterator[Problem]:
 
 
 def findings(run: Run, found: Sequence[Finding]) -> list[Finding]:
-    """What ms-swift refuses and no rule has found, with its message.
-
-    Args:
-        run: The run.
-        found: What the rules found.
-    """
+    """What ms-swift refuses and no rule has found, with its message."""
     seen = {finding.rule for finding in found}
     refused = []
     for message in host_checks.messages(run.arguments):

@@ -143,11 +143,7 @@ class _Follow:
                 self._assign(node, _Unclear)
 
     def value(self, node: ast.expr) -> Any:
-        """An expression's value.
-
-        Raises:
-            _Unclear: It calls something, or looks at more than arguments.
-        """
+        """An expression's value."""
         found: Any = _Unclear
         if isinstance(node, ast.Constant):
             found = node.value

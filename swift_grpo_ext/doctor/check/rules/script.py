@@ -153,11 +153,7 @@ def _files(run: Run, name: str) -> list[str]:
 
 
 def _is_made(run: Run, name: str, *, folder: bool) -> bool:
-    """Whether the script writes it.
-
-    Raises:
-        NotKnown: A program runs before that may write any file.
-    """
+    """Whether the script writes it."""
     if folder and _may_be_made_before(run):
         return True
     if run.launch and any(made.endswith(name.removeprefix("./")) for made in run.launch.found.made):
