@@ -15,10 +15,10 @@ from packaging.specifiers import SpecifierSet
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.compat.registry import patches
-from swift_grpo_ext.doctor import symptoms
 from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.settings import PREFIX, Settings
 from swift_grpo_ext.versions import installed_version
+from tools import symptoms_page
 from tools.docs_pages import patches_page, settings_page, with_folders
 
 ROOT = Path(__file__).parents[1]
@@ -149,7 +149,9 @@ def test_every_id_of_a_defect_is_explained():
     page = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| ([A-DF]\d+) \|", page, flags=re.MULTILINE))
     explained |= set(patches())  # the page of the patches
-    reports = {report for row in symptoms.rows() for report in row.reports if not report.startswith("http")}
+    reports = {
+        report for row in symptoms_page.rows() for report in row.reports if not report.startswith("http")
+    }
     named = {re.split(r"[-,]", name)[0] for name in patches() if re.match(r"[A-D]\d", name)}
     presets = re.findall(r"\(([A-D]\d+)\)", (ROOT / "docs/deepspeed-presets.md").read_text())
     assert len(explained) > 25

@@ -6,24 +6,25 @@ from pathlib import Path
 import pytest
 from deepspeeds_own import refusal
 
-from swift_grpo_ext.deepspeed import explained, presets
+from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
+from tools import presets_page
 
 NAMES = list(presets.available())
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_every_key_of_every_preset_is_explained_and_no_other():
-    used = {key for name in NAMES for key, _ in explained.flatten(presets.load(name))}
-    assert used == set(explained.REASONS)
-    assert not used & set(explained.LEFT_OUT)
-    assert set(NAMES) == set(explained.PURPOSE)
+    used = {key for name in NAMES for key, _ in presets_page.flatten(presets.load(name))}
+    assert used == set(presets_page.REASONS)
+    assert not used & set(presets_page.LEFT_OUT)
+    assert set(NAMES) == set(presets_page.PURPOSE)
 
 
 def test_the_page_of_the_docs_is_current():
-    assert (DOCS / "deepspeed-presets.md").read_text(encoding="utf-8") == explained.as_markdown()
+    assert (DOCS / "deepspeed-presets.md").read_text(encoding="utf-8") == presets_page.as_markdown()
 
 
 @pytest.mark.parametrize("name", NAMES)

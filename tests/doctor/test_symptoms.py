@@ -1,12 +1,12 @@
 from pathlib import Path
 
-from swift_grpo_ext.doctor import symptoms
+from tools import symptoms_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "symptoms.md"
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == symptoms.as_markdown()
+    assert PAGE.read_text(encoding="utf-8") == symptoms_page.as_markdown()
 
 
 def test_exact_error_texts_can_be_searched():

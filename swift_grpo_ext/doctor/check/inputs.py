@@ -39,6 +39,7 @@ _PACKAGES = (
     "nvidia-cublas-cu12",
     "vllm",
     "flash-attn",
+    "kernels",
 )
 _MOST_BYTES = 2**20
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")

@@ -118,12 +118,6 @@ def _weights(run: Run) -> Iterator[Problem]:
         yield Problem(what, "--reward_weights", f"--reward_weights {fix}")
 
 
-@table.on("soft-overlong")
-def _soft_overlong(run: Run) -> Iterator[Problem]:
-    if "soft_overlong" in (run.arguments.reward_funcs or []) and run.arguments.soft_cache_length is None:
-        yield Problem("soft_overlong needs its interval", "--soft_cache_length", "--soft_cache_length 256")
-
-
 @table.on("accumulation-and-generation")
 def _accumulation(run: Run) -> Iterator[Problem]:
     accumulation = run.accumulation

@@ -9,23 +9,6 @@ from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem
 
 
-@table.on("vllm-mode")
-def _mode(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.use_vllm and args.vllm_mode is None:
-        yield Problem("--use_vllm true needs a mode", "--use_vllm", "--vllm_mode colocate or server")
-    if args.vllm_mode is not None and not args.use_vllm:
-        yield Problem("a mode without --use_vllm true", "--vllm_mode", "--use_vllm true")
-    address = args.vllm_server_host or args.vllm_server_base_url
-    if args.use_vllm and args.vllm_mode == "server" and not address:
-        yield Problem("the server has no address", "--vllm_mode server", "--vllm_server_host 127.0.0.1")
-    if address and args.vllm_mode != "server":
-        what = "with a server's address the start waits for that server, whatever the mode"
-        yield Problem(what, "--vllm_server_host", "--use_vllm true --vllm_mode server, or no address")
-    if args.vllm_reasoning_parser is not None:
-        yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
-
-
 @table.on("vllm-tensor-parallel")
 def _tensor_parallel(run: Run) -> Iterator[Problem]:
     args = run.arguments
@@ -129,3 +112,22 @@ def _server_pixels(run: Run) -> Iterator[Problem]:
                 name,
                 f"export {name}={ours or theirs}, before both commands",
             )
+
+
+@table.on("vllm-adapter")
+def _vllm_adapter(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not (args.use_vllm and args.vllm_enable_lora) or run.full:
+        return
+    if args.lora_rank > (args.vllm_max_lora_rank or 16):
+        yield Problem(
+            f"rank {args.lora_rank} exceeds vLLM's {args.vllm_max_lora_rank}",
+            "--vllm_max_lora_rank",
+            f"--vllm_max_lora_rank {args.lora_rank}",
+        )
+    if args.freeze_vit is False or args.freeze_aligner is False:
+        yield Problem(
+            "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's",
+            "--vllm_enable_lora true",
+            "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true",
+        )

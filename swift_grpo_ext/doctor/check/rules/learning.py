@@ -13,35 +13,12 @@ from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.rewards import catalogue
 
 
-@table.on("identical-completions")
-def _identical(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    for name in ("temperature", "top_p"):
-        if args.get(name) == 0:
-            yield Problem("all completions of a group will be the same", f"--{name} 0", f"--{name} 1")
-    if args.top_k == 1:
-        yield Problem("all completions of a group will be the same", "--top_k 1", "--top_k -1")
-
-
 @table.on("hardly-random")
 def _hardly_random(run: Run) -> Iterator[Problem]:
     if 0 < run.arguments.temperature < 0.4 or 0 < (run.arguments.top_p or 0) < 0.5:
         low = run.arguments.temperature < 0.4
         what, where = ("temperature", "--temperature 1") if low else ("top_p", "--top_p 1")
         yield Problem(f"{what} {run.arguments.get(what)} leaves little to compare", f"--{what}", where)
-
-
-@table.on("bf16-without-masters")
-def _bf16(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    bare = not args.deepspeed and not args.fsdp
-    low = str(args.torch_dtype or "bfloat16") == "bfloat16" and not args.use_cpu
-    if run.full and bare and low and args.learning_rate < 1e-5:
-        yield Problem(
-            f"full training of bf16 weights at lr {args.learning_rate:g} rounds most updates away",
-            "--torch_dtype",
-            "--deepspeed ext_zero2 (fp32 masters), or --torch_dtype float32 --bf16 true",
-        )
 
 
 @table.on("learning-rate-kills")
@@ -76,14 +53,6 @@ def _warmup(run: Run) -> Iterator[Problem]:
     if spent and spent >= steps / 2:
         yield Problem(
             f"{spent:g} of {steps} steps are warmup, the first at lr 0", "--warmup_ratio", "--warmup_ratio 0"
-        )
-
-
-@table.on("lora-dropout")
-def _dropout(run: Run) -> Iterator[Problem]:
-    if not run.full and (run.arguments.lora_dropout or 0) > 0 and not run.has_plugin:
-        yield Problem(
-            f"dropout {run.arguments.lora_dropout} stays on in GRPO", "--lora_dropout", "--lora_dropout 0"
         )
 
 

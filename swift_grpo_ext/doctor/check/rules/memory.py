@@ -50,15 +50,6 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
         yield Problem("; ".join(one.what for one in found), "memory by arithmetic", found[0].fix)
 
 
-@table.on("memory-unknown")
-def _memory_unknown(run: Run) -> Iterator[Problem]:
-    if run.shape is None:
-        what = "no configuration of this model here: memory was not checked"
-        yield Problem(what, f"--model {run.arguments.model}", "check again where the model is downloaded")
-    elif not run.gpu_memory:
-        yield Problem("memory was not checked", "", "say how much a GPU has: --gpu-memory 80")
-
-
 def work_of(run: Run, images: Seen | None = None) -> Work:
     """The run's work as the planner sees it, at most, with the images of its first rows."""
     args = run.arguments

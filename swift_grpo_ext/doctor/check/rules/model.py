@@ -14,9 +14,6 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.models.families import family_of
 
-# Templates without a forward of the vision tower for rows that have no image.
-NO_DUMMY_IMAGE = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")
-
 
 @table.on("native-ovis2")
 def _native_ovis2(run: Run) -> Iterator[Problem]:
@@ -96,21 +93,3 @@ def _no_template(run: Run) -> Iterator[Problem]:
         ):
             what = f"ms-swift knows no model of the architecture {architecture}"
             yield Problem(what, f"--model {args.model}", "--model_type and --template of a like model")
-
-
-@table.on("mixed-rows-zero3")
-def _mixed_rows(run: Run) -> Iterator[Problem]:
-    name = str(run.arguments.template or run.arguments.model_type or "")
-    if run.stage == 3 and name.startswith(NO_DUMMY_IMAGE):
-        yield Problem(
-            f"{name} hangs on rows without images under ZeRO-3",
-            "--deepspeed",
-            "give every row an image, or use ext_zero2",
-        )
-
-
-@table.on("hub-check")
-def _hub_check(run: Run) -> Iterator[Problem]:
-    local = str(run.arguments.model or "").startswith(("/", "./", "~"))
-    if local and run.arguments.check_model:
-        yield Problem("a local folder is compared with the hub", "--model", "--check_model false")

@@ -163,12 +163,6 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     return False
 
 
-@table.on("endless-wait")
-def _timeout(run: Run) -> Iterator[Problem]:
-    if run.ranks > 1 and run.arguments.ddp_timeout >= 18_000_000:
-        yield Problem("ranks wait 208 days for a rank that failed", "--ddp_timeout", "--ddp_timeout 3600")
-
-
 @table.on("model-not-here")
 def _no_model_files(run: Run) -> Iterator[Problem]:
     for name in filter(run.arguments.known, _MODELS):

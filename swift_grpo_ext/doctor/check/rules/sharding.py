@@ -90,16 +90,3 @@ def _expected(run: Run) -> dict[str, Any]:
     values["bf16.enabled"] = bf16 if args.bf16 is None else args.bf16
     values["fp16.enabled"] = fp16 if args.fp16 is None else args.fp16
     return {key: value for key, value in values.items() if value is not None}
-
-
-@table.on("zero3-quantized")
-def _quantized(run: Run) -> Iterator[Problem]:
-    bits = run.arguments.quant_method == "bnb" or (
-        run.arguments.quant_bits and not run.arguments.quant_method
-    )
-    if bits and run.stage == 3:
-        yield Problem(
-            "ZeRO-3 cannot shard weights that bitsandbytes has packed",
-            "--quant_bits",
-            "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
-        )

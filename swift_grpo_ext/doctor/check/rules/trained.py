@@ -102,11 +102,3 @@ def _ends(run: Run) -> str:
     modules = run.shape.modules if run.shape else ()
     ends = dict.fromkeys(name.rsplit(".", 1)[-1] for name in modules if name.endswith("_proj"))
     return " ".join(ends)
-
-
-@table.on("reference-never-synced")
-def _never_synced(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.sync_ref_model and (not run.full or not args.beta):
-        why = "there is no reference at --beta 0" if not args.beta else "LoRA's reference is the base model"
-        yield Problem(f"{why}, so nothing is synced", "--sync_ref_model", "--sync_ref_model false")

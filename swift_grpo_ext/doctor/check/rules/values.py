@@ -75,19 +75,6 @@ def _range(run: Run) -> Iterator[Problem]:
         yield Problem(f"top_k is {top_k}", "--top_k", "--top_k -1")
 
 
-@table.on("streaming-without-end")
-def _streaming(run: Run) -> Iterator[Problem]:
-    if run.arguments.streaming and (run.arguments.max_steps or -1) <= 0:
-        yield Problem("a stream has no end", "--streaming true", "--max_steps 1000, or --streaming false")
-
-
-@table.on("streamed-groups")
-def _streamed(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.streaming and args.num_generations > 1 and not run.heals("F18-streamed-groups"):
-        yield Problem("a group would hold different prompts", "--streaming true", "--streaming false")
-
-
 @table.on("pixels-no-number")
 def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):

@@ -1,4 +1,4 @@
-"""The page ``docs/symptoms.md``: symptom, cause, what we do, from the rules and from what others fix."""
+"""Writes ``docs/symptoms.md``: symptom, cause, what we do, from the rules and from what others fix."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from swift_grpo_ext.deepspeed.lint import table as lint_table
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.rules import table as check_table
 from swift_grpo_ext.findings import Rule
+
+PAGE = Path(__file__).parents[1] / "docs" / "symptoms.md"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def as_markdown() -> str:
     lines = [
         "# Symptom, cause, what we do",
         "",
-        "Search for the exact error text. Made by `python -m swift_grpo_ext.doctor.symptoms`. Ids such as A3 "
+        "Search for the exact error text. Made by `python tools/symptoms_page.py`. Ids such as A3 "
         "are explained in [Findings](findings.md#the-defects-that-it-started-from).",
         "",
         "| symptom | cause | what we do | reports |",
@@ -86,4 +88,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(as_markdown(), end="")
+    PAGE.write_text(as_markdown(), encoding="utf-8")
