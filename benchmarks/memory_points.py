@@ -17,9 +17,8 @@ from typing import Any
 
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.memory import PHASES, memory_range
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
 
 POINTS = Path(__file__).with_name("memory_points.json")
 

@@ -11,9 +11,9 @@ import pytest
 from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
-from swift_grpo_ext.doctor.check.marks import unknown
-from swift_grpo_ext.doctor.check.rules import host_checks, sharding, table, values
+from swift_grpo_ext.doctor.check.rules import host_checks, memory, table, values
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.words import unknown
 from swift_grpo_ext.findings import Severity, exit_code
 from swift_grpo_ext.plugin_files import plugin_file
 
@@ -116,7 +116,7 @@ def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
         {"SWIFT_GRPO_EXT_DISABLE": "compat"},
     ):
         run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
-        found = {finding.rule for finding in [*table.findings(run), *sharding.deepspeed_findings(run)]}
+        found = {finding.rule for finding in [*table.findings(run), *memory.deepspeed_findings(run)]}
         assert (rule in found) == (not healing or bool(environ))
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script, syntax_refusal
-from swift_grpo_ext.doctor.check.marks import is_known, is_open, shown
+from swift_grpo_ext.doctor.check.words import is_known, is_open, shown
 
 
 def rlhf(text, **environ):

@@ -305,7 +305,7 @@ def test_a_config_that_is_none_is_said_in_one_line(config):
 
 def test_the_trainers_own_cut_is_in_the_arithmetic(seven):
     """Micro-batches of one are forwarded in packs of a group, as far as half of the free memory goes."""
-    from swift_grpo_ext.doctor.plan.group_cut import as_cut
+    from swift_grpo_ext.doctor.plan.search import as_cut
 
     asked = Setting(stage=2, micro_batch=1, accumulation=8, scoring="chunks", sleep_level=1)
     cut = as_cut(seven, Work(), asked, NODE)

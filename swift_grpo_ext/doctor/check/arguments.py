@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.marks import is_known, is_open, opened, shown
 from swift_grpo_ext.doctor.check.typography import DASHES, INVISIBLE, Refusal, hides, invisible, typographic
+from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, shown
 from swift_grpo_ext.errors import NEAR, nearest
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.marks import is_known, shown
+from swift_grpo_ext.doctor.check.words import is_known, shown
 
 
 @contextmanager

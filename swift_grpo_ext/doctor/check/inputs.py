@@ -18,11 +18,11 @@ import psutil
 
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.config_file import CONFIG_SUFFIXES, config_words
+from swift_grpo_ext.doctor.check.config_files import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.environment import Environ
 from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
-from swift_grpo_ext.doctor.check.marks import is_known, opened
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.words import is_known, opened
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from swift_grpo_ext.doctor.check.launcher import Command
-from swift_grpo_ext.doctor.check.marks import PLUGIN
 from swift_grpo_ext.doctor.check.script import Shell
-from swift_grpo_ext.doctor.check.script_facts import Cut, Found
 from swift_grpo_ext.doctor.check.shell import Variables
+from swift_grpo_ext.doctor.check.shell_state import Cut, Found
+from swift_grpo_ext.doctor.check.words import PLUGIN
 
 __all__ = ["PLUGIN", "Command", "Cut", "Launch", "read_script"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from swift_grpo_ext.doctor.check.marks import is_known, unknown
+from swift_grpo_ext.doctor.check.words import is_known, unknown
 
 _SUBCOMMANDS = "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|sample|export|eval|app"
 _MODULE = re.compile(

@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check import active_patches, deepspeed_file, host_table
+from swift_grpo_ext.doctor.check import active_patches, config_files, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
-from swift_grpo_ext.doctor.plan.catalogue import find_config
-from swift_grpo_ext.doctor.plan.shape_store import shape_by_config
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
+from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
+from swift_grpo_ext.doctor.plan.setting import ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
@@ -183,7 +182,9 @@ class Run:
     def _deepspeed_file(self, value: str) -> dict[str, object] | str:
         written = self.launch.found.texts.get(value) if self.launch else None
         may_be_made = bool(self.command and self.command.makes_files)
-        return deepspeed_file.read(value if written is None else written, self.find, may_be_made=may_be_made)
+        return config_files.deepspeed(
+            value if written is None else written, self.find, may_be_made=may_be_made
+        )
 
     @property
     def zero(self) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import re
 from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check import launcher, shell_commands
-from swift_grpo_ext.doctor.check.marks import is_known, is_open, opened, unknown
 from swift_grpo_ext.doctor.check.shell import parsed, text_of
 from swift_grpo_ext.doctor.check.shell_state import DEEPEST, ShellState
+from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, unknown
 
 _BRANCHES = ("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement")
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")

@@ -14,8 +14,17 @@ from functools import lru_cache
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from swift_grpo_ext.doctor.check.marks import PLUGIN, is_all_unknown, is_known, opened, unknown
-from swift_grpo_ext.doctor.check.words import braced, split, stripped, unescaped_in_quotes
+from swift_grpo_ext.doctor.check.words import (
+    PLUGIN,
+    braced,
+    is_all_unknown,
+    is_known,
+    opened,
+    split,
+    stripped,
+    unescaped_in_quotes,
+    unknown,
+)
 
 _SUMS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,

@@ -6,8 +6,7 @@ the same way.
 
 from __future__ import annotations
 
-from swift_grpo_ext.doctor.plan.setting import Scoring, Setting, Work
-from swift_grpo_ext.doctor.plan.sizes import ModelShape, VisionShape
+from swift_grpo_ext.doctor.plan.setting import ModelShape, Scoring, Setting, VisionShape, Work
 from swift_grpo_ext.group.pack_memory import PackShape, chunk_of_logits, pack_bytes, row_bytes
 
 # Bytes per predicted position and vocabulary entry, least and most. Least: 16-bit logits, their log-softmax

@@ -1,19 +1,31 @@
 """Sizes of published models that travel with the package, so that planning needs no network.
 
 ``models.json`` holds for each name the id of the checkpoint, where its sizes were read, its parameters (1e9)
-where a model card states them, and the sizes as a config.json has them.
+where a model card states them, and the sizes as a config.json has them. Building one of them takes seconds,
+so the shapes are stored, too (``python -m swift_grpo_ext.doctor.plan.catalogue`` writes them); those of other
+models are kept in the user's cache.
 """
 
 from __future__ import annotations
 
 import copy
+import gzip
+import hashlib
 import json
+import os
 import re
-from functools import cache
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
+from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.folders import write_whole
+from swift_grpo_ext.versions import installed_version
 
 _MODELS = Path(__file__).parent / "models.json"
 
@@ -77,3 +89,65 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise SwiftGrpoExtError("config.json is no object", where=str(path), fix="download the model again")
     return config
+
+
+OWN = Path(__file__).with_name("shapes.json.gz")
+_FORM = "2"  # of what is measured; shapes of another form are measured again
+
+
+def shape_by_config(config: Mapping[str, object]) -> ModelShape:
+    """As `shape_of`, without importing transformers where the shape is known already."""
+    key = key_of(config)
+    found = _own().get(key) or _stored(_cached(key)).get(key)
+    if found is not None:
+        return _shape(found)
+    made = shape_of(config)
+    with suppress(OSError):  # a folder that cannot be written: it is measured again the next time
+        _write(_cached(key), {key: asdict(made)})
+    return made
+
+
+def key_of(config: Mapping[str, object]) -> str:
+    """Of a configuration, as this release of transformers and this form of measuring see it."""
+    parts = [str(installed_version("transformers")), _FORM, config]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def _own() -> dict[str, Any]:
+    return _stored(OWN)
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, EOFError):
+        found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        return found
+    return {}
+
+
+def _write(path: Path, shapes: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, gzip.compress(json.dumps(shapes, sort_keys=True).encode(), mtime=0))
+
+
+def _cached(key: str) -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "swift-grpo-ext" / f"shape-{key}.json.gz"
+
+
+def _shape(table: dict[str, Any]) -> ModelShape:
+    """A shape as it was before it was written."""
+    kinds = get_type_hints(ModelShape)
+    parts = {
+        name: kinds[name](**value) for name, value in table.items() if is_dataclass(kinds[name]) and value
+    }
+    vision = VisionShape(**table["vision"]) if table["vision"] else None
+    linears = tuple((inputs, outputs) for inputs, outputs in table["linears"])
+    return ModelShape(
+        **{**table, **parts, "vision": vision, "linears": linears, "modules": tuple(table["modules"])}
+    )
+
+
+if __name__ == "__main__":
+    configs = [require_config(name) for name in bundled()]
+    _write(OWN, {key_of(config): asdict(shape_of(config)) for config in configs})

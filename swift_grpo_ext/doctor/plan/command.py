@@ -12,9 +12,8 @@ from rich.table import Table
 from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
 from swift_grpo_ext.doctor.plan.search import NO_WISH, Plan, Wish, plans
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Rollout, Work
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Rollout, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
 from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families import family_of

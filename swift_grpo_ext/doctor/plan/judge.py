@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from swift_grpo_ext.doctor.plan import activations, engine
+from swift_grpo_ext.doctor.plan import activations, states
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, Term, memory_range
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 
 # Phase -> when it is, in words.
 MOMENTS = {
@@ -128,13 +127,13 @@ def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
             f"{shape.heads} attention heads cannot be split over {setting.tensor_parallel} GPUs",
             "a tensor parallel size that divides the heads",
         )
-    if engine.concurrent(shape, work, setting, machine) < 1:
-        least = engine.OVERHEAD[0]
-        space = engine.cache_space(shape, setting, machine, least) / GIB
+    if states.concurrent(shape, work, setting, machine) < 1:
+        least = states.OVERHEAD[0]
+        space = states.cache_space(shape, setting, machine, least) / GIB
         yield Objection(
             f"vLLM with utilization {setting.utilization:.2f} has at most {space:.1f} GiB left beside its "
-            f"weights of {engine.weights(shape, setting) / GIB:.1f}, one sequence needs "
-            f"{engine.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
+            f"weights of {states.weights(shape, setting) / GIB:.1f}, one sequence needs "
+            f"{states.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
             "raise --vllm_gpu_memory_utilization or --vllm_tensor_parallel_size",
-            certain=engine.concurrent(shape, work, setting, machine, least) < 1,
+            certain=states.concurrent(shape, work, setting, machine, least) < 1,
         )

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from swift_grpo_ext.doctor.plan import activations, engine
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
+from swift_grpo_ext.doctor.plan import activations, states
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 from swift_grpo_ext.doctor.plan.states import (
     gathered,
     gradient_bytes,
@@ -175,7 +174,7 @@ def _engine_terms(
     if setting.sleep_level == 0:
         return awake, awake, awake
     asleep = Term("vLLM asleep", *ASLEEP)
-    loaded = [_exact("vLLM weights", engine.weights(shape, setting)), asleep]
+    loaded = [_exact("vLLM weights", states.weights(shape, setting)), asleep]
     return awake, [asleep], loaded
 
 
@@ -186,7 +185,7 @@ def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator
     """
     if setting.rollout != "transformers":
         return
-    cache = engine.cache_per_sequence(shape, work, 1)
+    cache = states.cache_per_sequence(shape, work, 1)
     most = setting.micro_batch * setting.accumulation * cache
     yield _exact("gathered for generation", 2 * shape.total if setting.stage == 3 else 0)
     yield Term("key-value cache", setting.micro_batch * cache, most)
@@ -207,6 +206,6 @@ def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> I
     if setting.offload_optimizer:
         yield _exact("--offload_optimizer", share * optimizer_states(shape, work, setting, machine))
     if setting.rollout == "colocate" and setting.sleep_level == 1:
-        yield _exact("vLLM's sleeping weights", share * engine.weights(shape, setting))
+        yield _exact("vLLM's sleeping weights", share * states.weights(shape, setting))
     if setting.stage < 3:
         yield Term("weights while loading", 0, 2 * shape.total * share)

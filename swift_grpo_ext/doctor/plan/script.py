@@ -9,8 +9,7 @@ from pathlib import Path
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.plan import activations
 from swift_grpo_ext.doctor.plan.search import Plan
-from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
 

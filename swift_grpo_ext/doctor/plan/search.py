@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from swift_grpo_ext.doctor.plan import activations, engine
-from swift_grpo_ext.doctor.plan.group_cut import as_cut
+from swift_grpo_ext.doctor.plan import activations, states
 from swift_grpo_ext.doctor.plan.judge import Objection, objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
-from swift_grpo_ext.doctor.plan.setting import Machine, Rollout, Setting, Work
-from swift_grpo_ext.doctor.plan.sizes import ModelShape
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Rollout, Setting, Work
+from swift_grpo_ext.group.micro_batches import BatchSizes, cuts
+from swift_grpo_ext.group.pack_memory import fits
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 
@@ -95,8 +95,8 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
 def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
     if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
         return 1
-    together = max(1, int(engine.concurrent(shape, work, setting, machine)))
-    return math.ceil(engine.sequences(setting, machine) / together)
+    together = max(1, int(states.concurrent(shape, work, setting, machine)))
+    return math.ceil(states.sequences(setting, machine) / together)
 
 
 def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
@@ -183,13 +183,13 @@ def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     if setting.rollout == "server":
         setting = replace(setting, utilization=0.9)
     elif setting.rollout == "colocate":
-        least = engine.least_utilization(shape, work, setting, machine)
+        least = states.least_utilization(shape, work, setting, machine)
         setting = replace(setting, utilization=min(0.9, max(0.3, least)))
     setting = replace(setting, move_model_batches=_groups(shape, setting))
     yield setting
     if setting.rollout == "colocate" and not setting.offload_params:
-        states = not setting.offload_optimizer_states and work.full
-        yield replace(setting, offload_model=True, offload_optimizer=states)
+        moved = not setting.offload_optimizer_states and work.full
+        yield replace(setting, offload_model=True, offload_optimizer=moved)
 
 
 def _groups(shape: ModelShape, setting: Setting) -> int:
@@ -197,3 +197,21 @@ def _groups(shape: ModelShape, setting: Setting) -> int:
     if setting.stage < 3 or setting.rollout == "transformers":
         return 0
     return min(shape.text.layers, max(1, math.ceil(2 * shape.language / 4e9)))
+
+
+_OF_PACKS = ("activations", "fragments", "cached blocks")
+
+
+def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Setting:
+    """The same completions in micro-batches that hold as much of a group as fits half of the free memory."""
+    before = BatchSizes(setting.micro_batch, setting.accumulation, setting.accumulation)
+    ways = cuts(before, work.generations)
+    if setting.train_gpus(machine) <= 0 or not ways:
+        return setting
+    terms = memory_range(shape, work, setting, machine).phases["update"]
+    free = machine.usable - sum(term.high for term in terms if term.name not in _OF_PACKS)
+    pack = activations.pack_shape(shape, work, setting)
+    fitting = (way.sizes for way in ways if fits(pack, way.sizes.batch, way.prompts, free))
+    after = next(fitting, before)
+    cut = replace(setting, micro_batch=after.batch, accumulation=after.accumulation)
+    return replace(cut, shared=cut.of_one_prompt(work.generations))

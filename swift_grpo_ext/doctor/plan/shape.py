@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.doctor.plan import remote_code
-from swift_grpo_ext.doctor.plan.sizes import ModelShape, VisionShape
+from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
 from swift_grpo_ext.models.families import family_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
@@ -39,7 +39,7 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
     """Sizes of the model that a config.json describes."""
     from huggingface_hub.errors import StrictDataclassError
 
-    language = None if _is_known(config) else remote_code.language_config(config)
+    language = None if _is_known(config) else language_config(config)
     try:
         if language is not None:
             return _with_tower(_measured(*_meta_model(language)), config)
@@ -63,7 +63,7 @@ def _with_tower(language: ModelShape, config: Mapping[str, object]) -> ModelShap
     sizes = config.get("vision_config")
     if not isinstance(sizes, dict):
         return language
-    tower, aligner = remote_code.tower(config, language.text.hidden)
+    tower, aligner = _remote_tower(config, language.text.hidden)
     vision = _vision(str(config.get("model_type")), sizes, config)
     return replace(language, tower=tower, aligner=aligner, vision=vision, modules=())
 
@@ -176,3 +176,39 @@ def _int(value: object, default: int) -> int:
     if isinstance(value, (list, tuple)):
         value = value[0]
     return value if isinstance(value, int) else default
+
+
+_BLOCKS = ("text_config", "llm_config", "language_config")
+# Architecture of the language model by the version in MiniCPM-V's own config.
+_MINICPM = {"2.6": "qwen2", "4.0": "llama", "4": "llama", "4.5": "qwen3"}
+
+
+def language_config(config: Mapping[str, object]) -> dict[str, object] | None:
+    """Configuration of the language model; None where none is found."""
+    for name in _BLOCKS:
+        block = config.get(name)
+        if isinstance(block, dict) and block.get("model_type"):
+            return dict(block)
+    kind = _MINICPM.get(str(config.get("version"))) if config.get("model_type") == "minicpmv" else None
+    if kind is None:
+        return None
+    vision = ("vision_config", "slice_config", "auto_map", "architectures")
+    return {**{key: value for key, value in config.items() if key not in vision}, "model_type": kind}
+
+
+def _remote_tower(config: Mapping[str, Any], text_width: int) -> tuple[int, int]:
+    """Parameters of a transformer tower and of the aligner behind it: two layers, or a resampler."""
+    vision = config["vision_config"]
+    width, depth = int(vision["hidden_size"]), int(vision["num_hidden_layers"])
+    inner, patch = int(vision.get("intermediate_size") or 4 * width), int(vision.get("patch_size") or 14)
+    layers = depth * (4 * width**2 + 2 * width * inner + 13 * width)
+    stem = 3 * patch**2 * width
+    if config.get("query_num"):  # attention of learned queries, and a projection
+        return layers + stem, 5 * text_width**2 + width * text_width
+    merged = width * _merge(vision) ** 2
+    return layers + stem, merged**2 + merged * text_width
+
+
+def _merge(vision: Mapping[str, object]) -> int:
+    kernel = vision.get("merge_kernel_size")
+    return int(kernel[0]) if isinstance(kernel, (list, tuple)) and kernel else 1

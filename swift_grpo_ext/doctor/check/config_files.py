@@ -1,4 +1,4 @@
-"""What ``--deepspeed`` names: a preset, a file or JSON."""
+"""Files of settings: what ``--deepspeed`` names, and a configuration in place of arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
-def read(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
+def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
     """The configuration, or a sentence that says why it cannot be read."""
     path: Path | None
     if value in HOST_PRESETS:
@@ -36,3 +36,26 @@ def read(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -
     except (ValueError, OSError) as error:
         return f"no JSON: {error}"
     return config if isinstance(config, dict) else "no JSON object"
+
+
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[str, str]]:
+    """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8") if text is None else text
+        table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        first = str(error).splitlines()[0]
+        raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), fix="check the file") from None
+    if not isinstance(table, dict):
+        raise SwiftGrpoExtError("no table of arguments", where=str(path), fix="one `name: value` a line")
+    environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
+    words: list[str] = []
+    for name, value in table.items():
+        many = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in many)]
+    return words, environ
