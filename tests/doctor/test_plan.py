@@ -33,7 +33,7 @@ def test_parameters_are_those_of_the_published_checkpoints(name):
     if model["billions"]:
         assert stored / 1e9 == pytest.approx(model["billions"], rel=0.003)
     else:
-        named = {"GLM-4.5V": 106.0}.get(name) or float(re.findall(r"([\d.]+)b", name.lower())[0])
+        named = {"GLM-4.5V": 106.0, "gemma-4-E2B": 5.1, "gemma-4-E4B": 8.0}.get(name) or float(re.findall(r"([\d.]+)b", name.lower())[0])
         text = stored - shape.tower - shape.aligner
         counts = (stored, text, text - shape.embedding)  # what makers count when they name a model
         assert any(named == pytest.approx(count / 1e9, rel=0.1) for count in counts)
@@ -50,6 +50,7 @@ def test_every_size_names_where_it_was_read():
         ("Qwen3-VL-30B-A3B", 980, 48),
         ("InternVL3-8B", 1536, 28),  # five tiles of 448 pixels and the overview
         ("gemma-3-4b", 256, 34),
+        ("gemma-4-26B-A4B", 280, 30),
         ("GLM-4.1V-9B", 1280, 40),
     ],
 )

@@ -22,7 +22,7 @@ class VisionShape:
     vocabulary: int = 0  # visual words that each token is a mixture of (Ovis2); 0 if there are none
     tile: int = 0  # side of a tile in pixels where images are cut into tiles; 0 where they are resized
     most_tiles: int = 9  # most tiles of an image, without the overview
-    fixed: int = 0  # tokens of every image, whatever its size (Gemma 3); 0 if they depend on it
+    fixed: int = 0  # tokens of every image, whatever its size (Gemma); 0 if they depend on it
 
     def tokens(self, pixels: int) -> int:
         """Language model tokens of an image of so many pixels; with tiles, the overview image included."""

@@ -168,7 +168,7 @@ def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> V
         vocabulary=sizes.get("vocab_size") or 0 if words else 0,
         tile=(448 if kind == "minicpmv" else _int(sizes.get("image_size"), 448)) if tiles else 0,
         most_tiles=tiles or 9,
-        fixed=whole.get("mm_tokens_per_image") or 0,
+        fixed=whole.get("mm_tokens_per_image") or whole.get("default_output_length") or 0,
     )
 
 
