@@ -66,7 +66,7 @@ class Setup:
     healed: frozenset[str] = field(default_factory=frozenset)
 
     @property
-    def zero(self) -> Mapping[str, Any]:
+    def zero(self) -> Mapping[str, object]:
         """The ``zero_optimization`` block."""
         block = self.config.get("zero_optimization")
         return block if isinstance(block, Mapping) else {}

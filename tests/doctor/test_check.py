@@ -59,7 +59,7 @@ def test_a_good_script_raises_no_alarm(path):
 
 def test_valid_values_are_listed():
     found = diagnosed(SCRIPTS / "broken" / "groups_do_not_fit.sh")
-    assert any("--num_generations " in finding.fix for finding in found)
+    assert any("[2, 4, 8]" in finding.what and "--num_generations 8" in finding.fix for finding in found)
 
 
 def test_the_reported_72b_run_gets_every_reason():

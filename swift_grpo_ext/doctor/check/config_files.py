@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check import host_table
@@ -15,7 +14,9 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
-def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
+def deepspeed(
+    value: str, find: Callable[[str], Path | None], *, may_be_made: bool
+) -> dict[str, object] | str:
     """The configuration, or a sentence that says why it cannot be read."""
     path: Path | None
     if value in HOST_PRESETS:

@@ -79,12 +79,19 @@ def _row(run: Run, template: Template, where: str, row: dict[str, object]) -> It
     limit = run.arguments.max_length
     if limit and tokens > limit:
         what = f"{tokens} prompt tokens, max_length is {limit}"
-        yield Finding("row-too-long", Severity.WARNING, what, where, "raise --max_length or lower MAX_PIXELS")
+        yield Finding("row-too-long", Severity.WARNING, what, where, f"--max_length {_rounded(tokens)}")
     length = run.arguments.vllm_max_model_len if run.arguments.use_vllm else None
-    if length and tokens + run.arguments.max_completion_length > length:
+    needed = tokens + run.arguments.max_completion_length
+    if length and needed > length:
         what = f"{tokens} + {run.arguments.max_completion_length} tokens, vllm_max_model_len is {length}"
-        yield Finding("row-over-model-len", Severity.ERROR, what, where, "raise --vllm_max_model_len")
+        yield Finding(
+            "row-over-model-len", Severity.ERROR, what, where, f"--vllm_max_model_len {_rounded(needed)}"
+        )
     yield from _placeholders(template, encoded, where)
+
+
+def _rounded(tokens: int) -> int:
+    return -(-tokens // 256) * 256
 
 
 def _placeholders(template: Template, encoded: Mapping[str, Any], where: str) -> Iterator[Finding]:

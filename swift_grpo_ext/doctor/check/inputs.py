@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -162,7 +161,7 @@ def _versions() -> dict[str, str | None]:
     return {name: installed_version(name) for name in _PACKAGES}
 
 
-def _of_model_kwargs(value: Any) -> dict[str, str]:
+def _of_model_kwargs(value: object) -> dict[str, str]:
     """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
     try:
         table = value if isinstance(value, dict) else json.loads(value or "{}")

@@ -59,7 +59,11 @@ def _pool(plugins: tuple[str, ...], catalogue: bool) -> Pool:
 
 
 def ask(
-    job: ProbeJob, name: str, arguments: dict[str, Any], completions: list[str], columns: dict[str, Any]
+    job: ProbeJob,
+    name: str,
+    arguments: dict[str, object],
+    completions: list[str],
+    columns: dict[str, list[object]],
 ) -> Answer:
     """Score completions with one reward function."""
     (answer,) = _pool(job.plugins, job.catalogue).map([(name, arguments, completions, columns)])

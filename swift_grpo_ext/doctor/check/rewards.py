@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table, probing, reward_probes
 from swift_grpo_ext.doctor.check.launch import PLUGIN
@@ -116,14 +117,10 @@ def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, o
         return
     golds = (sample.columns.get(column) for sample in samples for column in reward.gold)
     if all(gold in (None, "", []) for gold in golds):  # 0 and False are golds
-        yield Finding(
-            "reward-column",
-            Severity.ERROR,
-            f"{reward.name} finds no gold in {len(samples)} rows with the columns "
-            f"{', '.join(sorted(_own_columns(samples)))}",
-            samples[0].where,
-            f"a column {' or '.join(reward.gold)}",
-        )
+        columns = ", ".join(sorted(_own_columns(samples)))
+        what = f"{reward.name} finds no gold in {len(samples)} rows with the columns {columns}"
+        fix = f"a column {' or '.join(reward.gold)}"
+        yield Finding("reward-column", Severity.ERROR, what, samples[0].where, fix)
         return
     if reward.cost != "inline":
         return
@@ -135,9 +132,8 @@ def _of_catalogue(reward: Reward, samples: list[Sample], parameters: dict[str, o
         what = f"{reward.name} scores the gold no higher than garbage in {losing} of {len(scored)} rows"
         yield Finding("gold-does-not-win", Severity.ERROR, what, samples[0].where, _MEND_GOLD)
     elif below:
-        what = (
-            f"{reward.name} gives the gold answer less than its maximum in {len(below)} of {len(scored)} rows"
-        )
+        count = f"{len(below)} of {len(scored)} rows"
+        what = f"{reward.name} gives the gold answer less than its maximum in {count}"
         yield Finding("gold-below-maximum", Severity.WARNING, what, below[0], "swift-grpo-ext score --gold")
     elif not scored:
         what = f"{reward.name} cannot score any of {len(samples)} rows"
@@ -194,13 +190,18 @@ def _failure(name: str, ended: str, details: str, samples: list[Sample]) -> Find
     if "missing" in last and "argument" in last:
         columns = ", ".join(sorted(_own_columns(samples))) or "none"
         what = f"it needs a column that the data lacks: {last}; the columns are {columns}"
-        return Finding("reward-column", Severity.ERROR, what, name, "add the column, or rename it: --columns")
+        wanted, own = re.findall(r"'(\w+)'", last), _own_columns(samples)
+        new = json.dumps({min(own): wanted[-1]}) if own and wanted else '{"old": "new"}'
+        fix = f"--columns '{new}', or add the column"
+        return Finding("reward-column", Severity.ERROR, what, name, fix)
     return Finding(
         "reward-fails", Severity.ERROR, f"it fails: {last}", f"{name} {place}".strip(), "fix it", ("B9",)
     )
 
 
-def _judged(name: str, probes: list[reward_probes.Probe], scores: list[Any]) -> Iterator[Finding]:
+def _judged(
+    name: str, probes: list[reward_probes.Probe], scores: list[float | str | None]
+) -> Iterator[Finding]:
     if len(scores) != len(probes):
         what = f"{len(scores)} scores for {len(probes)} completions"
         yield Finding("reward-length", Severity.ERROR, what, name, "return one score for each", ("B8",))
@@ -222,9 +223,8 @@ def _judged(name: str, probes: list[reward_probes.Probe], scores: list[Any]) -> 
         fix = _MEND_GOLD if name in _READ_GOLD or numbers[0] > 0 else _MEND_FORM
         yield Finding("reward-constant", severity, what, name, fix, ("B3",))
     elif margin.best <= 0 and name in _READ_GOLD:
-        yield Finding(
-            "gold-does-not-win", Severity.ERROR, "it never prefers the gold answer", name, _MEND_GOLD
-        )
+        what = "it never prefers the gold answer"
+        yield Finding("gold-does-not-win", Severity.ERROR, what, name, _MEND_GOLD)
     elif margin.best <= 0 and margin.inverted:
         what = "it scores wrong answers higher than the gold answer in every row"
         yield Finding("gold-does-not-win", Severity.ERROR, what, name, "turn its comparison round")
@@ -233,7 +233,7 @@ def _judged(name: str, probes: list[reward_probes.Probe], scores: list[Any]) -> 
         yield Finding("gold-does-not-win", Severity.ERROR, what, name, "an empty answer must score least")
 
 
-def _arguments(run: Run) -> dict[str, Any]:
+def _arguments(run: Run) -> dict[str, object]:
     """What reward classes read from ``args``, with the defaults that the host fills in."""
     plain = (str, int, float, bool, list, type(None))
     own = run.arguments

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.doctor.check import active_patches, config_files, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
@@ -168,7 +167,7 @@ class Run:
         return family_of(str((config or {}).get("model_type") or self.arguments.model_type or ""))
 
     @cached_property
-    def deepspeed(self) -> dict[str, Any] | str | None:
+    def deepspeed(self) -> dict[str, object] | str | None:
         """The DeepSpeed configuration; a string says why it cannot be read."""
         value = self.arguments.deepspeed
         if not value:
@@ -187,7 +186,7 @@ class Run:
         )
 
     @property
-    def zero(self) -> dict[str, Any]:
+    def zero(self) -> dict[str, object]:
         """The ZeRO block of the DeepSpeed configuration; empty without one, or with one that is no table."""
         return _table(self.deepspeed.get("zero_optimization")) if isinstance(self.deepspeed, dict) else {}
 

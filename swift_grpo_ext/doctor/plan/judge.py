@@ -68,12 +68,12 @@ def _span(low: float, high: float) -> str:
     return texts[0] if texts[0] == texts[1] else " to ".join(texts)
 
 
-_FIX_OF_ANY = "shard or offload more, or use more GPUs"
+_FIX_OF_ANY = "--deepspeed ext_zero3_offload, or use more GPUs"
 _FIXES = {
-    "gathered for the sync": "set --move_model_batches: the weights are then sent in groups of layers",
-    "vLLM": "lower --vllm_gpu_memory_utilization, or --offload_model true and --sleep_level 1",
-    "activations": "lower --per_device_train_batch_size, --max_completion_length or MAX_PIXELS",
-    "images of the generation batch": "lower MAX_PIXELS or --steps_per_generation",
+    "gathered for the sync": "--move_model_batches 16: the weights are then sent in groups of layers",
+    "vLLM": "--offload_model true --sleep_level 1, or a lower --vllm_gpu_memory_utilization",
+    "activations": "--per_device_train_batch_size 1, or lower --max_completion_length or MAX_PIXELS",
+    "images of the generation batch": "export MAX_PIXELS=501760, or lower --steps_per_generation",
     "optimizer states": "--deepspeed ext_zero3, or ext_zero3_offload_optimizer",
     "weights": "--deepspeed ext_zero3",
     "reference model": "--beta 0 needs none, --deepspeed ext_zero3 shards it",
@@ -98,7 +98,9 @@ def _arithmetic(work: Work, setting: Setting, machine: Machine) -> Iterator[Obje
         yield Objection(
             f"a generation batch of {ranks} ranks x {setting.micro_batch} x {setting.accumulation} = "
             f"{batch} is not divisible by num_generations {work.generations}",
-            f"num_generations from {divisors}" if divisors else "a larger --gradient_accumulation_steps",
+            f"--num_generations {divisors[-1]}, or one of {divisors}"
+            if divisors
+            else "a larger --gradient_accumulation_steps",
         )
     if setting.rollout == "colocate" and ranks % setting.tensor_parallel:
         yield Objection(
@@ -134,6 +136,6 @@ def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
             f"vLLM with utilization {setting.utilization:.2f} has at most {space:.1f} GiB left beside its "
             f"weights of {states.weights(shape, setting) / GIB:.1f}, one sequence needs "
             f"{states.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
-            "raise --vllm_gpu_memory_utilization or --vllm_tensor_parallel_size",
+            "--vllm_gpu_memory_utilization 0.9, or a larger --vllm_tensor_parallel_size",
             certain=states.concurrent(shape, work, setting, machine, least) < 1,
         )

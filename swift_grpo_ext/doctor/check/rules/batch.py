@@ -50,7 +50,7 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
         more = f"--{name} {steps * max(1, round(run.steps_per_generation / steps))}"
         yield Problem(
             f"{run.ranks} ranks x {run.micro_batch} x {run.steps_per_generation} = "
-            f"{batch} completions hold no whole groups of {group}",
+            f"{batch} completions hold no whole groups of {group}{f', only of {valid}' if valid else ''}",
             "--num_generations",
             f"--num_generations {nearest_of(valid, group)}, or {more}" if valid else more,
         )

@@ -30,7 +30,7 @@ def _training(run: Run) -> Iterator[Problem]:
         yield Problem(
             f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full",
             "--dataset",
-            "more rows, or a smaller --per_device_train_batch_size or --steps_per_generation",
+            f"{_smaller(run, rows)}, or more rows",
         )
 
 
@@ -47,7 +47,7 @@ def _evaluation(run: Run) -> Iterator[Problem]:
         rows = _split(rows, args.split_dataset_ratio or 0)
     if rows is not None and rows < prompts:
         where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
-        fix = "more rows to evaluate on, or a smaller --per_device_eval_batch_size"
+        fix = "--eval_strategy no, or more rows to evaluate on"
         yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
 
 
@@ -58,6 +58,13 @@ def _no_rows(run: Run) -> Iterator[Problem]:
     if args.eval_dataset and strategy != "no" and not run.evaluates and not args.eval_use_evalscope:
         what = "there are no rows to evaluate on beside the benchmarks"
         yield Problem(what, "--eval_dataset", "--eval_use_evalscope true, or --split_dataset_ratio 0.01")
+
+
+def _smaller(run: Run, rows: int) -> str:
+    """A generation batch that the rows fill, in whole groups where there is one."""
+    group, step = run.arguments.num_generations, run.ranks * run.micro_batch
+    steps = [n for n in range(1, rows * group // step + 1) if step * n % group == 0]
+    return f"--steps_per_generation {steps[-1]}" if steps else "a smaller --per_device_train_batch_size"
 
 
 def _split(rows: int, ratio: float) -> int:

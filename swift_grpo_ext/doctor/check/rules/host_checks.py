@@ -44,10 +44,6 @@ _FILES = {
     "QuantizeArguments": "arguments/base_args/quant_args.py",
     _MIXIN: "megatron/arguments/megatron_args.py",
 }
-_OF_MEGATRON = (
-    ("RLHFMegatronArgumentsMixin", "_check_teacher"),
-    ("RLHFMegatronArgumentsMixin", "_init_grpo"),
-)
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -83,7 +79,7 @@ def _methods(owner: str) -> dict[str, ast.FunctionDef]:
 
 def messages(arguments: Arguments) -> Iterator[str]:
     """What ms-swift's checks raise, one message each."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for owner, name in _OF_MEGATRON if arguments.kind == host_table.MEGATRON else CHECKS:
         method = _methods(owner).get(name)
         if method is not None:
@@ -96,7 +92,7 @@ def messages(arguments: Arguments) -> Iterator[str]:
 
 
 class _Follow:
-    def __init__(self, arguments: Arguments, values: dict[str, Any]) -> None:
+    def __init__(self, arguments: Arguments, values: dict[str, object]) -> None:
         self.arguments, self.values = arguments, values
         self.names: dict[str, Any] = {}
 

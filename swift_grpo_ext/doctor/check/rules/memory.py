@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.lint import Setup, lint
@@ -220,7 +219,7 @@ def deepspeed_findings(run: Run) -> list[Finding]:
     return lint(setup)
 
 
-def _expected(run: Run) -> dict[str, Any]:
+def _expected(run: Run) -> dict[str, object]:
     """What transformers holds a DeepSpeed file against, as far as the command line says it."""
     args = run.arguments
     values = {

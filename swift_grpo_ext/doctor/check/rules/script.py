@@ -55,14 +55,17 @@ def _comment(run: Run) -> Iterator[Problem]:
 @table.on("line-cuts-command")
 def _line(run: Run) -> Iterator[Problem]:
     reasons = {
-        "space": ("a blank stands behind the backslash", "remove the blank"),
-        "blank": ("an empty line ends the command", "remove the empty line"),
-        "backslash": ("the backslash at the end of the line is missing", "add it"),
+        "space": ("a blank stands behind the backslash", "sed -i '{}s/ *$//' on the script"),
+        "blank": ("an empty line ends the command", "sed -i '{}d' on the script"),
+        "backslash": (
+            "the backslash at the end of the line is missing",
+            "sed -i '{}s/$/ \\\\/' on the script",
+        ),
     }
     for cut in run.launch.found.cuts if run.launch else ():
         if cut.reason in reasons:
             what, fix = reasons[cut.reason]
-            yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", fix)
+            yield Problem(f"{what}, the options below it are lost", f"line {cut.line}", fix.format(cut.line))
     if run.launch and run.launch.windows:
         what = (
             "lines end as on Windows: no backslash is the last character, last values get a carriage return"

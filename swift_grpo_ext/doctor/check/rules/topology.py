@@ -113,7 +113,11 @@ def _never_ends(run: Run) -> Iterator[Problem]:
     for command in commands[: commands.index(run.command) if run.command in commands else 0]:
         if command.subcommand in ("rollout", "deploy") and command.waits:
             what = f"swift {command.subcommand} never ends, so nothing below it in this script is started"
-            yield Problem(what, f"swift {command.subcommand}", "an & at its end, or a script of its own")
+            yield Problem(
+                what,
+                f"swift {command.subcommand}",
+                f"swift {command.subcommand} ... &, or a script of its own",
+            )
 
 
 @table.on("server-differs")

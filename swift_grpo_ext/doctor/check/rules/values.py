@@ -121,8 +121,9 @@ def _loss(run: Run) -> Iterator[Problem]:
     for name in given if isinstance(given, list) else [given] if given else []:
         if name not in LOSSES:
             close = nearest(name, LOSSES, NEAR)
-            fix = f"--loss_type {close}" if close else f"one of {', '.join(LOSSES)}"
-            yield Problem(f"GRPO has no loss called {name}", "--loss_type", fix)
+            fix = f"--loss_type {close or 'grpo'}"
+            what = f"GRPO has no loss called {name}, only {', '.join(LOSSES)}"
+            yield Problem(what, "--loss_type", fix)
 
 
 @table.on("unknown-tuner")
