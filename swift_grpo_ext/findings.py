@@ -186,9 +186,8 @@ class WrittenRules(RuleTable[Subject]):
         for entry in entries:
             sets = entry["if"] if isinstance(entry["if"], list) else [entry["if"]]
             if any(all(_holds(names[name], wanted) for name, wanted in one.items()) for one in sets):
-                yield Problem(
-                    *(str(entry.get(part, "")).format_map(names) for part in ("what", "where", "fix"))
-                )
+                texts = [str(entry.get(part, "")).format_map(names) for part in ("what", "where", "fix")]
+                yield Problem(texts[0], texts[1], texts[2])
 
 
 class _Names(dict[str, object]):

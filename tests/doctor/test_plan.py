@@ -33,7 +33,9 @@ def test_parameters_are_those_of_the_published_checkpoints(name):
     if model["billions"]:
         assert stored / 1e9 == pytest.approx(model["billions"], rel=0.003)
     else:
-        named = {"GLM-4.5V": 106.0, "gemma-4-E2B": 5.1, "gemma-4-E4B": 8.0}.get(name) or float(re.findall(r"([\d.]+)b", name.lower())[0])
+        named = {"GLM-4.5V": 106.0, "gemma-4-E2B": 5.1, "gemma-4-E4B": 8.0}.get(name) or float(
+            re.findall(r"([\d.]+)b", name.lower())[0]
+        )
         text = stored - shape.tower - shape.aligner
         counts = (stored, text, text - shape.embedding)  # what makers count when they name a model
         assert any(named == pytest.approx(count / 1e9, rel=0.1) for count in counts)

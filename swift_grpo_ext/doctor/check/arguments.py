@@ -27,6 +27,13 @@ RENAMED = {
 }
 _LEFT_OUT = ("...", "…")  # of a command in a document
 _MENDS = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
+_USUAL = {
+    "--learning_rate": "1e-5",
+    "--lr": "1e-5",
+    "--vit_lr": "1e-6",
+    "--aligner_lr": "1e-5",
+    "--beta": "0.04",
+}
 
 
 class NotKnown(Exception):
@@ -170,6 +177,8 @@ def _fix(message: str, name: str) -> str:
     if match := re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
         choices = [one.strip("' ") for one in match[2].split(",")]
         return f"{name} {nearest(match[1], choices, NEAR) or choices[0]}"
+    if name in _USUAL and "invalid float" in message:
+        return f"{name} {_USUAL[name]}"
     return next((fix.format(name) for sign, fix in _MENDS if sign in message), f"leave {name} out")
 
 

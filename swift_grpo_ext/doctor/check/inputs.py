@@ -164,7 +164,7 @@ def _versions() -> dict[str, str | None]:
 def _of_model_kwargs(value: object) -> dict[str, str]:
     """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
     try:
-        table = value if isinstance(value, dict) else json.loads(value or "{}")
+        table = value if isinstance(value, dict) else json.loads(str(value or "{}"))
     except ValueError:
         return {}  # a rule of its own says so
     return {name.upper(): str(one) for name, one in table.items()} if isinstance(table, dict) else {}

@@ -211,11 +211,12 @@ def _judged(
         what = f"it returns {' and '.join(broken)}"
         yield Finding("reward-not-finite", Severity.ERROR, what, name, "return None for no score", ("B4",))
         return
-    numbers = [score for score in scores if score is not None]
+    plain = [None if isinstance(score, str) else score for score in scores]
+    numbers = [score for score in plain if score is not None]
     if not numbers:
         yield Finding("reward-none", Severity.ERROR, "it scores nothing", name, _MEND_GOLD, ("B3", "B7"))
         return
-    margin, garbage = reward_probes.margins(probes, scores)
+    margin, garbage = reward_probes.margins(probes, plain)
     if max(numbers) - min(numbers) < 1e-9:
         what = f"it gives {numbers[0]:g} to every one of {len(numbers)} right, wrong and empty answers"
         severity = Severity.ERROR if name in _READ_GOLD else Severity.WARNING
@@ -237,9 +238,8 @@ def _arguments(run: Run) -> dict[str, object]:
     """What reward classes read from ``args``, with the defaults that the host fills in."""
     plain = (str, int, float, bool, list, type(None))
     own = run.arguments
-    values = {
-        name: value for name, value in own.values.items() if own.known(name) and isinstance(value, plain)
-    }
+    given = ((name, value) for name, value in own.values.items() if own.known(name))
+    values: dict[str, object] = {name: value for name, value in given if isinstance(value, plain)}
     for name in ("soft_max_length", "cosine_max_len"):
         if values.get(name) is None:
             values[name] = values.get("max_completion_length")

@@ -113,7 +113,6 @@ BUILTINS: dict[str, Callable[[ShellState, list[str]], None]] = {
 
 
 _OPTION = re.compile(r"[-–—]+[A-Za-z]")
-_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def as_meant(shell: ShellState, node: Node, words: list[str], before: dict[str, str]) -> list[str]:

@@ -143,7 +143,7 @@ _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "cont
 
 
 @table.on("megatron-batch")
-def _batch(run: Run) -> Iterator[Problem]:
+def _megatron_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not run.megatron:
         return
@@ -155,16 +155,16 @@ def _batch(run: Run) -> Iterator[Problem]:
         fix = max(model, run.ranks_per_node // model * model)
         yield Problem(what, "NPROC_PER_NODE", f"export NPROC_PER_NODE={fix}")
     elif "global_batch_size" in args.given:
-        yield from _sizes(run, run.ranks // model)
+        yield from _megatron_sizes(run, run.ranks // model)
 
 
-def _sizes(run: Run, parts: int) -> Iterator[Problem]:
+def _megatron_sizes(run: Run, parts: int) -> Iterator[Problem]:
     """Batches, shared out over so many data parallel ranks."""
     args = run.arguments
     micro, whole = args.micro_batch_size or 1, args.global_batch_size or 1
     if whole % (micro * parts):
         what = f"global_batch_size {whole} is no multiple of micro_batch_size {micro} x {parts} data ranks"
-        yield _of_batch(what, micro * parts, whole)
+        yield _nearest_batch(what, micro * parts, whole)
     asked, steps, group = args.generation_batch_size, args.steps_per_generation, max(1, args.num_generations)
     batch = asked or whole * (steps or 1)
     if batch % whole or (asked and steps and asked != whole * steps):
@@ -173,12 +173,12 @@ def _sizes(run: Run, parts: int) -> Iterator[Problem]:
         yield Problem(what, "--generation_batch_size", f"--generation_batch_size {fix} alone")
     elif batch % group:
         what = f"{batch} completions of a generation batch hold no whole groups of num_generations {group}"
-        yield _of_batch(what, group, whole)
+        yield _nearest_batch(what, group, whole)
     elif batch // group % (parts * micro):
         what = f"{batch // group} prompts cannot be shared out over {parts} data ranks in micro-batches of"
-        yield _of_batch(f"{what} {micro}", group * parts * micro, whole)
+        yield _nearest_batch(f"{what} {micro}", group * parts * micro, whole)
 
 
-def _of_batch(what: str, step: int, asked: int) -> Problem:
+def _nearest_batch(what: str, step: int, asked: int) -> Problem:
     """The nearest batch that is a multiple of a step."""
     return Problem(what, "--global_batch_size", f"--global_batch_size {step * max(1, round(asked / step))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.launch import PLUGIN
@@ -155,12 +156,20 @@ def _files(run: Run, name: str) -> list[str]:
     return [one for one in names if one != PLUGIN and not one.lstrip().startswith(("{", "["))]
 
 
+def _is_of_another_machine(name: str) -> bool:
+    """A pattern in a folder that is not here: which files it names is seen where the folder is."""
+    folder = Path(re.split(r"[*?[]", name)[0]).expanduser()
+    return any(sign in name for sign in "*?[") and folder.is_absolute() and not folder.exists()
+
+
 def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     """Whether the script writes it."""
     if folder and _may_be_made_before(run):
         return True
     if run.launch and any(made.endswith(name.removeprefix("./")) for made in run.launch.found.made):
         return True
+    if _is_of_another_machine(name):
+        raise NotKnown(f"{name}, whose folder is not on this machine")
     if run.command and run.command.makes_files:
         raise NotKnown(f"{name}, which a program of the script may write")
     return False
