@@ -9,23 +9,14 @@ from swift_grpo_ext.rewards.region import Region, pointed_at
 
 @dataclass(frozen=True)
 class Action:
-    """One action on the screen.
+    """One action on the screen."""
 
-    Attributes:
-        kind: ``click``, ``type``, ``scroll`` ... in one spelling.
-        target: Where, if it has a place: a point, or for a gold a box. Where a drag or swipe starts.
-        text: What is typed, the direction, the keys, the app, the status: "" if nothing.
-        end: Where a drag or swipe ends.
-        seconds: How long it waits.
-        unknown: Names of arguments that are not known.
-    """
-
-    kind: str
-    target: Region | None = None
-    text: str = ""
-    end: Region | None = None
-    seconds: float | None = None
-    unknown: tuple[str, ...] = ()
+    kind: str  # ``click``, ``type``, ``scroll`` ... in one spelling
+    target: Region | None = None  # where it is or starts: a point, or for a gold a box
+    text: str = ""  # what is typed, the direction, the keys, the app, the status: "" if nothing
+    end: Region | None = None  # where a drag or swipe ends
+    seconds: float | None = None  # how long it waits
+    unknown: tuple[str, ...] = ()  # names of arguments that are not known
 
     @property
     def towards(self) -> str:

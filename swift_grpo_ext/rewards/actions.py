@@ -35,12 +35,7 @@ _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'�
 
 
 def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
-    """The last action of an answer, or None.
-
-    Args:
-        text: A JSON object, a call, lines such as ``action: click``, words with a place, or a bare place.
-        convention: The order of four numbers.
-    """
+    """The last action of an answer: JSON, a call, lines such as ``action: click``, words, a bare place."""
     body = last_fenced(text).strip()
     values = values_in(body)
     mappings = [value for value in values if isinstance(value, Mapping)]

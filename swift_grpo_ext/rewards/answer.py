@@ -178,16 +178,10 @@ def _without_pair(text: str) -> str:
 
 
 def readings(completion: str, gold: str = "") -> list[str]:
-    """The ways in which a completion's answer may be meant as text: as it stands, and without wrapping.
+    """The ways in which an answer may be meant as text: as it stands, and without wrapping; the best counts.
 
-    The best of them counts; none adds anything to what the model wrote.
-
-    Args:
-        completion: What the model wrote.
-        gold: Wrapping that the gold has, too, is kept; a full stop that it lacks is not.
-
-    Returns:
-        At least the answer itself, with its width folded; nothing if there is no answer.
+    None adds anything to what the model wrote. Wrapping that the gold has, too, is kept; a full stop that it
+    lacks is not. Empty if there is no answer.
     """
     if (answer := extract_answer(completion)) is None:
         return []
@@ -232,11 +226,7 @@ def short_answer(completion: str, fold: bool = True) -> str | None:
 def normalise_short(text: str, fold: bool = True) -> str:
     """What `short_answer` does to the answer: no box, JSON, LaTeX command, quotes or emphasis around it.
 
-    Gold values go through it too.
-
-    Args:
-        text: An answer.
-        fold: Fold widths; not for numbers, whose raised digits and fractions would be lost.
+    Gold values go through it too. Numbers are not folded: their raised digits and fractions would be lost.
     """
     boxed = last_boxed(text) if "\\" in text else None
     bare = text if boxed is None else boxed

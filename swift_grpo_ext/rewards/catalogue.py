@@ -62,17 +62,9 @@ def all_rewards() -> dict[str, Reward]:
 
 
 def split_form(text: str) -> tuple[str, dict[str, object]]:
-    """A name with its parameters: ``ext_iou:frame=norm1000,order=xywh``, as ``--reward_funcs`` takes them.
+    """Name and checked parameters of ``ext_iou:frame=norm1000,order=xywh``; no parameters for other names.
 
-    Args:
-        text: A name, or a name, a colon, and parameters with commas between; values are JSON or plain text.
-
-    Returns:
-        The name, and the parameters in their types; none for a name alone, or one of another package.
-
-    Raises:
-        RewardError: No such reward.
-        SettingsError: A parameter that the reward does not have, or out of its range.
+    Values are JSON or plain text.
     """
     name, colon, given = text.partition(":")
     if not colon or not name.startswith(PREFIX):

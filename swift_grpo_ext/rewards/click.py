@@ -31,11 +31,7 @@ _NEED_A_PLACE = ("click", "long_press", "hover", "drag")
 
 
 def _gold_action(columns: Columns, places: Places) -> Action:
-    """The row's action, in the frame of the gold.
-
-    Raises:
-        Unscorable: None, or one with a part that is not known, so that it cannot be compared.
-    """
+    """The row's action, in the frame of the gold; unscorable if a part of it is not known or missing."""
     gold = gold_value(columns, GOLD)
     source = next(name for name in GOLD if columns.get(name) is not None)
     beside = {
@@ -194,11 +190,7 @@ def _folded(name: str) -> str:
 def _nearness(
     gold: Region | None, columns: Columns, radius: float, places: Places
 ) -> Callable[[Region | None], float]:
-    """How well a predicted place meets the gold's, as a function of the prediction.
-
-    Raises:
-        Unscorable: The row lacks the image's size, and the gold needs it.
-    """
+    """How well a predicted place meets the gold's, as a function of the prediction."""
     if gold is None:
         return lambda target: 1.0
     frame, image = places.frame, places.image_index

@@ -130,11 +130,7 @@ class Reward:
         return completion_text(completion), {**(defaults or {}), **self.row_parameters(columns), **given}
 
     def checked(self, score: float) -> float:
-        """The score as a float.
-
-        Raises:
-            RewardError: It is not finite or outside the declared range.
-        """
+        """The score as a float; a RewardError if it is not finite or outside the declared range."""
         if not (math.isfinite(score) and self.low <= score <= self.high):
             raise RewardError(
                 f"score {score!r} is outside {self.low:g}..{self.high:g}", where=self.name, fix="report it"
@@ -162,11 +158,7 @@ class Reward:
         return tuple(name for name in self.parameters if name not in self.settings_only)
 
     def row_parameters(self, columns: Columns) -> dict[str, Any]:
-        """Parameters that this row sets in columns of their names.
-
-        Raises:
-            Unscorable: A value that does not fit.
-        """
+        """Parameters that this row sets in columns of their names; unscorable if a value does not fit."""
         own = {}
         for name in self.row_settable:
             value = columns.get(name)

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 
 
 def last_question(messages: object) -> str:
-    """Text of the last user turn in a column ``messages``; empty if there is none.
-
-    Args:
-        messages: Turns with ``role`` and ``content``, the latter a text or a list of typed parts.
-    """
+    """Text of the last user turn in a column ``messages``, a text or typed parts; "" if there is none."""
     turns = messages if isinstance(messages, (list, tuple)) else ()
     asked = [
         turn.get("content") for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"

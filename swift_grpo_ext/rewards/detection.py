@@ -57,11 +57,7 @@ def hits(predicted: Sequence[Box], gold: Sequence[Box], threshold: float) -> int
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def detection_f1(
-    completion: str,
-    columns: Columns,
-    *,
-    iou_threshold: Threshold = 0.5,
-    places: Objects = OBJECTS,
+    completion: str, columns: Columns, *, iou_threshold: Threshold = 0.5, places: Objects = OBJECTS
 ) -> float:
     """F1 of the detected objects at one IoU threshold, 0..1.
 
@@ -112,17 +108,10 @@ def detection_f1(
 def average_precisions(
     predicted: Sequence[Scored], gold: Sequence[Box], thresholds: Sequence[float]
 ) -> list[float]:
-    """Average precision of one label at each IoU threshold, as COCO defines it for one image.
+    """Average precision of one label in one image at each IoU threshold, as COCO defines it.
 
-    Boxes of equal confidence enter together, so their order does not matter and none of them gains from it.
-
-    Args:
-        predicted: Boxes with confidence.
-        gold: At least one box.
-        thresholds: IoUs that a hit must reach.
-
-    Returns:
-        For each threshold, the mean over 101 recall points of the best precision at that recall or beyond.
+    It is the mean over 101 recall points of the best precision at that recall or beyond. Boxes of equal
+    confidence enter together, so their order does not matter and none of them gains from it.
     """
     if not predicted:
         return [0.0] * len(thresholds)
@@ -177,12 +166,7 @@ def mean_average_precision(predicted: dict[str, list[Scored]], gold: dict[str, l
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
-def detection_map(
-    completion: str,
-    columns: Columns,
-    *,
-    places: Objects = OBJECTS,
-) -> float:
+def detection_map(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
     """Mean average precision (COCO, IoU .50 to .95) of one image, times a price for surplus boxes, 0..1.
 
     The model may give each object a ``score``; it is clamped to 0..1, and a missing one is 1. The price is

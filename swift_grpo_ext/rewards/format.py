@@ -15,19 +15,12 @@ _BLANK = "\u115f\u1160\u2800\u3164\uffa0"
 
 @dataclass(frozen=True)
 class Block:
-    """One part of a format.
+    """One part of a format."""
 
-    Attributes:
-        opening: The mark that opens it, "" where it starts at once.
-        closing: The mark that closes it, "" where it runs to the next block or to the end.
-        loose: Free text may stand before and after it.
-        written: Its opening mark where the chat template wrote it: it must not come again.
-    """
-
-    opening: str
-    closing: str
-    loose: bool = False
-    written: str = ""
+    opening: str  # the mark that opens it, "" where it starts at once
+    closing: str  # the mark that closes it, "" where it runs to the next block or to the end
+    loose: bool = False  # free text may stand before and after it
+    written: str = ""  # its opening mark where the chat template wrote it: it must not come again
 
 
 _THINK, _ANSWER = Block(*THINK), Block(*ANSWER)

@@ -27,16 +27,7 @@ _UNITS: dict[str, tuple[float, float]] = {
 
 
 def extent(frame: Frame, columns: Columns, image_index: int = 0) -> tuple[float, float]:
-    """Width and height of the whole image, in units of the frame.
-
-    Args:
-        frame: The frame.
-        columns: The row; pixel frames need its ``image_sizes``.
-        image_index: Which of the row's images.
-
-    Raises:
-        Unscorable: A pixel frame, and the row does not tell the image's size.
-    """
+    """Width and height of the whole image in units of the frame; pixel frames need ``image_sizes``."""
     if frame in _UNITS:
         return _UNITS[frame]
     try:
@@ -55,11 +46,7 @@ def _is_size(value: object) -> bool:
 def convert(
     values: Sequence[float], source: Frame, target: Frame, columns: Columns, image_index: int = 0
 ) -> tuple[float, ...]:
-    """Move a point ``(x, y)`` or a box ``(x1, y1, x2, y2)`` from one frame into another.
-
-    Raises:
-        Unscorable: The way leads through pixels, and the row does not tell the image's size.
-    """
+    """A point ``(x, y)`` or a box ``(x1, y1, x2, y2)`` in another frame; pixels need ``image_sizes``."""
     if source == target:
         return tuple(values)
     from_extent = extent(source, columns, image_index)
@@ -68,11 +55,7 @@ def convert(
 
 
 def image_aspect(columns: Columns, image_index: int = 0) -> float:
-    """Width over height of the image.
-
-    Raises:
-        Unscorable: The row does not tell the image's size.
-    """
+    """Width over height of the image; unscorable if the row does not tell its size."""
     for frame in ("pixel_original", "pixel_resized"):
         try:
             width, height = extent(frame, columns, image_index)

@@ -72,24 +72,17 @@ def centre(box: Box) -> Point:
 
 
 def relative_distance(a: Point, b: Point, aspect: float) -> float:
-    """Distance of two points in fractions of the image (norm1), relative to the image's diagonal.
+    """Distance of two points given in fractions of the image (norm1), relative to the image's diagonal.
 
-    Args:
-        a: A point in norm1.
-        b: Another.
-        aspect: Width over height of the image.
+    `aspect` is the image's width over its height.
     """
     return math.hypot((a[0] - b[0]) * aspect, a[1] - b[1]) / math.hypot(aspect, 1.0)
 
 
 def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """One-to-one pairs of rows and columns with the greatest total gain (Hungarian method).
+    """One-to-one pairs (row, column) with the greatest total gain (Hungarian method).
 
-    Args:
-        gains: Matrix of shape (rows, columns), every gain finite.
-
-    Returns:
-        min(rows, columns) pairs (row, column).
+    `gains` has shape (rows, columns), all finite; there are min(rows, columns) pairs.
     """
     if not gains or not gains[0]:
         return []

@@ -25,9 +25,6 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     """The first of these columns that the row has; text is taken out of its ``<answer>`` block.
 
     NaN is how tables write a gap, so it counts as none.
-
-    Raises:
-        NoGold: The row has none of them, or it is empty.
     """
     for name in names:
         value = without_array(columns.get(name))
@@ -42,14 +39,7 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
 def gold_from(
     columns: Columns, names: tuple[str, ...], source: str, missing: object = None
 ) -> dict[str, Any]:
-    """The columns with `source` in the place of ``solution``, and no other gold to fall back on.
-
-    Args:
-        columns: One row, or the columns of a batch.
-        names: Columns that the reward reads its gold from.
-        source: The column that holds the gold instead.
-        missing: The gold if there is no such column.
-    """
+    """The columns of a row or batch with `source` in place of ``solution``, and without any other gold."""
     others = {name: value for name, value in columns.items() if name not in names}
     return {**others, "solution": columns.get(source, missing)}
 
@@ -72,11 +62,7 @@ def listed(value: object) -> list[object] | None:
 
 
 def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
-    """The gold as text; numbers are written out, a list of one is its item.
-
-    Raises:
-        Unscorable: No gold, one that is neither text nor a number, or longer than any answer may be.
-    """
+    """The gold as text: numbers are written out, a list of one is its item, anything else is unscorable."""
     value = gold_value(columns, names)
     items = value if isinstance(value, (list, tuple)) else [value]
     if len(items) == 1 and _is_text(items[0]):
@@ -85,11 +71,7 @@ def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
 
 
 def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
-    """The gold as one text or several that are all right; numbers are written out, gaps left out.
-
-    Raises:
-        Unscorable: No gold, or nothing in it is text or a number.
-    """
+    """The gold as one text or several that are all right; numbers are written out, gaps left out."""
     value = gold_value(columns, names)
     items = listed(value)
     texts = [str(text) for text in ([value] if items is None else items) if _is_text(text)]
@@ -116,11 +98,7 @@ def as_text(value: object) -> str:
 
 
 def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:
-    """A completion in the answer grammar that carries the row's gold answer.
-
-    Raises:
-        Unscorable: The row has no usable gold for this reward.
-    """
+    """A completion in the answer grammar that carries the row's gold answer."""
     if reward.gold_text is not None:
         text = reward.gold_text(
             columns, **reward.declared.packed({**parameters, **reward.row_parameters(columns)})

@@ -78,11 +78,7 @@ OBJECTS = Objects()
 
 
 def gold_places(columns: Columns, kind: Kind, places: Places) -> list[Region]:
-    """The row's gold objects, in the frame of the model's answers; none if there is nothing to be found.
-
-    Raises:
-        Unscorable: No usable gold, or the image's size is missing for the conversion.
-    """
+    """The row's gold objects in the frame of the answers; empty if there is nothing to be found."""
     regions, source = gold_regions(columns, GOLD, kind, places)
     return converted(regions, source, places.frame, columns, places)
 
@@ -90,11 +86,7 @@ def gold_places(columns: Columns, kind: Kind, places: Places) -> list[Region]:
 def converted(
     regions: list[Region], source: Frame, target: Frame, columns: Columns, places: Places
 ) -> list[Region]:
-    """Gold objects in another frame.
-
-    Raises:
-        Unscorable: The image's size is missing, or shows that they cannot be in this frame.
-    """
+    """Gold objects in another frame; unscorable if the image's size shows that they cannot be in this one."""
     found = []
     for region in regions:
         image = places.of_image(region)
@@ -115,17 +107,10 @@ def moved(region: Region, source: Frame, target: Frame, columns: Columns, image:
 def gold_regions(
     columns: Columns, names: tuple[str, ...], kind: Kind, places: Places
 ) -> tuple[list[Region], Frame]:
-    """The gold objects of a row and the frame that they are in.
+    """The gold objects of a row and the frame that they are in; `kind` is what a list without keys means.
 
-    Args:
-        columns: The row.
-        names: Columns that may hold the gold. ``objects`` is ms-swift's own grounding column
-            (``{"ref": [...], "bbox": [...], "bbox_type": "real" or "norm1"}``) and knows its frame.
-        kind: What a list without keys means.
-        places: Frame and order of the gold in every other column, and what an empty one means.
-
-    Raises:
-        Unscorable: No gold, a gold without any object, or one that no answer could meet.
+    ``objects`` is ms-swift's own grounding column (``{"ref": [...], "bbox": [...], "bbox_type": "real" or
+    "norm1"}``) and knows its frame.
     """
     may_be_empty = getattr(places, "empty_gold", "") == "nothing"
     try:
@@ -155,11 +140,7 @@ def gold_regions(
 
 
 def check_gold_region(region: Region) -> None:
-    """Refuse a gold place that no answer could meet.
-
-    Raises:
-        Unscorable: A coordinate that is no finite number, corners out of order, or a box without area.
-    """
+    """Refuse a gold place that no answer could meet: not finite, corners out of order, or without area."""
     if region.broken:
         raise Unscorable("gold with a coordinate that is no finite number")
     if region.reordered:
@@ -169,11 +150,9 @@ def check_gold_region(region: Region) -> None:
 
 
 def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
-    """Refuse a gold place that cannot be in the frame that is declared for it.
+    """Refuse a gold place that lies outside of the image, or is fractions where pixels are declared.
 
-    Raises:
-        Unscorable: It lies outside of the image, or is fractions where pixels are declared. Where the image's
-            size is not known, nothing is said.
+    Where the image's size is not known, nothing is said.
     """
     try:
         size = extent(frame, columns, image)

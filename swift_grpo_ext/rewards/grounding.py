@@ -30,11 +30,7 @@ def written_box(box: Box, places: Places) -> dict[str, object]:
 
 
 def _overlap(
-    completion: str,
-    columns: Columns,
-    gain: Callable[[Box, Box], float],
-    worst: float,
-    places: Places,
+    completion: str, columns: Columns, gain: Callable[[Box, Box], float], worst: float, places: Places
 ) -> float:
     gold = [region.box for region in gold_places(columns, "box", places) if region.box is not None]
     answer = extract_answer(completion)
@@ -46,12 +42,7 @@ def _overlap(
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
-def iou(
-    completion: str,
-    columns: Columns,
-    *,
-    places: Objects = OBJECTS,
-) -> float:
+def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
     """Intersection over union of the predicted with the gold boxes, 0..1.
 
     Predicted and gold boxes are paired one to one so that the total IoU is greatest; the score is that total
@@ -91,12 +82,7 @@ def iou(
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
-def giou(
-    completion: str,
-    columns: Columns,
-    *,
-    places: Objects = OBJECTS,
-) -> float:
+def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
     """Generalised intersection over union of the predicted with the gold boxes, -1..1.
 
     Like `ext_iou`, but boxes that do not touch still tell near from far: IoU minus the share of the smallest

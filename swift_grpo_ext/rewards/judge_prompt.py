@@ -61,11 +61,7 @@ def parse_reply(reply: str, number: str) -> int | None:
 
 
 def image_part(image: object) -> dict[str, object]:
-    """An image of a dataset row as a part of a message.
-
-    Raises:
-        RewardError: It cannot be read as an image.
-    """
+    """An image of a dataset row as a part of a message."""
     from PIL import Image, UnidentifiedImageError
 
     source = image.get("bytes") or image.get("path") if isinstance(image, Mapping) else image

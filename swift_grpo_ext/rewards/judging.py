@@ -30,11 +30,7 @@ REPEATABLE = {408, 409, 425, 429, *range(500, 600)}
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Whom to ask.
-
-    Raises:
-        SettingsError: The URL is none of a web server, or there is no model.
-    """
+    """Whom to ask; a URL that is none of a web server is refused."""
 
     url: str
     model: str
@@ -59,11 +55,7 @@ _asking: weakref.WeakKeyDictionary[_Loop, dict[str, asyncio.Task[int]]] = weakre
 
 
 async def ask(endpoint: Endpoint, case: Case, seconds: float) -> int:
-    """The judge's score, 0 to 10. Equal cases are asked once, also while the first is still being asked.
-
-    Raises:
-        RewardError: No score within the limit, or the server refuses the request; says what came last.
-    """
+    """The judge's score, 0 to 10. Equal cases are asked once, also while the first is still being asked."""
     images = [image_part(image) for image in case.images]
     key = _key(endpoint, case, images)
     if key in _kept:

@@ -26,17 +26,10 @@ _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
 
 
 def label_around(text: str, begin: int, start: int, end: int, behind: bool = False) -> tuple[str, bool]:
-    """The words before a place on its line, or behind it if there are none; "" without letters.
+    """The words before a place on its line, else those behind it, and whether they stand behind.
 
-    Args:
-        text: The text.
-        begin: End of the place before it.
-        start: Where the place starts.
-        end: Where it ends.
-        behind: The place before it on this line has its words behind it, so they are not this one's.
-
-    Returns:
-        The label, and whether it stands behind the place.
+    `begin` is the end of the place before it; `behind` says that that one has its words behind it, so that
+    they are not this place's.
     """
     begin = max(begin, text.rfind("\n", begin, start) + 1, start - MAX_LABEL)
     alt = _ALT.match(text[start : end + MAX_LABEL])

@@ -14,11 +14,7 @@ Value: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
 
 
 def completion_tokens(completion: str, columns: Columns) -> int:
-    """Number of tokens of the completion, over all turns; an empty completion has none.
-
-    Raises:
-        Unscorable: The row has no token ids.
-    """
+    """Number of tokens of the completion over all turns; unscorable without token ids."""
     ids = columns.get(TOKENS_COLUMN)
     if not isinstance(ids, (list, tuple)) or (completion and not ids):
         raise Unscorable(f"no column {TOKENS_COLUMN}, which ms-swift fills during training")

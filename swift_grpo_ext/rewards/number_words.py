@@ -40,9 +40,7 @@ _PERCENT = re.compile(r"百分之([零〇一二两三四五六七八九十百\d.
 def with_digits(text: str, alone: bool = False) -> str:
     """The text with the numbers that it spells in digits: "three hundred", 三百, 百分之二十, "a dozen".
 
-    Args:
-        text: Any text.
-        alone: Take a lone "one" for a number, too, unless it stands for a thing ("this one").
+    With `alone` a lone "one" is a number, too, unless it stands for a thing ("this one").
     """
     text = _PERCENT.sub(lambda part: f"{_digits(part[1])}%", text)
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)

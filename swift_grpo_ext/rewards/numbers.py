@@ -73,17 +73,11 @@ _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’]|\\,|\{,\})(?=\
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with what stands behind it.
+    """A number with what stands behind it."""
 
-    Attributes:
-        written: In the unit that it was written in; a percentage is divided by 100.
-        percent: Written with a percent or per-mille sign.
-        unit: `swift_grpo_ext.rewards.units.NO_UNIT` for none that is known.
-    """
-
-    written: float
-    percent: bool = False
-    unit: Unit = NO_UNIT
+    written: float  # in the unit that it was written in; a percentage is divided by 100
+    percent: bool = False  # written with a percent or per-mille sign
+    unit: Unit = NO_UNIT  # `swift_grpo_ext.rewards.units.NO_UNIT` for none that is known
 
     @property
     def value(self) -> float:

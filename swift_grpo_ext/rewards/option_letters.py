@@ -89,13 +89,9 @@ def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     """The letters that a text chooses; empty if it chooses none or contradicts itself.
 
     Tried in turn, the first that finds something counts: the whole text as an option or as letters; what it
-    states ("the answer is B", "B is correct", 故选B); a letter that leads it; the only letter or option that
-    it names in a form less plain. Options that are named beside a statement do not matter.
-
-    Args:
-        text: An answer, or a gold, after `normalise_short`.
-        options: Letter to text, may be empty: then letters A to Z are known, and no texts.
-        plainly: Read only the plain forms and statements, as golds are written.
+    states ("the answer is B", "B is correct"); a letter that leads it; and, unless `plainly` as golds are
+    written, the only letter or option that it names in a form less plain. Options that are named beside a
+    statement do not matter. Without `options` (letter to text), letters A to Z are known.
     """
     known = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", text)

@@ -20,18 +20,10 @@ _BOXES_ONLY = ("grounding", "detection")
 def located(
     completion: object, columns: Columns, reward: Reward, parameters: Mapping[str, object]
 ) -> dict[str, object] | None:
-    """Where an answer and its gold are.
+    """Where an answer and its gold are, in fractions of the image; None if either is not known.
 
-    Args:
-        completion: What the model wrote; anything but text names no place.
-        columns: The row, with ``image_sizes``.
-        reward: A reward with coordinate frames; it says which columns hold the gold.
-        parameters: Those that the run sets for it; the row's own override them.
-
-    Returns:
-        ``{"image": number of the image, "gold": [...], "predicted": [...]}``, each place
-        ``{"at": [left, top, right, bottom] or [x, y], "label": text}`` in fractions of the image; None if
-        the row has no gold places, or the image's size is not known.
+    ``{"image": number, "gold": [...], "predicted": [...]}``, each place ``{"at": [left, top, right, bottom]
+    or [x, y], "label": text}``. `parameters` are those of the run; the row's own override them.
     """
     try:
         chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}

@@ -14,12 +14,7 @@ from swift_grpo_ext.errors import SettingsError, nearest
 
 
 class Parameters:
-    """Parameters of one reward: the keywords of its function, and the fields of those that are dataclasses.
-
-    Args:
-        name: The reward's.
-        function: Its function.
-    """
+    """Parameters of a reward: the keywords of its function, and the fields of those that are dataclasses."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -73,11 +68,7 @@ class Parameters:
         return {name: TypeAdapter(hint) for name, hint in self.hints.items()}
 
     def checked_one(self, name: str, value: object) -> Any:
-        """A parameter's value in its declared type and range.
-
-        Raises:
-            ValueError: It does not fit; the message says what would.
-        """
+        """A parameter's value in its declared type and range, else a ValueError that says what would fit."""
         try:
             return self._adapters[name].validate_python(value)
         except ValidationError as error:
@@ -87,11 +78,7 @@ class Parameters:
             raise ValueError(f"{error.errors()[0]['msg']} (got {value!r:.80}){meant}") from None
 
     def checked(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Parameters from the settings, checked.
-
-        Raises:
-            SettingsError: An unknown parameter, or a value out of its range.
-        """
+        """Parameters from the settings, checked."""
         checked = {}
         for name, value in values.items():
             where = f"parameter {name!r} of {self.name}"

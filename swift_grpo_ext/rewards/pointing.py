@@ -24,12 +24,7 @@ def written_point(point: Point, places: Places) -> list[float]:
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_points_text)
-def point_in_box(
-    completion: str,
-    columns: Columns,
-    *,
-    places: Objects = OBJECTS,
-) -> float:
+def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
     """The share of points that lie strictly inside their gold box, 0..1.
 
     Points and gold boxes are paired one to one for the most hits; the score is the hits over the number of

@@ -15,17 +15,11 @@ MAX_COORDINATE = 1e7
 
 @dataclass(frozen=True)
 class Convention:
-    """How lists of numbers without names are written.
+    """How lists of numbers without names are written."""
 
-    Attributes:
-        order: Of four numbers; under yxyx, points are y, x.
-        gold: They are a data set's. Of a model's answers, ``bbox_2d`` is Qwen's and always holds corners.
-        box_2d: Order under the key ``box_2d``, if it is another one.
-    """
-
-    order: Order = "xyxy"
-    gold: bool = False
-    box_2d: Order | None = None
+    order: Order = "xyxy"  # of four numbers; under yxyx, points are y, x
+    gold: bool = False  # of a data set; in answers ``bbox_2d`` is Qwen's and always holds corners
+    box_2d: Order | None = None  # order under the key ``box_2d``, if it is another one
 
     def under(self, key: str) -> Order:
         """The order of a list under this key."""
@@ -39,25 +33,15 @@ ANSWER = Convention()
 
 @dataclass(frozen=True)
 class Region:
-    """One object of an answer. Coordinates that are no finite numbers become a box or point at the origin.
+    """One object of an answer. Coordinates that are no finite numbers become a box or point at the origin."""
 
-    Attributes:
-        box: (left, top, right, bottom) with ordered corners, or None.
-        point: (x, y), or None.
-        label: As written, "" if none.
-        confidence: As written if it is a number, else None.
-        broken: Whether a coordinate was no finite number.
-        reordered: Whether the corners stood in another order.
-        image: Number of the image that it says it is in, or None.
-    """
-
-    box: Box | None = None
-    point: Point | None = None
-    label: str = ""
-    confidence: float | None = None
-    broken: bool = field(default=False, compare=False)
-    reordered: bool = field(default=False, compare=False)
-    image: int | None = field(default=None, compare=False)
+    box: Box | None = None  # (left, top, right, bottom) with ordered corners, or None
+    point: Point | None = None  # (x, y), or None
+    label: str = ""  # as written, "" if none
+    confidence: float | None = None  # as written if it is a number, else None
+    broken: bool = field(default=False, compare=False)  # whether a coordinate was no finite number
+    reordered: bool = field(default=False, compare=False)  # whether the corners stood in another order
+    image: int | None = field(default=None, compare=False)  # of the image that it says it is in
 
 
 def pointed_at(region: Region) -> Point:
@@ -77,12 +61,7 @@ def region_of_numbers(
 ) -> Region:
     """Four numbers as a box, two as a point.
 
-    Args:
-        numbers: Of any size; `Region` says what becomes of those that are not finite.
-        label: The object's name.
-        convention: Their order.
-        key: The key that they stand under.
-        named: Their names say what each is, so that they have no order to be told.
+    `named`: their names say what each is, so that no order applies. `key` is the one that they stand under.
     """
     for number in numbers:
         if not -MAX_COORDINATE <= number <= MAX_COORDINATE:

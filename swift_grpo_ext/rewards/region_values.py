@@ -7,14 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from swift_grpo_ext.rewards.region import ANSWER, Convention, Region, region_of_numbers
-from swift_grpo_ext.rewards.text_coordinates import (
-    BOX_SHAPES,
-    NAMES,
-    POINT_SHAPES,
-    Kind,
-    shaped,
-    written_out,
-)
+from swift_grpo_ext.rewards.text_coordinates import BOX_SHAPES, NAMES, POINT_SHAPES, Kind, shaped, written_out
 
 _MAX_DEPTH = 6
 _MAX_TEXT = 256
@@ -42,13 +35,7 @@ def role_of(key: str) -> str:
 
 
 def regions_in(value: object, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
-    """The objects in a decoded JSON value.
-
-    Args:
-        value: The value.
-        kind: What a list without keys means.
-        convention: The order of its numbers.
-    """
+    """The objects in a decoded JSON value; `kind` is what a list without keys means."""
     return list(_walk(value, kind, convention, "", 0))
 
 

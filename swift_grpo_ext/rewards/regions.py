@@ -74,13 +74,7 @@ def _with_bare_keys(text: str) -> object:
 
 
 def parse_regions(text: str, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
-    """The objects of a text; empty if there are none, or more than `MAX_REGIONS`.
-
-    Args:
-        text: The answer.
-        kind: What a list without keys means.
-        convention: The order of its numbers.
-    """
+    """The objects of a text, none if more than `MAX_REGIONS`; `kind` is what a list without keys means."""
     body = last_fenced(text).strip()
     found: list[Region] = []
     refs = [None, *_REF.finditer(body)]

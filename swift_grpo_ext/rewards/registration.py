@@ -61,10 +61,7 @@ class AsyncRewardORM(AsyncORM):
 def register_orms() -> list[str]:
     """Register every reward under its name, and check the reward table.
 
-    The host names its metrics after the class, so each reward gets a class of its own name.
-
-    Raises:
-        SettingsError: The reward table cannot be read.
+    ms-swift names its metrics after the class, so each reward gets a class of its own name.
     """
     load_table(current_settings().reward_table)
     for name in catalogue.NAMES:
@@ -76,13 +73,6 @@ def register_short_forms(names: Sequence[str]) -> None:
     """Register what ``--reward_funcs`` asks for with parameters: ``ext_iou:frame=norm1000``.
 
     Metrics have the reward's own name; where it is asked for twice, each has its parameters beside it.
-
-    Args:
-        names: As they stand on the command line; those of others are left alone.
-
-    Raises:
-        RewardError: No such reward.
-        SettingsError: A parameter that does not fit.
     """
     forms = {text: catalogue.split_form(text) for text in names}
     used = Counter(name for name, _ in forms.values())
@@ -112,11 +102,7 @@ def _class_of(name: str, shown: str, given: dict[str, object]) -> type:
 
 
 def function_named(name: str, plugins: Sequence[str]) -> Callable[..., object]:
-    """A reward of ms-swift or of the user's plugin files, ready to be called.
-
-    Raises:
-        RewardError: None is called so.
-    """
+    """A reward of ms-swift or of the user's plugin files, ready to be called."""
     for path in plugins:
         import_external_file(path)
     if name not in orms:

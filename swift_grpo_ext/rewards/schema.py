@@ -17,11 +17,7 @@ def _validator(schema: object) -> Any:
 
 
 def check_schema(schema: object) -> None:
-    """Refuse what is no schema.
-
-    Raises:
-        Unscorable: Says what is wrong with it.
-    """
+    """Refuse what is no schema: the row is unscorable."""
     from jsonschema.exceptions import SchemaError
 
     named = isinstance(schema, dict) and all(isinstance(key, str) for key in schema)
@@ -38,8 +34,7 @@ def check_schema(schema: object) -> None:
 def is_valid(value: object, schema: object) -> bool:
     """Whether a decoded JSON value satisfies a schema that `check_schema` let pass.
 
-    Raises:
-        Unscorable: The schema refers to something that it does not hold, or to itself without end.
+    Unscorable if the schema refers to something that it does not hold, or to itself without end.
     """
     from referencing.exceptions import Unresolvable
 

@@ -29,18 +29,10 @@ class Scores:
 
 
 def checked_scores(output: object, completions: int, name: str) -> Scores:
-    """The scores of one reward function, NaN for "not scored".
+    """The scores of one reward function, NaN for "not scored"; a RewardError if they are not one for each.
 
-    The host broadcasts a list of length 1 to all completions, so a reward that returns the mean of its batch
+    ms-swift broadcasts a list of length 1 to all completions, so a reward that returns the mean of its batch
     trains nothing, silently.
-
-    Args:
-        output: What the function returned.
-        completions: How many completions it was given.
-        name: The function's name, for the message.
-
-    Raises:
-        RewardError: Not a sequence, another length, or an element that is no number.
     """
     if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):
         raise RewardError(

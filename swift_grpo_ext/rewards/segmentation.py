@@ -66,12 +66,7 @@ def _gold_objects_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_objects_text)
-def segmentation_points(
-    completion: str,
-    columns: Columns,
-    *,
-    places: Objects = OBJECTS,
-) -> float:
+def segmentation_points(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
     """Boxes and points for prompting a segmentation model (Seg-Zero, VisionReasoner), 0..1.
 
     Each pair of a predicted and a gold object earns a third for each of: IoU above .5; mean L1 distance of

@@ -85,10 +85,7 @@ class Statement(Generic[T]):
 def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
     """The last statement, if it agrees with those before it, takes them back or stands below them.
 
-    Args:
-        found: At least one statement.
-        text: Where they stand.
-        contradiction: What different ones in one line, or more than two different ones, amount to.
+    `contradiction`: what different ones in one line, or more than two different ones, amount to.
     """
     *earlier, last = sorted(found, key=lambda one: one.start)
     others = [one for one in earlier if one.value != last.value]

@@ -19,11 +19,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def parse_json(text: str) -> object:
-    """Decode strict JSON: no NaN, no infinity.
-
-    Raises:
-        ValueError: Not JSON.
-    """
+    """Decode strict JSON, without NaN and infinity, or raise ValueError."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:

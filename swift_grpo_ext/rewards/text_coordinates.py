@@ -81,21 +81,13 @@ _POINT_TAG = re.compile(r"<points?\s")
 
 @dataclass(frozen=True)
 class Written:
-    """One box or point in a text.
+    """One box or point in a text."""
 
-    Attributes:
-        numbers: Four or two.
-        named: Names or marks say what each number is; then corners come first, x before y.
-        start: Where it starts in the text.
-        end: Where it ends.
-        label: What the text calls it, "" if nothing.
-    """
-
-    numbers: tuple[float, ...]
-    named: bool = False
-    start: int = 0
-    end: int = 0
-    label: str = ""
+    numbers: tuple[float, ...]  # four or two
+    named: bool = False  # names or marks say what each number is; then corners come first, x before y
+    start: int = 0  # where it starts in the text
+    end: int = 0  # where it ends
+    label: str = ""  # what the text calls it, "" if nothing
 
 
 def written_out(text: str, kind: Kind) -> list[Written]:

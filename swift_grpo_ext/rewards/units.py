@@ -13,17 +13,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Unit:
-    """What a number is in.
+    """What a number is in."""
 
-    Attributes:
-        dimension: ``length``, ``length/time`` ...; "" for none that is known.
-        factor: A number in this unit times this is in the dimension's base unit.
-        offset: What is added to that: temperatures do not begin at the same zero.
-    """
-
-    dimension: str = ""
-    factor: float = 1.0
-    offset: float = 0.0
+    dimension: str = ""  # ``length``, ``length/time`` ...; "" for none that is known
+    factor: float = 1.0  # A number in this unit times this is in the dimension's base unit
+    offset: float = 0.0  # what is added to that: temperatures do not begin at the same zero
 
     def to_base(self, number: float) -> float:
         """The number in the dimension's base unit."""

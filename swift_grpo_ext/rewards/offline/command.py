@@ -29,22 +29,8 @@ def run(
 ) -> bool:
     """Score a file, print the figures, write ``scores.png`` and ``scores.jsonl``.
 
-    Args:
-        data: The dataset, JSONL.
-        rewards: Names of rewards; none: the one that every row names, as a file of failed completions does.
-        completions: The completions; None: the rows carry their own.
-        gold: Score the gold answers.
-        table: The reward table, JSON or a path; empty: that of the settings.
-        output: Folder to write to; None: the current one.
-        plot: Write the plot, too.
-        plugins: Files that register rewards of the user's own.
-        as_json: Print JSON instead of the table.
-
-    Returns:
-        Whether all is well: no reward at fault, and with `gold` every row at the maximum and at least one.
-
-    Raises:
-        SwiftGrpoExtError: A file, a row, a name or a parameter that does not fit.
+    Without `rewards`, the one that every row names, as a file of failed completions does. True if no reward
+    is at fault and, with `gold`, there are rows and all reach the maximum.
     """
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")

@@ -27,25 +27,15 @@ TEXT_KEYS = ("completion", "response")
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion with its row.
+    """One completion with its row."""
 
-    Attributes:
-        row: Line of the dataset file, from 1.
-        columns: The row.
-        completion: The text to score.
-    """
-
-    row: int
+    row: int  # line of the dataset file, from 1
     columns: Columns
     completion: str
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL dataset.
-
-    Raises:
-        DatasetRowError: No such file, nothing in it, or a line that is no JSON object.
-    """
+    """The rows of a JSONL dataset, each a JSON object."""
     rows = list(_lines(path))
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
@@ -54,15 +44,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> list[Sample]:
-    """Every completion with its row.
-
-    Args:
-        rows: The dataset.
-        completions: File of the completions; None if the rows carry them.
-
-    Raises:
-        DatasetRowError: A completion is missing or fits no row; names the line.
-    """
+    """Every completion with its row; without a file of completions the rows carry them."""
     if completions is None:
         return [
             Sample(number, row, _text(row, f"row {number}", "or give --completions FILE"))
@@ -161,11 +143,7 @@ def _lists(table: Mapping[str, object]) -> list[list[object]]:
 def _row_of(
     logged: Mapping[str, object], rows: Sequence[dict[str, object]], candidates: Sequence[int], where: str
 ) -> int:
-    """The row that a logged completion belongs to; of rows that are all equal, the first.
-
-    Raises:
-        DatasetRowError: None, or several that differ.
-    """
+    """The row of a logged completion, the first of equal ones; an error for none, or several that differ."""
     prompt = _bare(str(logged.get("prompt", "")))
     fitting = [number for number in candidates if _fits(rows[number - 1], logged, prompt)]
     if not fitting:

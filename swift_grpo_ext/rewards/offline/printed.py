@@ -174,11 +174,7 @@ def write_scores(found: Sequence[Scored], path: Path) -> None:
 
 
 def check_plot() -> None:
-    """Refuse before anything is scored.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Refuse before anything is scored if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise MissingExtraError(
             "matplotlib not installed",

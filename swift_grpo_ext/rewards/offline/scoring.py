@@ -28,13 +28,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Scored:
-    """What one reward made of all samples that are its to score.
-
-    Attributes:
-        reward: The reward.
-        samples: What was scored.
-        outcomes: One for each sample.
-    """
+    """What one reward made of all samples that are its to score."""
 
     reward: Reward
     samples: list[Sample]
@@ -82,15 +76,7 @@ class Scored:
 def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scored:
     """Score completions as a run would: parameters, tasks, gates and limits are those of the reward table.
 
-    Args:
-        name: A reward of the catalogue, also with parameters (``ext_iou:frame=norm1``), or another's.
-        samples: What is to be scored.
-        table: The reward table.
-        plugins: Files that register rewards of the user's own.
-
-    Raises:
-        RewardError: No such reward.
-        SettingsError: The table lacks a parameter that the reward needs.
+    `name` may carry parameters (``ext_iou:frame=norm1``), or be that of another's reward.
     """
     base, given = split_form(name)
     if not base.startswith(PREFIX):
@@ -125,11 +111,7 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
 
 
 def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTable) -> list[Sample]:
-    """The rows with their gold answers as completions; a row without a usable one gets an empty completion.
-
-    Raises:
-        RewardError: The reward compares with no gold.
-    """
+    """The rows with their gold answers as completions; a row without a usable one gets an empty completion."""
     base, given = split_form(name)
     if not base.startswith(PREFIX):
         golds = [(number, row, row.get("solution")) for number, row in enumerate(rows, start=1)]
@@ -152,14 +134,10 @@ def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTabl
 def with_image_sizes(rows: Sequence[dict[str, object]], folder: Path, gold: bool) -> list[dict[str, object]]:
     """The rows, with the original sizes of local images where a row does not tell sizes itself.
 
-    What the processor makes of an image is not known here, so the frame ``pixel_resized`` can be compared
-    with itself only, unless the rows hold ``image_sizes``. Gold answers are taken there and back, so for them
-    any size does: that of the original, and for an image that cannot be opened here an invented one.
-
-    Args:
-        rows: The dataset.
-        folder: Where relative paths start if they lead nowhere from the current folder.
-        gold: They are read for gold answers.
+    What the processor makes of an image is not known here, so ``pixel_resized`` can be compared with itself
+    only, unless the rows hold ``image_sizes``. Gold answers are taken there and back, so for them any size
+    does: an invented one for an image that cannot be opened here. Relative paths start in the current folder,
+    else in `folder`.
     """
     found = []
     for row in rows:

@@ -11,17 +11,11 @@ from swift_grpo_ext.rewards.contract import Columns
 
 @dataclass(frozen=True)
 class Batch:
-    """Completions and everything that came with them.
-
-    Attributes:
-        completions: The texts.
-        columns: Column name to one value per completion.
-        shared: What does not belong to single completions, such as ``trainer_state``.
-    """
+    """Completions and everything that came with them."""
 
     completions: Sequence[str]
-    columns: Mapping[str, Sequence[Any]]
-    shared: Mapping[str, Any]
+    columns: Mapping[str, Sequence[Any]]  # column name to one value per completion
+    shared: Mapping[str, Any]  # what does not belong to single completions, such as ``trainer_state``
 
     @classmethod
     def of(cls, completions: Sequence[str], arguments: Mapping[str, Any]) -> Batch:

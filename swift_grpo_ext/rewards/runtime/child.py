@@ -31,21 +31,13 @@ class Job(Protocol):
 
 @dataclass
 class Child:
-    """A child process.
-
-    Attributes:
-        process: The process.
-        pipe: The parent's end.
-        started: When it was started, or given its request; on the monotonic clock.
-        ready: Whether it has loaded its job.
-        request: Number of the request that it is at, None if idle.
-    """
+    """A child process."""
 
     process: subprocess.Popen[bytes]
-    pipe: Connection
-    started: float
-    ready: bool = False
-    request: int | None = None
+    pipe: Connection  # the parent's end
+    started: float  # when it was started, or given its request; on the monotonic clock
+    ready: bool = False  # whether it has loaded its job
+    request: int | None = None  # number of the request that it is at, None if idle
 
     @classmethod
     def start(cls, job: Job) -> Child:

@@ -17,40 +17,24 @@ Scorer = Callable[[Batch], Sequence[Score]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is left to be scored, and how its scores become those of the whole batch.
+    """What is left to be scored, and how its scores become those of the whole batch."""
 
-    Attributes:
-        batch: The completions that the reward applies to, with gold and inputs in place.
-        indices: Their places in the whole batch.
-        size: Completions of the whole batch.
-        closed: For each completion of `batch`, whether its gate is closed.
-    """
-
-    batch: Batch
-    indices: list[int]
-    size: int
-    closed: list[bool]
+    batch: Batch  # the completions that the reward applies to, with gold and inputs in place
+    indices: list[int]  # their places in the whole batch
+    size: int  # completions of the whole batch
+    closed: list[bool]  # for each completion of `batch`, whether its gate is closed
 
 
 @dataclass(frozen=True)
 class Composition:
-    """One reward's rule, ready to use.
+    """One reward's rule, ready to use."""
 
-    Attributes:
-        rule: What the table says.
-        task_column: The column that routes.
-        floor: Score behind a closed gate.
-        scorer: Gives the scorer of another reward by name, for gates and inputs.
-        inputs: Columns to fill, with the catalogue's own defaults.
-        gold: Columns that the reward reads its gold from.
-    """
-
-    rule: RewardRule
-    task_column: str
-    floor: float
-    scorer: Callable[[str], Scorer]
-    inputs: dict[str, str] = field(default_factory=dict)
-    gold: tuple[str, ...] = ()
+    rule: RewardRule  # what the table says
+    task_column: str  # the column that routes
+    floor: float  # score behind a closed gate
+    scorer: Callable[[str], Scorer]  # gives the scorer of another reward by name, for gates and inputs
+    inputs: dict[str, str] = field(default_factory=dict)  # columns to fill, with the catalogue's own defaults
+    gold: tuple[str, ...] = ()  # columns that the reward reads its gold from
 
     def prepare(self, batch: Batch) -> Prepared:
         """Route, look at the gate, rename the gold, and fill inputs."""

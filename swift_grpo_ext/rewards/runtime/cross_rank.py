@@ -24,22 +24,16 @@ def added(reports: Sequence[dict[str, Report]]) -> dict[str, Report]:
 
 @dataclass
 class Budget:
-    """The failures that a run may have. Every rank keeps one, and all see the same reports.
+    """The failures that a run may have. Every rank keeps one, and all see the same reports."""
 
-    Attributes:
-        allowed: Failed completions of one reward within the last `WINDOW` completions.
-    """
-
-    allowed: int
+    allowed: int  # failed completions of one reward within the last `WINDOW` completions
     _steps: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
     _first: dict[str, Failure] = field(default_factory=dict)
 
     def check(self, total: dict[str, Report]) -> None:
         """Take in a step's reports of all ranks.
 
-        Raises:
-            RewardError: A reward broke its contract, or failed more often than allowed. Raised on all ranks
-                alike, with the first failure.
+        Raises on all ranks alike, with the first failure, if a reward broke its contract or failed too often.
         """
         for name, report in sorted(total.items()):
             if report.first is not None:

@@ -24,17 +24,9 @@ class Guard:
     """A reward function that always returns a list of the right length.
 
     What it raises is written to the ledger, and its completions are not scored; the trainer then decides with
-    all ranks together whether to go on.
-
-    Args:
-        function: The host's reward function.
-        name: Its name in metrics.
-        composition: Rules of the reward table for a reward of the user's own.
-        output_dir: Folder of the replay file.
-        infinite: Counts infinite scores by name; they are "not scored".
-
-    Attributes:
-        not_finite: Places of the NaN and infinite scores of the last batch.
+    all ranks together whether to go on. `composition` holds the rules of a reward of the user's own,
+    `infinite` counts infinite scores by name, `not_finite` are the places of NaN and infinite scores in the
+    last batch.
     """
 
     def __init__(
@@ -113,9 +105,6 @@ class AsyncGuard(Guard):
 
     With a limit, the function runs in a thread with a loop of its own, so that one that blocks instead of
     awaiting runs into the limit too. Its thread cannot be ended: it is left behind.
-
-    Args:
-        seconds: The limit; None for none.
     """
 
     def __init__(self, *args: Any, seconds: float | None = None, **kwargs: Any) -> None:

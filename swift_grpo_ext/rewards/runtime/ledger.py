@@ -17,22 +17,13 @@ MAX_LATENCIES = 1024
 
 @dataclass(frozen=True)
 class Failure:
-    """A reward that did not come back with a score.
+    """A reward that did not come back with a score."""
 
-    Attributes:
-        reward: Its name.
-        kind: ``error`` (it raised), ``timeout`` (it was killed), ``refused`` (it broke its contract: the run
-            ends at once).
-        what: One line.
-        row: Which row it was, in words.
-        details: The traceback, if there is one.
-    """
-
-    reward: str
-    kind: FailureKind
+    reward: str  # its name
+    kind: FailureKind  # it raised, was killed, or broke its contract, which ends the run at once
     what: str
-    row: str
-    details: str = ""
+    row: str  # which row it was, in words
+    details: str = ""  # the traceback, if there is one
 
     def __str__(self) -> str:
         return f"reward {self.reward!r}: {self.what} [{self.row}]"
@@ -40,25 +31,15 @@ class Failure:
 
 @dataclass
 class Report:
-    """Counts of one reward, on one rank or added over ranks.
+    """Counts of one reward, on one rank or added over ranks."""
 
-    Attributes:
-        completions: How many it was asked to score.
-        failures: How many of them failed through the reward's fault.
-        timeouts: How many ran into their limit, whoever's fault that is.
-        unscored: Completions whose row cannot be scored, by reason.
-        seconds: Times of single completions, at most `MAX_LATENCIES`.
-        counts: What else the reward counts, such as the tokens that a judge cost.
-        first: The first failure, and any that was refused.
-    """
-
-    completions: int = 0
-    failures: int = 0
-    timeouts: int = 0
-    unscored: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    first: Failure | None = None
+    completions: int = 0  # how many it was asked to score
+    failures: int = 0  # how many of them failed through the reward's fault
+    timeouts: int = 0  # how many ran into their limit, whoever's fault that is
+    unscored: Counter[str] = field(default_factory=Counter)  # rows that cannot be scored, by reason
+    seconds: list[float] = field(default_factory=list)  # times of single completions, at most `MAX_LATENCIES`
+    counts: Counter[str] = field(default_factory=Counter)  # what else it counts, as a judge's tokens
+    first: Failure | None = None  # the first failure, and any that was refused
 
     def add(self, other: Report) -> None:
         """Take in another rank's counts."""

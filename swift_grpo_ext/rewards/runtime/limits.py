@@ -57,11 +57,7 @@ class Limited:
         self._replay = replay.replay_file(getattr(arguments, "output_dir", None))
 
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
-        """Score a batch; None for a completion without a score.
-
-        Raises:
-            RewardError: The function returned more or fewer scores than it got completions.
-        """
+        """Score a batch; None for a completion without a score."""
         batch = Batch.of(completions, {name: _light(value) for name, value in columns.items()})
         parts = [batch] if self.whole_batch else [batch.select([row]) for row in range(len(batch))]
         requests = [(list(part.completions), {**part.columns, **part.shared}) for part in parts]

@@ -30,33 +30,20 @@ Ended: TypeAlias = Literal["value", "failed", "timeout", "died", "skipped"]
 
 @dataclass(frozen=True)
 class Answer:
-    """How one request ended.
+    """How one request ended."""
 
-    Attributes:
-        ended: ``value``, ``failed`` (the job raised), ``timeout``, ``died`` (the child ended by itself), or
-            ``skipped`` (given up before it was started).
-        value: The job's value, or the traceback, or what is known of the end.
-        seconds: Time that it took.
-    """
-
-    ended: Ended
-    value: Any
-    seconds: float = 0.0
+    ended: Ended  # failed: the job raised; died: the child ended; skipped: never started
+    value: Any  # the job's value, or the traceback, or what is known of the end
+    seconds: float = 0.0  # time that it took
 
 
 @dataclass(eq=False)
 class Pool:
-    """Up to `workers` children for one kind of job. Safe to use from any thread, and in a forked child.
+    """Up to `workers` children for one kind of job. Safe to use from any thread, and in a forked child."""
 
-    Attributes:
-        job: What each child loads.
-        workers: Most children at a time; started when there is work for them.
-        limit: Seconds for one request.
-    """
-
-    job: Job
-    workers: int
-    limit: float
+    job: Job  # what each child loads
+    workers: int  # most children at a time; started when there is work for them
+    limit: float  # seconds for one request
     children: list[Child] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -64,15 +51,7 @@ class Pool:
         _pools.add(self)
 
     def map(self, requests: Sequence[tuple[object, ...]], give_up_after: int | None = None) -> list[Answer]:
-        """Run every request and wait for all answers.
-
-        Args:
-            requests: Arguments of the job's function, each picklable.
-            give_up_after: After more than so many timeouts, deaths and failures the rest is skipped.
-
-        Raises:
-            RewardError: A child cannot load the job, or a request cannot be pickled.
-        """
+        """Run every request; after more than `give_up_after` that went wrong the rest is skipped."""
         with self._lock:
             return _Run(self, [_pickled(request) for request in requests], give_up_after).answers()
 

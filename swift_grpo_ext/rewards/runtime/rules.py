@@ -174,15 +174,7 @@ def _check_gate(name: str, rule: RewardRule) -> None:
 
 @lru_cache(maxsize=8)
 def load_table(text: str, given_by: str = SETTING) -> RewardTable:
-    """Read a table from JSON, or from the JSON file of that path; empty text is an empty table.
-
-    Args:
-        text: The JSON or the path.
-        given_by: The variable or option that it comes from, for errors.
-
-    Raises:
-        SettingsError: Not readable, or a key or value that does not fit.
-    """
+    """A table from JSON, or the JSON file of that path; `given_by` names the variable or option in errors."""
     if not text.strip():
         return RewardTable()
     source, where = text, given_by

@@ -46,11 +46,8 @@ def catalogue_pool() -> Pool:
 class Runner:
     """One reward with its parameters and rules.
 
-    Args:
-        reward: The reward.
-        arguments: The host's arguments: they give some defaults, and the folder for the replay file.
-        table: The reward table; by default that of the settings.
-        given: Parameters of the short form of ``--reward_funcs``, before those of the table.
+    ms-swift's `arguments` give some defaults and the folder for the replay file; `given` are the parameters
+    of the short form of ``--reward_funcs``.
     """
 
     def __init__(
@@ -190,11 +187,7 @@ class Runner:
         return [outcome.score for outcome in outcomes]
 
     def look_at(self, columns: Mapping[str, Sequence[object]]) -> None:
-        """Say at the start which column is the gold if several might be, and which ones mean something else.
-
-        Args:
-            columns: The first rows of the dataset.
-        """
+        """Say at the start which of several columns is the gold, and which mean something else."""
         for line in told_columns(self.reward, columns, self.composition.rule.gold):
             say(line)
 
@@ -202,13 +195,7 @@ class Runner:
 def told_columns(
     reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
 ) -> Iterator[str]:
-    """What a user should know of a dataset's columns before a reward reads them.
-
-    Args:
-        reward: The reward.
-        columns: The first rows of the dataset.
-        named: The column that the reward table names as its gold.
-    """
+    """What a user should know of a dataset's columns before it is read; `named` is the table's gold."""
     filled = [name for name, values in columns.items() if any(value not in (None, "") for value in values)]
     for name in (name for name in reward.row_settable if name in filled):
         try:

@@ -20,10 +20,7 @@ KEPT = 0.99
 def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -> dict[str, float]:
     """Mean score of each reward for each task that it scored; empty if the dataset has only one task.
 
-    Args:
-        rewards: (completions of all ranks, rewards), NaN for "not scored".
-        tasks: The task of each completion, None for none.
-        names: Name of each reward.
+    `rewards` has the shape (completions of all ranks, rewards), NaN for "not scored".
     """
     distinct = sorted({str(task) for task in tasks if task is not None})
     if len(distinct) < 2:
@@ -64,12 +61,10 @@ class TaskScales:
     _running: dict[tuple[int, str], _Running] = field(default_factory=lambda: defaultdict(_Running))
 
     def scaled(self, rewards: Tensor, tasks: Sequence[object], columns: Sequence[int]) -> Tensor:
-        """The rewards with these columns divided by the running deviation of their task.
+        """These columns of rewards ``(completions of all ranks, rewards)``, divided by their task's
+        deviation.
 
-        Args:
-            rewards: (completions of all ranks, rewards), NaN for "not scored".
-            tasks: The task of each completion; None is a task too.
-            columns: Which rewards to scale.
+        NaN is "not scored"; None is a task, too.
         """
         result = rewards.clone()
         rows_of: dict[str, list[int]] = defaultdict(list)
