@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from swift_grpo_ext.rewards.action import Action
-from swift_grpo_ext.rewards.action_calls import calls_in
-from swift_grpo_ext.rewards.action_words import (
+from swift_grpo_ext.rewards.action import (
     BUTTONS,
     DIRECTIONS,
     EMPTY_TEXTS,
     KINDS,
+    Action,
     argument_of,
+    calls_in,
     direction_of,
     word_of,
 )
 from swift_grpo_ext.rewards.answer import last_fenced
-from swift_grpo_ext.rewards.region import ANSWER, Convention, Region
+from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.regions import parse_regions, values_in
 
@@ -31,6 +31,14 @@ _VERB = re.compile(
     ),
     re.IGNORECASE,
 )
+_TEXT_OF = {
+    "key": ("key", "button", "text"),
+    "open_app": ("app", "text"),
+    "terminate": ("status", "text"),
+    "wait": (),
+    "long_press": (),
+}
+"""Which arguments hold the text of an action, other than ``text``."""
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 
@@ -38,15 +46,10 @@ def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
     """The last action of an answer: JSON, a call, lines such as ``action: click``, words, a bare place."""
     body = last_fenced(text).strip()
     values = values_in(body)
-    mappings = [value for value in values if isinstance(value, Mapping)]
-    if not mappings:  # a list of actions
-        lists = [value for value in values if isinstance(value, list)]
-        mappings = [value for inner in lists for value in inner if isinstance(value, Mapping)]
-    if mappings:
-        return action_of(mappings[-1], convention)
-    calls = list(calls_in(body))
-    if calls:
-        return action_of(calls[-1], convention)
+    listed = [inner for value in values if isinstance(value, list) for inner in value]
+    for found in (values, listed, list(calls_in(body))):
+        if mappings := [value for value in found if isinstance(value, Mapping)]:
+            return action_of(mappings[-1], convention)
     lines = {name: value.strip() for name, value in _LINE.findall(body)}
     if any(argument_of(name) == "action" and word_of(value) in KINDS for name, value in lines.items()):
         known = {name: value for name, value in lines.items() if argument_of(name)}
@@ -70,7 +73,7 @@ def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> A
     name = given.get("action")
     place = _place(given, convention)
     if not isinstance(name, str):
-        return Action("click", place, unknown=_unknown(given)) if place and name is None else None
+        return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
     kind, said = KINDS.get(word_of(name), (word_of(name), ""))
     return _completed(kind, said, given, place, convention)
 
@@ -95,7 +98,7 @@ def _by_role(value: Mapping[str, object]) -> dict[str, Any]:
             found.setdefault("end" if role in found else role, inner)
         else:
             found.setdefault(role, inner)
-    return found | ({"unknown": unknown} if unknown else {})
+    return found | ({"unknown": tuple(unknown)} if unknown else {})
 
 
 def _named_by_key(value: Mapping[str, object]) -> dict[str, Any]:
@@ -105,11 +108,8 @@ def _named_by_key(value: Mapping[str, object]) -> dict[str, Any]:
         if str(key).isupper() and word in KINDS:
             kind = KINDS[word][0]
             rest = _by_role({other: held for other, held in value.items() if other != key})
-            role = (
-                "place"
-                if isinstance(inner, (list, tuple))
-                else {"key": "key", "open_app": "app"}.get(kind, "text")
-            )
+            role = {"key": "key", "open_app": "app"}.get(kind, "text")
+            role = "place" if isinstance(inner, (list, tuple)) else role
             given = {"action": "swipe" if "to" in rest and role == "place" else word, role: inner}
             return rest | given
     return {}
@@ -149,10 +149,6 @@ def _end(given: Mapping[str, object], convention: Convention) -> Region | None:
     return None
 
 
-def _unknown(given: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(given.get("unknown", ()))
-
-
 def _completed(
     kind: str, said: str, given: Mapping[str, object], place: Region | None, convention: Convention
 ) -> Action:
@@ -165,25 +161,18 @@ def _completed(
         kind = BUTTONS[button]
     if kind == "click" and end is not None:
         kind = "drag"
-    text = said
     if kind in ("scroll", "hscroll", "swipe"):
         text = said or _direction(kind, given)
         kind = "scroll" if kind == "hscroll" else kind
         end = None if text else end
-    elif kind == "key":
-        text = said or _text(given, "key", "button", "text")
-    elif kind == "open_app":
-        text = _text(given, "app", "text")
-    elif kind == "terminate":
-        text = said or _text(given, "status", "text")
-    elif kind not in ("wait", "long_press"):
-        text = _text(given, "text")
+    else:
+        text = said or _text(given, _TEXT_OF.get(kind, ("text",)))
     seconds = given.get("seconds") if kind == "wait" else None
     number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
-    return Action(kind, place, text, end, number, _unknown(given))
+    return Action(kind, place, text, end, number, given.get("unknown", ()))
 
 
-def _text(given: Mapping[str, object], *roles: str) -> str:
+def _text(given: Mapping[str, object], roles: tuple[str, ...]) -> str:
     value = next((given[role] for role in roles if role in given), "")
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return "" if text.strip().casefold() in EMPTY_TEXTS else text
@@ -191,11 +180,9 @@ def _text(given: Mapping[str, object], *roles: str) -> str:
 
 def _direction(kind: str, given: Mapping[str, Any]) -> str:
     """The direction of a scroll, by its word or by the sign of its amount."""
-    for role in ("direction", "to", "text"):
-        if isinstance(given.get(role), str):
-            named = direction_of(given[role])
-            if named:
-                return named
+    texts = (given.get(role) for role in ("direction", "to", "text"))
+    if named := next(filter(None, (direction_of(text) for text in texts if isinstance(text, str))), ""):
+        return named
     signs = (
         ("amount_up", ("right", "left") if kind == "hscroll" else ("up", "down")),
         ("amount_down", ("down", "up")),

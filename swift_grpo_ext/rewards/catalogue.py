@@ -16,24 +16,20 @@ _PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
 FAMILIES: dict[str, str] = {
     name: family
     for family, names in {
-        "grounding": "iou giou",
+        "grounding": "iou giou point_in_box",
         "detection": "detection_f1 detection_map",
-        "pointing": "point_in_box",
         "click": "click",
         "segmentation": "segmentation_points",
         "temporal": "temporal_iou",
         "counting": "count count_shaped",
-        "choice": "choice",
-        "yes_no": "yes_no",
-        "numeric": "numeric",
-        "math": "math",
+        "choice": "choice yes_no",
+        "numeric": "numeric math",
         "ocr": "ocr wer anls",
         "table": "table",
         "structured": "json_schema",
         "text": "text_f1 rouge",
         "format": "format",
-        "length": "overlong cosine",
-        "repetitive": "repetition",
+        "length": "overlong cosine repetition",
         "judge": "judge",
     }.items()
     for name in names.split()

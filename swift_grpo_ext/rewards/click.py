@@ -8,22 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.action import Action
-from swift_grpo_ext.rewards.action_words import OPPOSITE, keys_of, status_of
+from swift_grpo_ext.rewards.action import OPPOSITE, Action, keys_of, status_of
 from swift_grpo_ext.rewards.actions import action_of, parse_action
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, convert, extent, image_aspect
-from swift_grpo_ext.rewards.geometry import relative_distance, strictly_inside
+from swift_grpo_ext.rewards.geometry import Region, pointed_at, relative_distance, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
-from swift_grpo_ext.rewards.pointing import written_point
-from swift_grpo_ext.rewards.region import Region, pointed_at
+from swift_grpo_ext.rewards.grounding import written_point
 from swift_grpo_ext.rewards.region_values import is_numbers
-from swift_grpo_ext.rewards.tokens import token_f1
+from swift_grpo_ext.rewards.text import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
-_BESIDE = {"gt_action": {"gt_bbox": "place", "gt_input_text": "text"}, "operation": {"bbox": "place"}}
+_BESIDE = {"gt_action": {"gt_bbox": "box", "gt_input_text": "text"}, "operation": {"bbox": "box"}}
 """Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web."""
 _MOVES = ("scroll", "swipe")
 _NEED_A_PLACE = ("click", "long_press", "hover", "drag")
@@ -40,10 +38,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         if columns.get(name) not in (None, "", []) and not _is_placeholder(columns[name])
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
-        action = action_of(
-            {"action": gold} | {"box" if role == "place" else role: it for role, it in beside.items()},
-            places.gold,
-        )
+        action = action_of({"action": gold, **beside}, places.gold)
     else:
         action = parse_action(as_text(gold), places.gold)
     if action is None:
@@ -162,12 +157,9 @@ def _same_direction(action: Action, gold: Action) -> bool:
 def _same_text(action: Action, gold: Action) -> float:
     if gold.kind == "terminate":
         wanted = status_of(gold.text)
-        # A last message in the place of a status is a success.
-        return (
-            float((status_of(action.text) or "success") == wanted)
-            if wanted
-            else token_f1(action.text, gold.text)
-        )
+        # A last message instead of a status is a success.
+        same = (status_of(action.text) or "success") == wanted
+        return float(same) if wanted else token_f1(action.text, gold.text)
     if not gold.text:
         return 1.0
     if gold.kind == "key":
@@ -178,13 +170,12 @@ def _same_text(action: Action, gold: Action) -> float:
 
 
 def _same_wait(action: Action, gold: Action) -> float:
-    if gold.seconds is None or action.seconds is None or gold.seconds == action.seconds:
-        return 1.0
-    return min(gold.seconds, action.seconds) / max(gold.seconds, action.seconds)
+    waits = sorted((gold.seconds or 0.0, action.seconds or 0.0))
+    return 1.0 if None in (gold.seconds, action.seconds) or waits[0] == waits[1] else waits[0] / waits[1]
 
 
 def _folded(name: str) -> str:
-    return "".join(character for character in name.casefold() if character.isalnum())
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _nearness(

@@ -10,8 +10,32 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.conversation import completion_text
 from swift_grpo_ext.rewards.parameters import Parameters
+
+
+def last_question(messages: object) -> str:
+    """Text of the last user turn in a column ``messages``, a text or typed parts; "" if there is none."""
+    turns = messages if isinstance(messages, (list, tuple)) else ()
+    asked = [
+        turn.get("content") for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"
+    ]
+    return _text_of(asked[-1]) if asked else ""
+
+
+def completion_text(completion: object) -> str:
+    """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
+    last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
+    return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
+
+
+def _text_of(content: object, parts: bool = True) -> str:
+    """A content as text: a text, or a list of typed parts."""
+    if isinstance(content, str):
+        return content
+    listed = content if parts and isinstance(content, (list, tuple)) else ()
+    texts = [part.get("text") for part in listed if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
 
 Score: TypeAlias = float | None
 """A float in the reward's declared range, or None: this row cannot be scored by this reward."""
@@ -90,7 +114,7 @@ class Reward:
         Args:
             completion: What the model wrote.
             columns: The row.
-            defaults: Parameters in the place of the reward's own defaults; the row's columns override them.
+            defaults: Parameters instead of the reward's own defaults; the row's columns override them.
             **parameters: Parameters that override all others.
 
         Raises:
@@ -100,8 +124,7 @@ class Reward:
         if self.cost == "async":
             return asyncio.run(self.awaited(completion, columns, defaults, **parameters))
         try:
-            text, merged = self._ready(completion, columns, defaults, parameters)
-            return Outcome(self.checked(self.function(text, columns, **self.declared.packed(merged))))
+            return Outcome(self.checked(self._called(completion, columns, defaults, parameters)))
         except Unscorable as fault:
             return Outcome(None, str(fault))
 
@@ -114,20 +137,20 @@ class Reward:
     ) -> Outcome:
         """`outcome` of an async reward."""
         try:
-            text, merged = self._ready(completion, columns, defaults, parameters)
-            return Outcome(self.checked(await self.function(text, columns, **self.declared.packed(merged))))
+            return Outcome(self.checked(await self._called(completion, columns, defaults, parameters)))
         except Unscorable as fault:
             return Outcome(None, str(fault))
 
-    def _ready(
+    def _called(
         self,
         completion: object,
         columns: Columns,
         defaults: Mapping[str, object] | None,
         parameters: dict[str, object],
-    ) -> tuple[str, dict[str, object]]:
+    ) -> Any:
         given = self.declared.checked(parameters) if parameters else parameters
-        return completion_text(completion), {**(defaults or {}), **self.row_parameters(columns), **given}
+        merged = {**(defaults or {}), **self.row_parameters(columns), **given}
+        return self.function(completion_text(completion), columns, **self.declared.packed(merged))
 
     def checked(self, score: float) -> float:
         """The score as a float; a RewardError if it is not finite or outside the declared range."""

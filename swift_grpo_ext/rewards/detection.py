@@ -14,8 +14,7 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou, iou_matrix
 from swift_grpo_ext.rewards.gold_regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
-from swift_grpo_ext.rewards.nothing import says_nothing
-from swift_grpo_ext.rewards.regions import parse_regions
+from swift_grpo_ext.rewards.regions import parse_regions, says_nothing
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Scored: TypeAlias = tuple[Box, float]

@@ -1,4 +1,4 @@
-"""Boxes and points in continuous coordinates: a box from 3 to 4 is one unit wide.
+"""Boxes and points in continuous coordinates (a box from 3 to 4 is one unit wide), and their matching.
 
 Boxes are ``(left, top, right, bottom)`` with ordered corners. Nothing here adds a pixel, so normalised boxes
 and boxes of one pixel come out right.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,8 +17,77 @@ if TYPE_CHECKING:
 
 Box: TypeAlias = tuple[float, float, float, float]
 Point: TypeAlias = tuple[float, float]
+Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]
+MAX_COORDINATE = 1e7
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How lists of numbers without names are written."""
+
+    order: Order = "xyxy"  # of four numbers; under yxyx, points are y, x
+    gold: bool = False  # of a data set; in answers ``bbox_2d`` is Qwen's and always holds corners
+    box_2d: Order | None = None  # order under the key ``box_2d``, if it is another one
+
+    def under(self, key: str) -> Order:
+        """The order of a list under this key."""
+        if key == "bbox_2d" and not self.gold and self.order == "xywh":
+            return "xyxy"
+        return (self.box_2d or self.order) if key == "box_2d" else self.order
+
+
+ANSWER = Convention()
+
+
+@dataclass(frozen=True)
+class Region:
+    """One object of an answer. Coordinates that are no finite numbers become a box or point at the origin."""
+
+    box: Box | None = None
+    point: Point | None = None
+    label: str = ""
+    confidence: float | None = None
+    broken: bool = field(default=False, compare=False)  # a coordinate was no finite number
+    reordered: bool = field(default=False, compare=False)  # the corners stood in another order
+    image: int | None = field(default=None, compare=False)  # number of the image that it says it is in
+
+
+def pointed_at(region: Region) -> Point:
+    """The point of a region: its own, or the middle of its box."""
+    if region.point is not None:
+        return region.point
+    assert region.box is not None
+    left, top, right, bottom = region.box
+    return (left + right) / 2, (top + bottom) / 2
+
+
+def region_of_numbers(
+    numbers: Sequence[float],
+    label: str = "",
+    convention: Convention = ANSWER,
+    key: str = "",
+    named: bool = False,
+) -> Region:
+    """Four numbers as a box, two as a point; `key` is the one that they stand under.
+
+    With `named`, their names say what each is, so that no order applies.
+    """
+    if not all(-MAX_COORDINATE <= number <= MAX_COORDINATE for number in numbers):
+        at_origin = Region(box=(0.0, 0.0, 0.0, 0.0)) if len(numbers) == 4 else Region(point=(0.0, 0.0))
+        return replace(at_origin, label=label, broken=True)
+    order = "xyxy" if named else convention.under(key)
+    if len(numbers) == 2:
+        x, y = map(float, numbers)
+        return Region(point=(y, x) if order == "yxyx" else (x, y), label=label)
+    a, b, c, d = map(float, numbers)
+    if order == "yxyx":
+        a, b, c, d = b, a, d, c
+    elif order == "xywh":
+        c, d = a + c, b + d
+    ordered = (min(a, c), min(b, d), max(a, c), max(b, d))
+    return Region(box=ordered, label=label, reordered=ordered != (a, b, c, d))
 
 
 def area(box: Box) -> float:
@@ -64,11 +134,6 @@ def box_giou(a: Box, b: Box) -> float:
 def strictly_inside(point: Point, box: Box) -> bool:
     """The point lies inside the box, not on its edge."""
     return box[0] < point[0] < box[2] and box[1] < point[1] < box[3]
-
-
-def centre(box: Box) -> Point:
-    """Middle of a box."""
-    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
 def relative_distance(a: Point, b: Point, aspect: float) -> float:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
+from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent
-from swift_grpo_ext.rewards.geometry import area
+from swift_grpo_ext.rewards.geometry import Box, Convention, Order, Region, area, matched_mean
 from swift_grpo_ext.rewards.gold import NoGold, gold_value
-from swift_grpo_ext.rewards.region import Convention, Order, Region
 from swift_grpo_ext.rewards.region_values import regions_in
-from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, literal, parse_regions
+from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, literal, parse_regions, says_nothing
 from swift_grpo_ext.rewards.text_coordinates import Kind
 
+_T = TypeVar("_T")
 EmptyGold: TypeAlias = Literal["unscored", "nothing"]
 COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
 """Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height."""
@@ -83,6 +84,32 @@ def gold_places(columns: Columns, kind: Kind, places: Places) -> list[Region]:
     return converted(regions, source, places.frame, columns, places)
 
 
+def gold_boxes(columns: Columns, places: Places) -> list[Box]:
+    """The boxes of `gold_places`."""
+    return [region.box for region in gold_places(columns, "box", places) if region.box is not None]
+
+
+def matched(
+    completion: str,
+    gold: list[_T],
+    kind: Kind,
+    places: Places,
+    read: Callable[[Region], _T | None],
+    gain: Callable[[_T, _T], float],
+    worst: float = 0.0,
+) -> float:
+    """Mean gain of the answer's places, as `read` takes them, matched one to one with the gold's.
+
+    Without any gold the right answer says that nothing is there.
+    """
+    answer = extract_answer(completion)
+    if not gold:
+        return 1.0 if says_nothing(answer) else worst
+    found = map(read, parse_regions(answer or "", kind, places.answers))
+    predicted = [one for one in found if one is not None]
+    return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
+
+
 def converted(
     regions: list[Region], source: Frame, target: Frame, columns: Columns, places: Places
 ) -> list[Region]:
@@ -118,16 +145,15 @@ def gold_regions(
     except NoGold as fault:
         if may_be_empty:
             return [], places.frame
-        raise Unscorable(
-            f"{fault}; if an empty one means that there is nothing: empty_gold=nothing"
-        ) from None
+        what = f"{fault}; if an empty one means that there is nothing: empty_gold=nothing"
+        raise Unscorable(what) from None
     gold = _decoded(gold)
     frame = places.gold_frame or places.frame
     if isinstance(gold, Mapping) and "bbox" in gold and _is_ms_swifts(gold):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
     _refuse_undeclared_coco(gold, columns, places)
-    is_text = isinstance(gold, str)
-    regions = parse_regions(gold, kind, places.gold) if is_text else regions_in(gold, kind, places.gold)
+    read = parse_regions if isinstance(gold, str) else regions_in
+    regions = read(gold, kind, places.gold)  # type: ignore[arg-type]
     if not regions and may_be_empty and _says_nothing(gold):
         return [], frame
     if not regions or len(regions) > MAX_REGIONS:
@@ -170,7 +196,7 @@ def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> 
         raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
 
 
-def _decoded(gold: object) -> Any:
+def _decoded(gold: object) -> object:
     """A gold that is JSON or a literal of Python as a value; any other text as it is."""
     if not isinstance(gold, str) or gold[:1] not in ("{", "[") or gold[-1:] not in ("}", "]"):
         return gold
@@ -192,12 +218,10 @@ def _refuse_undeclared_coco(gold: object, columns: Columns, places: Places) -> N
     keys = first if isinstance(first, Mapping) else {}
     from_bbox = columns.get("solution") is None and columns.get("bbox") is not None
     told = [name for name in COCO_COLUMNS if name in keys or (from_bbox and columns.get(name) is not None)]
-    if "area" in keys and "bbox" in keys:
-        told.append("area")
+    told += ["area"] if "area" in keys and "bbox" in keys else []
     if told and ("bbox" in keys or from_bbox):
-        raise Unscorable(
-            f"gold beside {told[0]} is a COCO annotation: gold_order=xywh, or xyxy if it holds corners"
-        )
+        what = f"gold beside {told[0]} is a COCO annotation"
+        raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")
 
 
 def _says_nothing(gold: object) -> bool:

@@ -1,26 +1,21 @@
-"""Visual grounding: how well predicted boxes cover the gold boxes."""
+"""Visual grounding: predicted boxes that cover the gold boxes, predicted points that lie in them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
-from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, reward
-from swift_grpo_ext.rewards.geometry import Box, box_giou, box_iou, matched_mean
-from swift_grpo_ext.rewards.gold_regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
-from swift_grpo_ext.rewards.nothing import says_nothing
-from swift_grpo_ext.rewards.regions import parse_regions
-
-
-def gold_boxes_text(columns: Columns, *, places: Objects = OBJECTS, **_: object) -> str:
-    """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
-    listed: list[dict[str, Any]] = []
-    for region in gold_places(columns, "box", places):
-        assert region.box is not None
-        listed.append(written_box(region.box, places) | ({"label": region.label} if region.label else {}))
-    return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
+from swift_grpo_ext.rewards.geometry import Box, Point, Region, box_giou, box_iou, pointed_at, strictly_inside
+from swift_grpo_ext.rewards.gold_regions import (
+    GOLD,
+    OBJECTS,
+    READS,
+    Objects,
+    Places,
+    gold_boxes,
+    gold_places,
+    matched,
+)
 
 
 def written_box(box: Box, places: Places) -> dict[str, object]:
@@ -29,16 +24,25 @@ def written_box(box: Box, places: Places) -> dict[str, object]:
     return {"box_2d": [top, left, bottom, right]} if places.order == "yxyx" else {"bbox_2d": list(box)}
 
 
-def _overlap(
-    completion: str, columns: Columns, gain: Callable[[Box, Box], float], worst: float, places: Places
-) -> float:
-    gold = [region.box for region in gold_places(columns, "box", places) if region.box is not None]
-    answer = extract_answer(completion)
-    if not gold:
-        return 1.0 if says_nothing(answer) else worst
-    found = parse_regions(answer or "", "box", places.answers)
-    predicted = [region.box for region in found if region.box is not None]
-    return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
+def written_point(point: Point, places: Places) -> list[float]:
+    """A point as an answer, in the order that the model answers in."""
+    return [point[1], point[0]] if places.order == "yxyx" else list(point)
+
+
+def gold_boxes_text(columns: Columns, *, places: Objects = OBJECTS, **_: object) -> str:
+    """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
+    regions = gold_places(columns, "box", places)
+    listed = [
+        written_box(region.box, places) | ({"label": region.label} if region.label else {})
+        for region in regions
+        if region.box is not None
+    ]
+    return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
+
+
+def _gold_points_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
+    points = map(pointed_at, gold_places(columns, "box", places))
+    return json.dumps([{"point_2d": written_point(point, places)} for point in points])
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -78,7 +82,7 @@ def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> floa
         >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
         0.5
     """
-    return _overlap(completion, columns, box_iou, 0.0, places)
+    return matched(completion, gold_boxes(columns, places), "box", places, lambda region: region.box, box_iou)
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -113,4 +117,47 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> flo
         >>> get_reward("ext_giou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 30, 10, 40]})
         -0.5
     """
-    return _overlap(completion, columns, box_giou, -1.0, places)
+    gold = gold_boxes(columns, places)
+    return matched(completion, gold, "box", places, lambda region: region.box, box_giou, worst=-1.0)
+
+
+@reward(gold=GOLD, reads=READS, gold_text=_gold_points_text)
+def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
+    """The share of points that lie strictly inside their gold box, 0..1.
+
+    Points and gold boxes are paired one to one for the most hits; the score is the hits over the number of
+    points or boxes, whichever is greater. A predicted box stands for its middle.
+
+    Gold:
+        ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or
+        ms-swift's ``objects``.
+
+    None:
+        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+
+    Rises with:
+        Points inside their boxes.
+
+    Gaming:
+        - Many points, so that one hits: each one beyond a hit lowers the share
+          (test_spam_of_points_lowers_the_score).
+        - A point on the edge of the box: outside (test_the_edge_is_outside).
+
+    Frame:
+        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
+
+    Source:
+        The click accuracy of ScreenSpot (arXiv 2401.10935).
+
+    Example:
+        >>> from swift_grpo_ext import get_reward
+        >>> get_reward("ext_point_in_box")("(50, 60)", {"solution": [10, 20, 110, 220]})
+        1.0
+    """
+    gold = gold_places(columns, "box", places)
+    return matched(completion, gold, "both", places, lambda region: region, _hit)
+
+
+def _hit(predicted: Region, gold: Region) -> float:
+    assert gold.box is not None
+    return float(strictly_inside(pointed_at(predicted), gold.box))

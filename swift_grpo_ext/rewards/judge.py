@@ -7,10 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from swift_grpo_ext.rewards.answer import extract_answer, unwrapped
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.conversation import last_question
-from swift_grpo_ext.rewards.judge_prompt import Case
-from swift_grpo_ext.rewards.judging import Endpoint, ask
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
+from swift_grpo_ext.rewards.judging import Case, Endpoint, ask
 
 RUBRIC = (
     "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."

@@ -27,19 +27,15 @@ _ROOT = re.compile(
 )
 _PI = re.compile(r"(?<![A-Za-z\\])pi\b")
 _LIST_WORD = re.compile(
-    r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])"
-    r"|或者?|和|以及)\s*"
+    r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|或者?|和|以及)\s*"
 )
 _STYLED = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf)\s?\{([^{}]{1,200})\}")
 _COMMAS = re.compile(r"(?:\s*,\s*){2,}")
 _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
 _UNIT = re.compile(
-    r"(?:(?<=[\d})])|(?<=\\pi ))\s?"
-    r"(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft"
-    r"|meters?|metres?"
-    r"|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?|people"
-    r"|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z"
-    r"|(?<=[\d})])\s?[\u4e00-\u9fff]{1,8}\s*\Z",
+    r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
+    r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
+    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?<=[\d})])\s?[\u4e00-\u9fff]{1,8}\s*\Z",
     re.IGNORECASE,
 )
 _WORDS = re.compile(
@@ -49,9 +45,7 @@ _WORDS = re.compile(
 _COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}|\\text\s?\{[^{}]{0,40}\}")
 _NOTHING = re.compile(r"\A[\s{}()\[\]?=.\-]*\Z|\A\s*[Nn]/[Aa]\s*\Z")
 _SPAN = re.compile(
-    r"\$\$(.{1,400}?)\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)"
-    r"|\\\[(.{1,400}?)\\\]",
-    re.DOTALL,
+    r"\$\$(.{1,400}?)\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _COPULA = re.compile(r"\b(?:is|are|be|equals?|gives?|get|at|was)\b:?|[:：是为]|等于")

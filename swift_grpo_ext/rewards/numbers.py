@@ -7,9 +7,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from swift_grpo_ext.rewards.number_words import with_digits
 from swift_grpo_ext.rewards.statement import after_label
-from swift_grpo_ext.rewards.units import NO_UNIT, Unit, find_unit, per, raised
+from swift_grpo_ext.rewards.units import NO_UNIT, Unit, find_unit, per, raised, with_digits
 
 _SCALES = {
     **dict.fromkeys(("k", "thousand", "千"), 1e3),
@@ -51,14 +50,12 @@ _HALVES = re.compile(
 )
 _HOURS = re.compile(r"(?<=\d)(\s?(?:h|hrs?|hours?|小时|min|m|分钟?))(?=\d{1,2}\s?(?:m|s|分|秒))")
 _POWER_OF_TEN = re.compile(
-    r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^"
-    r"|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
+    r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
 )
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
 _SAID = re.compile(
-    r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}"
-    r"(?:(?:about|approximately|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约"
-    r"|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
+    r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
+    r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
 )
 _BOLD_BEFORE = re.compile(r"\*\*[^*\d]{0,20}\Z")
 _BOLD_AFTER = re.compile(r"[^*\d\n]{0,20}\*\*")

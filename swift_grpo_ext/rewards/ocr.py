@@ -34,10 +34,6 @@ def _gold_text(columns: Columns, ignore_case: bool = False) -> str:
     return text
 
 
-def _gold_ocr_text(columns: Columns, **_: object) -> str:
-    return gold_string(columns, GOLD)
-
-
 def edit_similarity(predicted: str, gold: str) -> float:
     """1 minus the Levenshtein distance over the length of the longer text, 0..1; 1 for two empty texts."""
     from rapidfuzz.distance import Levenshtein
@@ -45,7 +41,7 @@ def edit_similarity(predicted: str, gold: str) -> float:
     return Levenshtein.normalized_similarity(predicted, gold)
 
 
-@reward(gold=GOLD, gold_text=_gold_ocr_text)
+@reward(gold=GOLD, gold_text=lambda row, **_: gold_string(row, GOLD))
 def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
     """Character accuracy of text read from an image: 1 minus the normalised edit distance, 0..1.
 
@@ -80,7 +76,7 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     return max(edit_similarity(text, gold) for text in _read(completion, ignore_case, gold))
 
 
-@reward(gold=GOLD, gold_text=_gold_ocr_text)
+@reward(gold=GOLD, gold_text=lambda row, **_: gold_string(row, GOLD))
 def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
     """Word accuracy of text read from an image: 1 minus the word error rate, 0..1.
 
@@ -128,11 +124,7 @@ def _gold_answers(columns: Columns) -> list[str]:
     return answers
 
 
-def _gold_first_answer(columns: Columns, **_: object) -> str:
-    return _gold_answers(columns)[0]
-
-
-@reward(gold=GOLD_LIST, gold_text=_gold_first_answer)
+@reward(gold=GOLD_LIST, gold_text=lambda row, **_: _gold_answers(row)[0])
 def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5) -> float:
     """Normalised Levenshtein similarity to the nearest of several answers, 0..1, and 0 below a threshold.
 

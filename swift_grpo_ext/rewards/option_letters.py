@@ -41,8 +41,7 @@ _BEFORE_LETTER = re.compile(
 _LETTERS = re.compile(r"([A-Z]{1,26}|[a-z])(?![A-Za-z0-9_]|['’][a-z])")
 _NEXT = re.compile(
     r"[\s)\]*]{0,4}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b|,\s?or\b)[\s(\[*]{0,4}(?:option "
-    r"|choice )?"
-    r"([A-Z])(?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
+    r"|choice )?([A-Z])(?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
 _DENIED = re.compile(
@@ -57,15 +56,13 @@ _NOT_BEFORE = re.compile(
 )
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
-    r"|seems|appears|looks)"
-    r"(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only |most |best |single )?"
-    r"(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为|が|가)?(?:正确"
-    r"|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|对)(?![A-Za-z]))"
+    r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
+    r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为"
+    r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|对)(?![A-Za-z]))"
 )
 _CLOSING = re.compile(
-    r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be)|所以|因此|故|即|→|=>|=)[\s,，:：]{0,4}(?:it"
-    r" is |it's |it must be |option )?"
-    r"[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
+    r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be)|所以|因此|故|即|→|=>|=)[\s,，:：]{0,4}(?:it is "
+    r"|it's |it must be |option )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
     re.IGNORECASE,
 )
 _OPENING = re.compile(

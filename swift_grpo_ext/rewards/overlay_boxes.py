@@ -9,8 +9,8 @@ from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import Frame, convert
+from swift_grpo_ext.rewards.geometry import Region
 from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
-from swift_grpo_ext.rewards.region import Region
 from swift_grpo_ext.rewards.regions import parse_regions
 from swift_grpo_ext.rewards.text_coordinates import Kind
 

@@ -33,8 +33,7 @@ class Parameters:
         found: dict[str, Any] = {}
         for p in inspect.signature(self.function).parameters.values():
             if p.name in self.groups:
-                fields = dataclasses.fields(self.groups[p.name])
-                found |= {one.name: one.default for one in fields}
+                found |= {one.name: one.default for one in dataclasses.fields(self.groups[p.name])}
             elif p.kind is p.KEYWORD_ONLY:
                 found[p.name] = p.default
         return found
@@ -59,9 +58,8 @@ class Parameters:
 
     @functools.cached_property
     def _fields(self) -> dict[str, tuple[str, ...]]:
-        return {
-            name: tuple(one.name for one in dataclasses.fields(group)) for name, group in self.groups.items()
-        }
+        groups = self.groups.items()
+        return {name: tuple(one.name for one in dataclasses.fields(group)) for name, group in groups}
 
     @functools.cached_property
     def _adapters(self) -> dict[str, TypeAdapter[Any]]:
@@ -97,6 +95,4 @@ class Parameters:
 def _choices(hint: object) -> list[object]:
     """The values that a type allows, as far as it lists them."""
     inner = get_args(hint)
-    if not inner:
-        return []
     return [choice for one in inner for choice in (_choices(one) or ([] if isinstance(one, type) else [one]))]

@@ -1,36 +1,25 @@
-"""Boxes and points in decoded JSON: tables of the keys that models and data sets use."""
+"""Boxes and points in decoded JSON, by the keys that models and data sets use (``words.json``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
-from swift_grpo_ext.rewards.region import ANSWER, Convention, Region, region_of_numbers
+from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
 from swift_grpo_ext.rewards.text_coordinates import BOX_SHAPES, NAMES, POINT_SHAPES, Kind, shaped, written_out
+from swift_grpo_ext.rewards.words import meanings
 
 _MAX_DEPTH = 6
 _MAX_TEXT = 256
-
-_KEYS = {
-    "place": "bbox_2d bbox box box_2d bounding_box bndbox rect bounds coordinates coords coordinate coord"
-    " position point_2d point center click_point point_1 points_1 start_box location xyxy 边界框 坐标",
-    "label": "label labels category categories category_name class classes class_name name names ref refs"
-    " object description phrase expression caption item entity text_content 标签 类别 名称",
-    "score": "score scores confidence conf probability prob 置信度",
-    "items": "objects boxes bboxes bounding_boxes points detections annotations results items",
-    "image": "image_id image_index image_idx",
-    "first": "top_left lefttop upper_left 左上角 左上",
-    "last": "bottom_right rightbottom lower_right 右下角 右下",
-}
-_ROLES = {name.replace("_", ""): role for role, names in _KEYS.items() for name in names.split()}
+_ROLES = {name.replace("_", ""): role for name, role in meanings("place_keys").items()}
 _COORDINATES = {name.replace("_", "").replace("-", ""): role for name, role in NAMES.items()}
+_BESIDE = ("label", "score", "image")
 
 
 @lru_cache(maxsize=4096)
 def role_of(key: str) -> str:
     """What a key stands for, whatever its case and punctuation; "" for one that is not known."""
-    plain = "".join(character for character in key[:64].casefold() if character.isalnum())
+    plain = "".join(filter(str.isalnum, key[:64].casefold()))
     return _ROLES.get(plain) or _COORDINATES.get(plain, "")
 
 
@@ -43,82 +32,98 @@ def _walk(value: object, kind: Kind, convention: Convention, label: str, depth: 
     """Regions in a decoded JSON value, depth first."""
     if depth > _MAX_DEPTH:
         return
+    inner: list[tuple[object, str]] = []
     if isinstance(value, (list, tuple)):
         numbers = _corner_numbers(value, kind)
         if numbers is not None:
             yield region_of_numbers(numbers, label, convention)
             return
-        for inner in value:
-            yield from _walk(inner, kind, convention, label, depth + 1)
+        inner = [(item, label) for item in value]
     elif isinstance(value, (dict, Mapping)):  # last: asking an abstract class costs more
         rows = _columns(value)
         if rows is not None:
-            for row in rows:
-                yield from _walk(row, kind, convention, label, depth + 1)
-            return
-        region = _region_of_mapping(value, label, convention)
-        if region is not None:
+            inner = [(row, label) for row in rows]
+        elif region := _region_of_mapping(value, label, convention):
             yield region
             return
-        roles = {key: role_of(str(key)) for key in value}
-        own = next((value[key] for key, role in roles.items() if role == "label"), None)
-        around = own if isinstance(own, str) else label
-        for key, inner in value.items():
-            if roles[key] not in ("label", "score", "image"):
-                named = roles[key] in ("place", "items")
-                yield from _walk(inner, kind, convention, around if named else str(key), depth + 1)
+        else:
+            inner = _named_parts(value, label)
+    for item, name in inner:
+        yield from _walk(item, kind, convention, name, depth + 1)
 
 
-def _columns(value: Mapping[str, Any]) -> list[dict[str, object]] | None:
+def _named_parts(value: Mapping[str, object], label: str) -> list[tuple[object, str]]:
+    """What a mapping holds, with the label that it or its key gives."""
+    roles = {key: role_of(str(key)) for key in value}
+    own = next((value[key] for key, role in roles.items() if role == "label"), None)
+    around = own if isinstance(own, str) else label
+    return [
+        (inner, around if roles[key] in ("place", "items") else str(key))
+        for key, inner in value.items()
+        if roles[key] not in _BESIDE
+    ]
+
+
+def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     """Objects written as parallel lists, one object each: ``{"bbox": [[...], ...], "label": [...]}``."""
-    listed = [key for key, inner in value.items() if isinstance(inner, (list, tuple)) and _is_rows(inner)]
+    listed = {key: rows for key, inner in value.items() if (rows := _rows(inner))}
     places = next((key for key in listed if role_of(str(key)) in ("place", "items")), None)
     if places is None:
         return None
-    given = value[places]
+    given = listed[places]
     others = {role_of(str(key)): (key, inner) for key, inner in value.items() if key != places}
     corners = len(given) == 2 and all(len(pair) == 2 for pair in given) and "point" not in str(places)
     if corners and not isinstance(others.get("label", ("", ""))[1], (list, tuple)):
         return None
-    rows: list[dict[str, Any]] = [{places if len(row) == 4 else "bbox": row} for row in given]
-    for role in ("label", "score", "image"):
+    rows: list[dict[str, object]] = [{places if len(row) == 4 else "bbox": row} for row in given]
+    for role in _BESIDE:
         key, inner = others.get(role, ("", None))
-        if isinstance(inner, str):  # one name for all
-            inner = [inner]
-        if not isinstance(inner, (list, tuple)):
+        if not isinstance(inner, (str, list, tuple)):
             continue
-        if role == "label" and len(inner) == 1:
-            inner = [inner[0]] * len(rows)
+        items = [inner] if isinstance(inner, str) else list(inner)
+        if role == "label" and len(items) == 1:  # one name for all
+            items *= len(rows)
         elif role == "image":  # as ms-swift fills it
-            inner = [*inner, *[0] * (len(rows) - len(inner))]
-        if len(inner) == len(rows):
-            for row, item in zip(rows, inner, strict=True):
+            items += [0] * (len(rows) - len(items))
+        if len(items) == len(rows):
+            for row, item in zip(rows, items, strict=True):
                 row[key] = item
     return rows
 
 
-def _is_rows(value: Sequence[object]) -> bool:
-    return bool(value) and all(isinstance(item, (list, tuple)) for item in value)
+def _rows(value: object) -> list[Sequence[object]]:
+    """A list of lists; empty if it is anything else."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, (list, tuple)) for item in value):
+        return []
+    return list(value)
 
 
-def _corner_numbers(value: Any, kind: Kind) -> Sequence[object] | None:
+def _corner_numbers(value: Sequence[object], kind: Kind) -> Sequence[float] | None:
     """The numbers of a list that is itself a box or a point."""
     length = len(value)
-    if length == 2 and kind == "box" and is_numbers(value[0], 2) and is_numbers(value[1], 2):
-        return [*value[0], *value[1]]
+    if length == 2 and kind == "box" and (corners := _two_corners(value)):
+        return corners
     if length == (2 if kind == "point" else 4) or (length == 2 and kind == "both"):
-        if is_numbers(value, length):
-            return value
-        return _numbers_of_texts(value)
+        return _numbers(value)
     return None
 
 
-def _numbers_of_texts(value: Sequence[Any]) -> list[float] | None:
-    """Numbers written as texts: ``["10", "20"]``."""
+def _two_corners(value: Sequence[object]) -> list[float] | None:
+    """The four numbers of two pairs."""
+    first, last = value
+    if is_numbers(first, 2) and is_numbers(last, 2):
+        return [*first, *last]  # type: ignore[misc]
+    return None
+
+
+def _numbers(value: Sequence[object]) -> Sequence[float] | None:
+    """The items of a list, as far as all are numbers, or all are short texts of numbers: ``["10", "20"]``."""
+    if is_numbers(value, len(value)):
+        return value  # type: ignore[return-value]
     if not all(isinstance(item, str) and len(item) < 24 for item in value):
         return None
     try:
-        return [float(item) for item in value]
+        return [float(item) for item in value]  # type: ignore[arg-type]
     except ValueError:
         return None
 
@@ -134,35 +139,34 @@ def is_numbers(value: object, length: int) -> bool:
 
 
 def _region_of_mapping(value: Mapping[str, object], label: str, convention: Convention) -> Region | None:
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
+    box = point = None
     coordinates: dict[str, float] = {}
     for key, inner in value.items():
         role = role_of(key) if isinstance(key, str) else ""
-        if inner is None or not role:
+        if inner is None or role in ("", "items"):
             continue
         if role == "place":
             place = _place(inner, key, convention)
-            if place is not None:
-                found.setdefault("box" if place.box is not None else "point", place)
-        elif role in ("label", "score", "image", "first", "last"):
+            box = box or (place if place and place.box else None)
+            point = point or (place if place and not place.box else None)
+        elif role in (*_BESIDE, "first", "last"):
             found.setdefault(role, inner)
-        elif role != "items":
-            number = _number(inner)
-            if number is not None:
-                coordinates[role] = number
-    box = found.get("box") or _between(found.get("first"), found.get("last"), convention)
-    box = box or _named(coordinates, BOX_SHAPES)
-    point = found.get("point") or (None if box else _named(coordinates, POINT_SHAPES))
+        elif (number := _number(inner)) is not None:
+            coordinates[role] = number
+    box = (
+        box or _between(found.get("first"), found.get("last"), convention) or _named(coordinates, BOX_SHAPES)
+    )
+    point = point or (None if box else _named(coordinates, POINT_SHAPES))
     if box is None and point is None:
         return None
-    own, image = found.get("label"), found.get("image")
-    confidence = _number(found.get("score"))
+    own, image, confidence = found.get("label"), found.get("image"), _number(found.get("score"))
     return Region(
         box=box.box if box else None,
         point=point.point if point else None,
         label=(str(own) if isinstance(own, (str, int)) else "") or label,
         confidence=confidence if confidence is not None and abs(confidence) < 1e9 else None,
-        broken=bool((box and box.broken) or (point and point.broken)),
+        broken=any(place.broken for place in (box, point) if place),
         reordered=bool(box and box.reordered),
         image=image if isinstance(image, int) else None,
     )
@@ -177,7 +181,7 @@ def _between(first: object, last: object, convention: Convention) -> Region | No
 
 def _named(coordinates: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]) -> Region | None:
     numbers = shaped(coordinates, shapes) if coordinates else None
-    return None if numbers is None else region_of_numbers(numbers, "", ANSWER, named=True)
+    return None if numbers is None else region_of_numbers(numbers, named=True)
 
 
 def _place(value: object, key: str, convention: Convention) -> Region | None:
@@ -186,7 +190,7 @@ def _place(value: object, key: str, convention: Convention) -> Region | None:
         written = written_out(value.strip(), "both")
         fours = [one for one in written if len(one.numbers) == 4]
         if len(written) == 2 and not fours and "point" not in key:
-            return region_of_numbers((*written[0].numbers, *written[1].numbers), "", ANSWER, named=True)
+            return region_of_numbers((*written[0].numbers, *written[1].numbers), named=True)
         one = (fours or written)[0] if len(fours or written) == 1 else None
         if one is None or ("box" in key and len(one.numbers) == 2):
             return None
@@ -197,11 +201,9 @@ def _place(value: object, key: str, convention: Convention) -> Region | None:
         return None
     if len(value) == 1 and isinstance(value[0], (list, tuple)):
         return _place(value[0], key, convention)
-    if len(value) == 2 and all(is_numbers(pair, 2) for pair in value) and "point" not in key:
-        return region_of_numbers((*value[0], *value[1]), "", ANSWER)
-    if len(value) not in (2, 4):
-        return None
-    numbers = value if is_numbers(value, len(value)) else _numbers_of_texts(value)
+    if len(value) == 2 and "point" not in key and (corners := _two_corners(value)):
+        return region_of_numbers(corners)
+    numbers = _numbers(value) if len(value) in (2, 4) else None
     return None if numbers is None else region_of_numbers(numbers, "", convention, key)
 
 

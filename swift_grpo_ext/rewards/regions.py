@@ -11,10 +11,9 @@ import json
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
 
 from swift_grpo_ext.rewards.answer import last_fenced
-from swift_grpo_ext.rewards.region import ANSWER, Convention, Region, region_of_numbers
+from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.text_coordinates import Kind, written_out
 
@@ -29,6 +28,17 @@ _FLAT = re.compile(r"\{[^{}:]{1,256}:[^{}]{0,1024}\}")
 _OPENING = re.compile(r"[\[{]")
 _BARE_KEY = re.compile(r"([{,]\s{0,8})([A-Za-z_]\w{0,40})(?=\s{0,8}:)")
 _DECODER = json.JSONDecoder()
+_EMPTY = re.compile(
+    r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE
+)
+_EMPTY_FIELD = re.compile(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", re.IGNORECASE)
+_NEGATED = re.compile(
+    r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t|neither"
+    r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
+    re.IGNORECASE,
+)
+MAX_STATEMENT = 400
+"""Characters of an answer that states an absence; a longer one is not read for it."""
 
 
 def json_values(text: str) -> list[object] | None:
@@ -61,16 +71,16 @@ def values_in(text: str) -> list[object]:
 
 def literal(text: str) -> list[object]:
     """A short text as JSON, as a literal of Python, or as JSON with bare keys; empty if it is none."""
-    for decode in (json.loads, ast.literal_eval, _with_bare_keys):
+    for decode, written in (
+        (json.loads, text),
+        (ast.literal_eval, text),
+        (json.loads, _BARE_KEY.sub(r'\1"\2"', text.replace("'", '"'))),
+    ):
         try:
-            return [decode(text)]
+            return [decode(written)]
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             continue
     return []
-
-
-def _with_bare_keys(text: str) -> object:
-    return json.loads(_BARE_KEY.sub(r'\1"\2"', text.replace("'", '"')))
 
 
 def parse_regions(text: str, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
@@ -99,10 +109,23 @@ def _read(text: str, kind: Kind, convention: Convention) -> list[Region]:
     return [region_of_numbers(one.numbers, one.label, convention, named=one.named) for one in written]
 
 
-def _has_keys(value: Any) -> bool:
-    return isinstance(value, dict) or any(isinstance(item, dict) for item in value)
+def _has_keys(value: object) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return any(isinstance(item, dict) for item in items)
 
 
 def _is_one_value(text: str) -> bool:
     bare = text.strip()
     return bare[:1] in "[{" and bare[-1:] in "]}" and len(json_values(bare) or ()) == 1
+
+
+def says_nothing(answer: str | None) -> bool:
+    """Whether an answer says that nothing is there, and names no place.
+
+    An answer without words is none: only an empty list, a word for nothing, or a negated sentence says so.
+    """
+    if not answer or len(answer) > MAX_STATEMENT:
+        return False
+    bare = last_fenced(answer).strip().strip("*_`\"'")
+    named = _EMPTY.fullmatch(bare) or _NEGATED.search(bare) or _EMPTY_FIELD.search(bare)
+    return named is not None and not parse_regions(answer, "both")

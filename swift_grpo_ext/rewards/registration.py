@@ -21,37 +21,28 @@ FIRST_ROWS = 64
 """Rows of the dataset that are looked at before a run."""
 
 
-class RewardORM(ORM):
-    """One reward of the catalogue as the host calls it: a batch of completions with their columns."""
+class _Runs:
+    """What both kinds of ORM share: a reward with the parameters of its short form."""
 
     reward: ClassVar[Reward]
-    given: ClassVar[dict[str, Any]] = {}
+    given: ClassVar[dict[str, object]] = {}
     keeps_ledger = True
 
     def __init__(self, args: Any = None, **kwargs: Any) -> None:
-        super().__init__(args, **kwargs)
+        super().__init__(args, **kwargs)  # type: ignore[call-arg]
         self.runner = Runner(self.reward, args, given=self.given)
 
-    def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
-        """Score a batch.
 
-        Args:
-            completions: The texts, one per row.
-            **columns: Every column as a list with one value per row, and the host's ``trainer_state``.
-        """
+class RewardORM(_Runs, ORM):
+    """One reward of the catalogue as ms-swift calls it: a batch of completions with their columns."""
+
+    def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
+        """Score a batch: lists with one value per row, and ms-swift's ``trainer_state``."""
         return self.runner(Batch.of(completions, columns))
 
 
-class AsyncRewardORM(AsyncORM):
-    """The same for a reward that waits for others; the host awaits it together with the other async ones."""
-
-    reward: ClassVar[Reward]
-    given: ClassVar[dict[str, Any]] = {}
-    keeps_ledger = True
-
-    def __init__(self, args: Any = None, **kwargs: Any) -> None:
-        super().__init__(args, **kwargs)
-        self.runner = Runner(self.reward, args, given=self.given)
+class AsyncRewardORM(_Runs, AsyncORM):
+    """The same for a reward that waits for others; ms-swift awaits all async ones together."""
 
     async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch; arguments as for `RewardORM`."""

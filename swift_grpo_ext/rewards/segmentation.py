@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.frames import extent
-from swift_grpo_ext.rewards.geometry import Box, Point, box_iou, matched_mean, strictly_inside
+from swift_grpo_ext.rewards.geometry import Box, Point, Region, box_iou, strictly_inside
 from swift_grpo_ext.rewards.gold_regions import (
     GOLD,
     OBJECTS,
@@ -17,13 +15,10 @@ from swift_grpo_ext.rewards.gold_regions import (
     Places,
     converted,
     gold_regions,
+    matched,
     moved,
 )
-from swift_grpo_ext.rewards.grounding import written_box
-from swift_grpo_ext.rewards.nothing import says_nothing
-from swift_grpo_ext.rewards.pointing import written_point
-from swift_grpo_ext.rewards.region import Region
-from swift_grpo_ext.rewards.regions import parse_regions
+from swift_grpo_ext.rewards.grounding import written_box, written_point
 
 # The paper's 10 and 30 pixels on images of 840 x 840, as fractions of the side.
 MAX_BOX_L1 = 10 / 840
@@ -56,7 +51,7 @@ def _gold_objects(columns: Columns, places: Places) -> list[Region]:
 
 
 def _gold_objects_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
-    written: list[dict[str, Any]] = []
+    written = []
     for region in _gold_objects(columns, places):
         there = moved(region, "norm1", places.frame, columns, places.of_image(region))
         assert there.box is not None
@@ -103,13 +98,10 @@ def segmentation_points(completion: str, columns: Columns, *, places: Objects = 
         >>> get_reward("ext_segmentation_points")(answer, row)
         1.0
     """
-    gold = _gold_objects(columns, places)
-    extent(places.frame, columns, places.image_index)  # unscorable for every completion alike
-    answer = extract_answer(completion)
-    if not gold:
-        return float(says_nothing(answer))
-    predicted = [
-        moved(region, places.frame, "norm1", columns, places.image_index)
-        for region in parse_regions(answer or "", "both", places.answers)
-    ]
-    return matched_mean(predicted, gold, _pair_score) if predicted else 0.0
+    gold, image = _gold_objects(columns, places), places.image_index
+    extent(places.frame, columns, image)  # unscorable for every completion alike
+
+    def in_fractions(region: Region) -> Region:
+        return moved(region, places.frame, "norm1", columns, image)
+
+    return matched(completion, gold, "both", places, in_fractions, _pair_score)

@@ -11,20 +11,15 @@ T = TypeVar("T")
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 
 LABEL = (
-    r"(?:\b(?:the |my |your )?(?:final |correct |best |right |most likely |most appropriate |expected )?"
-    r"(?:answers?|solutions?|result|response)(?: to (?:the|this) question)?(?: here)?"
-    r"[*_]{0,2}(?: (?:is|are|would be|should be|must be|has to be|was)\b|:|\s?=)"
-    r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?[*_]{0,2}(?:[是为為选:：]|就是)"
-    r"|(?:答え|正解|回答|解答)(?:は|[:：])"
-    r"|(?:정답|답변?|결론)(?:은|는|[:：])"
-    r"|\b(?:bonne |meilleure )?réponse(?: correcte| finale| exacte)?(?: est\b|\s?:)"
-    r"|\b(?:richtige |korrekte |endgültige |finale )?antwort(?: ist\b| lautet\b|\s?:)"
-    r"|\brespuesta(?: correcta| final)?(?: es\b|\s?:)"
-    r"|\bresposta(?: correta| final)?(?: é\b|\s?:)"
-    r"|\brisposta(?: corretta| finale)?(?: è\b|\s?:)"
-    r"|\b(?:правильный |верный )?ответ(?:\s?[:—–-])"
-    r"|(?:الإجابة|الجواب)(?: الصحيحة| الصحيح| النهائية)?(?: هي| هو|\s?:)"
-    r"|\bđáp án(?: đúng)?(?: là|\s?:))"
+    r"(?:\b(?:the |my |your )?(?:final |correct |best |right |most likely |most appropriate "
+    r"|expected )?(?:answers?|solutions?|result|response)(?: to (?:the"
+    r"|this) question)?(?: here)?[*_]{0,2}(?: (?:is|are|would be|should be|must be|has to be|was)\b|:|\s?=)"
+    r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?[*_]{0,2}(?:[是为為选:：]|就是)|(?:答え|正解|回答"
+    r"|解答)(?:は|[:：])|(?:정답|답변?|결론)(?:은|는|[:：])|\b(?:bonne |meilleure )?réponse(?: correcte"
+    r"| finale| exacte)?(?: est\b|\s?:)|\b(?:richtige |korrekte |endgültige |finale )?antwort(?: ist\b"
+    r"| lautet\b|\s?:)|\brespuesta(?: correcta| final)?(?: es\b|\s?:)|\bresposta(?: correta| final)?(?: é\b"
+    r"|\s?:)|\brisposta(?: corretta| finale)?(?: è\b|\s?:)|\b(?:правильный |верный )?ответ(?:\s?[:—–-])"
+    r"|(?:الإجابة|الجواب)(?: الصحيحة| الصحيح| النهائية)?(?: هي| هو|\s?:)|\bđáp án(?: đúng)?(?: là|\s?:))"
 )
 """Words that announce an answer, without regard to case."""
 

@@ -118,11 +118,7 @@ def _alignment(
     return previous[-1]
 
 
-def _gold_table_text(columns: Columns, **_: object) -> str:
-    return gold_string(columns, GOLD)
-
-
-@reward(gold=GOLD, cost="process", gold_text=_gold_table_text)
+@reward(gold=GOLD, cost="process", gold_text=lambda row, **_: gold_string(row, GOLD))
 def table(completion: str, columns: Columns) -> float:
     """Structure and content of a table read from an image, 0..1: one minus a normalised tree edit distance.
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import as_text, gold_value
+from swift_grpo_ext.rewards.words import WORDS
 
 GOLD = ("solution", "timestamp", "timestamps", "answer")
 MAX_SECONDS = 1e7
@@ -27,17 +28,14 @@ _WITH_UNITS = re.compile(
 _SECONDS = r"\s?(?:seconds?|secs?|s|秒)?(?![A-Za-z])"
 _T = rf"((?:\d{{1,3}}:)?(?:\d{{1,4}}:)?\d{{1,9}}(?:\.\d{{1,9}})?){_SECONDS}"
 _PAIRS = re.compile(
-    rf"(?<![A-Za-z0-9_.:]){_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至"
-    rf"|から)[\s<\[*]{{0,4}}(?:第|the |about )?{_T}"
-    rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
-    rf"|\b(?:start|begin|enter|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?"
-    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
+    rf"(?<![A-Za-z0-9_.:]){_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第"
+    rf"|the |about )?{_T}|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}|\b(?:start|begin|enter"
+    rf"|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?\b(?:end|finish|stop|leav|close"
+    rf"|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
     re.IGNORECASE,
 )
 _MARKED = re.compile(r"\d:\d|\d\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])")
-_STARTS = "start start_time starttime begin begin_time from t_start start_sec 开始 开始时间".split()  # noqa: SIM905
-_ENDS = "end end_time endtime stop finish to t_end end_sec 结束 结束时间".split()  # noqa: SIM905
-_HOLDERS = "time span segment interval moment window answer range event clip 时间".split()  # noqa: SIM905
+_STARTS, _ENDS, _HOLDERS = (WORDS["span_keys"][role].split() for role in ("start", "end", "holder"))
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 _BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
 
@@ -153,11 +151,7 @@ def _gold_spans(columns: Columns) -> list[Span]:
     return spans
 
 
-def _gold_spans_text(columns: Columns, **_: object) -> str:
-    return json.dumps(_gold_spans(columns))
-
-
-@reward(gold=GOLD, gold_text=_gold_spans_text)
+@reward(gold=GOLD, gold_text=lambda row, **_: json.dumps(_gold_spans(row)))
 def temporal_iou(completion: str, columns: Columns) -> float:
     """Intersection over union of the predicted with the gold moments of a video, 0..1.
 

@@ -1,11 +1,40 @@
-"""Free text against a reference."""
+"""Free text against a reference, by its tokens."""
 
 from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
 
 from swift_grpo_ext.rewards.answer import readings
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_strings
-from swift_grpo_ext.rewards.tokens import token_f1, tokenise
+
+# Scripts written without spaces: Han, kana, and the scripts of mainland South-East Asia.
+UNSPACED = (
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+)
+# Vowel signs and other marks, which belong to the word that they stand in (Devanagari, Tamil, Arabic).
+_MARKS = "".join(
+    mark for mark in map(chr, range(0x300, 0x1B00)) if unicodedata.category(mark) in ("Mn", "Mc")
+)
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}](?:[^\W_{UNSPACED}]|(?![{UNSPACED}])[{_MARKS}])*")
+
+
+def tokenise(text: str) -> list[str]:
+    """Tokens without punctuation, width- and case-folded; one per character of an unspaced script."""
+    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def token_f1(predicted: str, gold: str) -> float:
+    """F1 of two bags of tokens, 0..1; texts without any token are compared as they are."""
+    ours, theirs = Counter(tokenise(predicted)), Counter(tokenise(gold))
+    if not ours or not theirs:
+        return float(predicted.strip() == gold.strip())
+    shared = (ours & theirs).total()
+    return 2 * shared / (ours.total() + theirs.total())
+
 
 GOLD = ("solution", "answers", "answer")
 
@@ -18,11 +47,7 @@ def _references(columns: Columns) -> list[str]:
     return references
 
 
-def _first_reference(columns: Columns, **_: object) -> str:
-    return _references(columns)[0]
-
-
-@reward(gold=GOLD, gold_text=_first_reference)
+@reward(gold=GOLD, gold_text=lambda row, **_: _references(row)[0])
 def text_f1(completion: str, columns: Columns) -> float:
     """F1 of the answer's tokens against those of the reference, 0..1, order does not matter.
 
@@ -64,7 +89,7 @@ def rouge_l(predicted: list[str], reference: list[str]) -> float:
     return 2 * LCSseq.similarity(predicted, reference) / (len(predicted) + len(reference))
 
 
-@reward(gold=GOLD, gold_text=_first_reference)
+@reward(gold=GOLD, gold_text=lambda row, **_: _references(row)[0])
 def rouge(completion: str, columns: Columns) -> float:
     """ROUGE-L of the answer against the reference, 0..1: F1 of the longest common subsequence of tokens.
 

@@ -1,4 +1,4 @@
-"""Boxes and points that a text writes out without JSON.
+"""Boxes and points that a text writes out without JSON, and what it calls them (``- cat: [1, 2, 3, 4]``).
 
 ``[x1, y1, x2, y2]``, ``(x1, y1), (x2, y2)``, ``Top-left: (x1, y1), bottom-right: (x2, y2)``,
 ``x1=1, y1=2, x2=3, y2=4``, ``<xmin>1</xmin>``, ``<box>x1 y1 x2 y2</box>``, ``<loc_1><loc_2><loc_3><loc_4>``,
@@ -13,7 +13,57 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from swift_grpo_ext.rewards.label_words import label_around
+from swift_grpo_ext.rewards.words import meanings
+
+MAX_LABEL = 160
+"""Characters before a place that are looked at."""
+
+_TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
+_ITEM = re.compile(r"^[\s\-*•#>–—,;.。、]*(?:\(?\d{1,3}[.):、]\s*)?[\s\-*•]*")
+_CONJUNCTION = re.compile(r"^(?:and|和|与|以及|;|,)\s*", re.IGNORECASE)
+_FIRST = re.compile(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+", re.IGNORECASE)
+_LAST = re.compile(
+    r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?|bounding"
+    r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置|边界框|检测框)$",
+    re.IGNORECASE,
+)
+_ALT = re.compile(r"[^<>]{0,160}\balt=[\"']([^\"'<>]{1,160})[\"']")
+_SENTENCE = re.compile(r"[.。!?！？]\s|[{}\[\]()\\$]")
+_NO_LABEL = re.compile(
+    r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(r"[^\n;\[(<]{0,160}")
+
+
+def label_around(text: str, begin: int, start: int, end: int, behind: bool = False) -> tuple[str, bool]:
+    """The words before a place on its line, else those behind it, and whether they stand behind.
+
+    `begin` is the end of the place before it; `behind` says that that one has its words behind it, so that
+    they are not this place's.
+    """
+    begin = max(begin, text.rfind("\n", begin, start) + 1, start - MAX_LABEL)
+    alt = _ALT.match(text[start : end + MAX_LABEL])
+    if alt and text[start - 1 : start] in (" ", "<"):
+        return alt[1].strip(), False
+    before = "" if behind else _cleaned(text[begin:start])
+    after = None if before else _AFTER.match(_TAGS.sub("", text[end : end + MAX_LABEL]).lstrip(" ])}.,"))
+    found = _cleaned(after[0].rstrip(" .,。")) if after else before
+    return found, bool(found and not before)
+
+
+def _cleaned(words: str) -> str:
+    words = _ITEM.sub("", _SENTENCE.split(_TAGS.sub(" ", words).strip())[-1])
+    words = _FIRST.sub("", _CONJUNCTION.sub("", words))
+    for _ in range(16):
+        shorter = _LAST.sub("", words)
+        if shorter == words:
+            break
+        words = shorter
+    words = words.strip(" \t\"'“”‘’.。()")
+    named = any(character.isalpha() for character in words) and not _NO_LABEL.fullmatch(words)
+    return words if named else ""
+
 
 Kind: TypeAlias = Literal["box", "point", "both"]
 """What numbers stand for: with ``box``, four numbers or two pairs are a box; with ``point``, each pair is a
@@ -39,24 +89,7 @@ _BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,
 _AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
 _LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
 
-NAMES: Mapping[str, str] = {
-    name: role
-    for role, names in {
-        "x0": "x0 x_0",
-        "y0": "y0 y_0",
-        "x1": "x1 x_1 xmin x_min x-min min_x minx left x_left xtl",
-        "y1": "y1 y_1 ymin y_min y-min min_y miny top y_top ytl",
-        "x2": "x2 x_2 xmax x_max x-max max_x maxx right x_right xbr",
-        "y2": "y2 y_2 ymax y_max y-max max_y maxy bottom y_bottom ybr",
-        "x": "x",
-        "y": "y",
-        "w": "w width",
-        "h": "h height",
-        "cx": "cx x_center center_x xc x_c",
-        "cy": "cy y_center center_y yc y_c",
-    }.items()
-    for name in names.split()
-}
+NAMES = meanings("coordinates")
 """Names of one coordinate, and what each means."""
 
 BOX_SHAPES: tuple[tuple[str, ...], ...] = (

@@ -1,14 +1,114 @@
-"""Units of measurement as they stand behind a number: what is measured, and how to convert it, by pint.
+"""Numbers in words (English, Chinese), and units of measurement behind a number, converted by pint.
 
-Pint reads nearly any word as a unit ("5 in total" as inches), so the words that count are listed here.
+Pint reads nearly any word as a unit ("5 in total" as inches), so those that count stand in ``words.json``.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from swift_grpo_ext.rewards.words import WORDS, meanings
+
+_DIGITS = "zero one two three four five six seven eight nine"
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_SMALL = f"{_DIGITS} {_TEENS}".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
+_VALUES = {word: value for value, word in enumerate(_SMALL)} | {
+    word: 10 * tens for tens, word in enumerate(_TENS, start=2)
+}
+_SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9}
+_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[1:10])})\b)?|(?:{'|'.join(_SMALL)})\b)"
+_BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
+_ENGLISH = re.compile(
+    rf"(?<![\w-])(?:(minus|negative)\s+)?((?:(?:{_BELOW_1000}|an?)\s+(?:thousand|million"
+    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(?:half\s)?an?\s+dozen"
+    rf"|{_BELOW_100}\s+dozen)(\s+dozen)?(?![\w]|-[a-z])",
+    re.IGNORECASE,
+)
+_DOZENS = re.compile(r"(?<![\w.])(\d{1,6})\s+(?:dozen|(hundred))\b", re.IGNORECASE)
+_PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
+
+_HAN = {character: value for value, character in enumerate("零一二三四五六七八九")} | dict.fromkeys("两兩", 2)
+_HAN["〇"] = 0
+_HAN_SCALES = {"十": 10, "百": 100, "千": 1_000, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
+_CLASSIFIERS = (
+    "个個只隻头頭匹辆輛人条條张張本把朵颗顆棵座栋棟架艘台支枝件双對对名位间間扇块塊杯瓶盘盤碗层層种種次步元块岁歲年月日天周"
+    "时時小分秒度米克千公里厘毫吨噸升斤栏列行排项項处處家所段首部幅面根片份组組队隊群号號枚串袋盒箱户棟つ匹枚羽倍"
+)
+_CHINESE = re.compile(
+    r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,16}(?!\d)"
+)
+_PERCENT = re.compile(r"百分之([零〇一二两三四五六七八九十百\d.点]{1,12})")
+
+
+def with_digits(text: str, alone: bool = False) -> str:
+    """The text with the numbers that it spells in digits: "three hundred", 三百, 百分之二十, "a dozen".
+
+    With `alone` a lone "one" is a number, too, unless it stands for a thing ("this one").
+    """
+    text = _PERCENT.sub(lambda part: f"{part[1] if part[1][0].isdigit() else chinese_number(part[1])}%", text)
+    text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
+    text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
+    text = _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
+    return _DOZENS.sub(lambda many: str((100 if many[2] else 12) * int(many[1])), text)
+
+
+def _chinese_run(run: re.Match[str], text: str) -> str:
+    """A lone numeral counts only before something that is counted: 一共 holds no number."""
+    following = text[run.end() : run.end() + 1]
+    whole = not text[: run.start()].strip(" -") and not text[run.end() :].strip(" 。.!")
+    counted = len(run[0]) > 1 or whole or (following and following in _CLASSIFIERS)
+    if not counted or run[0][0] in "万萬亿億百千":
+        return run[0]
+    apart = " " if run.start() and text[run.start() - 1] != "-" else ""
+    return f"{apart}{chinese_number(run[0])}"
+
+
+def chinese_number(text: str) -> int:
+    """The value of a Chinese numeral: 三百二十, 十万, 二〇二三."""
+    if not set(text) & set(_HAN_SCALES):
+        return int("".join(str(_HAN[character]) for character in text))
+    total = section = digit = 0
+    for character in text:
+        if character in _HAN:
+            digit = _HAN[character]
+        elif (scale := _HAN_SCALES[character]) < 10**4:
+            section, digit = section + max(digit, 1) * scale, 0
+        else:
+            total, section, digit = (total + max(section + digit, 1)) * scale, 0, 0
+    return total + section + digit
+
+
+def _english_run(words: re.Match[str], text: str, alone: bool) -> str:
+    plain = words[2].casefold().replace("-", " ").replace(",", " ").split()
+    before = text[max(0, words.start() - 8) : words.start()]
+    of = text.startswith(" of ", words.end())
+    if plain == ["one"] and (
+        of or _PRONOUN.search(before) or not (alone or text.strip(" .*!").casefold() == "one")
+    ):
+        return words[0]
+    value = english_number(plain) * (12 if words[3] else 1)
+    return f"{'-' if words[1] else ''}{value}"
+
+
+def english_number(words: list[str]) -> int:
+    """The value of number words in their order: "two", "hundred", "and", "five"."""
+    total = current = 0
+    for word in words:
+        if word == "dozen":
+            current = max(current, 1) * 12 // (2 if words[0] == "half" else 1)
+        elif word == "hundred":
+            current = max(current, 1) * 100
+        elif word in _SCALES:
+            total, current = total + max(current, 1) * _SCALES[word], 0
+        else:
+            current += _VALUES.get(word, 0)
+    return total + current
 
 
 @dataclass(frozen=True)
@@ -30,66 +130,32 @@ class Unit:
 
 NO_UNIT = Unit()
 
-# Words that are units, also in the plural and in capitals; behind "=" what pint calls them if not so.
-_WORDS = {
-    "length": "nm μm um=μm mm cm dm m km meter metre 米=m kilometer kilometre 千米=km 公里=km centimeter"
-    " centimetre 厘米=cm millimeter millimetre 毫米=mm inch inches=inch ft foot feet=foot yd yard mile",
-    "length^2": "ha=hectare hectare acre",
-    "mass": "μg mg milligram g gram 克=g kg kilogram kilo=kg 千克=kg 公斤=kg lb pound oz ounce tonne"
-    " ton=tonne 吨=tonne",
-    "time": "ns μs us=μs ms millisecond s sec=s second 秒=s min minute 分钟=minute h hr=h hour 小时=hour"
-    " day 天=day week month year yr=year",
-    "volume": "μl=μL ml=mL cl=cL dl=dL milliliter millilitre 毫升=mL l=L liter litre 升=L gallon gal=gallon",
-    "angle": "°=degree degree deg=degree 度=degree",
-    "length/time": "mph kmh=kph kph knot",
-    "voltage": "volt kv=kV millivolt kilovolt",
-    "current": "ampere amp=ampere milliampere",
-    "power": "watt kw=kW kilowatt megawatt hp",
-    "energy": "joule kilojoule wh=Wh kwh=kWh mwh=MWh gwh=GWh cal calorie kcal kilocalorie",
-    "frequency": "hertz hz=Hz khz=kHz mhz=MHz ghz=GHz",
-    "rotation": "rpm",
-    "pressure": "pascal hpa=hPa kpa=kPa bar mbar millibar psi atm mmhg=mmHg",
-    "data": "byte kb=kB kib=KiB mib=MiB gib=GiB tib=TiB",
-    "temperature": "celsius=degC centigrade=degC 摄氏度=degC °c=degC fahrenheit=degF 华氏度=degF °f=degF"
-    " kelvin",
-}
-_SYMBOLS = {
-    "V": "voltage",
-    "A": "current",
-    "W": "power",
-    "J": "energy",
-    "Hz": "frequency",
-    "Pa": "pressure",
-    "N": "force",
-    "Ω": "resistance",
-    "B": "data",
-}
 _PREFIXES = ("n", "μ", "m", "", "k", "M", "G", "T")
 _EXACT = {  # in which capitals differ
     prefix + symbol: (dimension, prefix + symbol)
-    for symbol, dimension in _SYMBOLS.items()
+    for symbol, dimension in WORDS["unit_symbols"].items()
     for prefix in _PREFIXES
 } | {"C": ("temperature", "degC"), "F": ("temperature", "degF")}
+# Words, also in the plural and in capitals; behind "=" what pint calls them if not so.
 _FOLDED = {
     word.partition("=")[0]: (dimension, word.partition("=")[2] or word)
-    for dimension, words in _WORDS.items()
-    for word in words.split()
+    for word, dimension in meanings("units").items()
 }
 _BASE = {"volume": 1000, "angle": math.degrees(1)}  # litres and degrees, not cubic metres and radians
 _LONGEST = 3  # characters of a unit in a script without spaces
 
 
 @lru_cache(maxsize=1)
-def _registry() -> Any:
+def _registry() -> Callable[[float, str], Any]:
     from pint import UnitRegistry
 
-    return UnitRegistry()
+    return UnitRegistry().Quantity
 
 
 @lru_cache(maxsize=512)
 def _unit(dimension: str, name: str) -> Unit:
     """The unit that pint knows by this name."""
-    zero, one = (_registry().Quantity(number, name).to_base_units().magnitude for number in (0.0, 1.0))
+    zero, one = (_registry()(number, name).to_base_units().magnitude for number in (0.0, 1.0))
     return Unit(dimension, (one - zero) * _BASE.get(dimension, 1), zero)
 
 

@@ -15,14 +15,20 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
-from swift_grpo_ext.rewards.runtime.composition import Composition
-from swift_grpo_ext.rewards.runtime.cross_rank import Budget, added, metrics, unscored_in_words
+from swift_grpo_ext.rewards.runtime.batch import Composition
+from swift_grpo_ext.rewards.runtime.cross_rank import (
+    Budget,
+    TaskScales,
+    added,
+    metrics,
+    task_means,
+    unscored_in_words,
+)
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
 from swift_grpo_ext.rewards.runtime.ledger import drain_all
 from swift_grpo_ext.rewards.runtime.limits import Limited
 from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
-from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.baselines import Baselines
 from swift_grpo_ext.trainer.host import Host

@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 from swift.utils import get_logger
 from torch import Tensor
 
-from swift_grpo_ext.rewards.runtime import replay
-from swift_grpo_ext.rewards.runtime.ledger import Failure
+from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
@@ -181,7 +180,7 @@ class Tracer:
             failure = Failure(name, "error", "a score that is not finite", "")
             columns = {"messages": sample.messages[:-1], "images": sample.images, **sample.extra}
             self._journal.write(
-                partial(replay.record, dump, failure, sample.messages[-1]["content"], columns)
+                partial(record_failure, dump, failure, sample.messages[-1]["content"], columns)
             )
         self._tell(fault, self._called(chosen), dump)
 

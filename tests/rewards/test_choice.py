@@ -2,8 +2,7 @@ import time
 
 import pytest
 
-from swift_grpo_ext.rewards.choice import choice
-from swift_grpo_ext.rewards.yes_no import yes_no
+from swift_grpo_ext.rewards.choice import choice, yes_no
 
 ANIMALS = ["a cat", "a dog", "no animal", "A and B"]
 

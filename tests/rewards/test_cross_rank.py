@@ -2,9 +2,8 @@ import pytest
 import torch
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime.cross_rank import Budget, added, metrics
+from swift_grpo_ext.rewards.runtime.cross_rank import Budget, TaskScales, added, metrics, task_means
 from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
-from swift_grpo_ext.rewards.runtime.tasks import TaskScales, task_means
 
 FIRST = Failure("r", "timeout", "no answer within 3 s", "completion 5 of the batch", "Traceback")
 LATER = Failure("r", "error", "boom", "completion 0 of the batch")

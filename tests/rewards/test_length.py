@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl.rewards import get_soft_overlong_punishment
 
-from swift_grpo_ext.rewards.length import cosine, overlong
-from swift_grpo_ext.rewards.repetitive import repetition
+from swift_grpo_ext.rewards.length import cosine, overlong, repetition
 
 lengths = st.integers(1, 5000)
 

@@ -1,7 +1,7 @@
 import pytest
 from math_verify import parse, verify
 
-from swift_grpo_ext.rewards.math import math
+from swift_grpo_ext.rewards.numeric import math
 
 CASES = [
     (r"\frac{1}{2}", "$0.5$", 1),

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.counting import count, count_shaped
-from swift_grpo_ext.rewards.counts import counts
+from swift_grpo_ext.rewards.counting import count, count_shaped, counts
 from swift_grpo_ext.rewards.numbers import quantities
 from swift_grpo_ext.rewards.numeric import numeric
 

@@ -11,9 +11,9 @@ from math_verify import parse, verify
 from rapidfuzz.distance import Levenshtein
 
 from rewards.expressions import expressions
-from swift_grpo_ext.rewards.math import math
+from swift_grpo_ext.rewards.grounding import point_in_box
+from swift_grpo_ext.rewards.numeric import math
 from swift_grpo_ext.rewards.ocr import anls, ocr
-from swift_grpo_ext.rewards.pointing import point_in_box
 from swift_grpo_ext.rewards.temporal import temporal_iou
 
 

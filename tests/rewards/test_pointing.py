@@ -3,7 +3,7 @@ import shapely
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.pointing import point_in_box
+from swift_grpo_ext.rewards.grounding import point_in_box
 
 BOX = [10, 20, 110, 220]
 number = st.integers(0, 250)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unscorable
+from swift_grpo_ext.rewards.geometry import Region
 from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
-from swift_grpo_ext.rewards.region import Region
 from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, parse_regions
 
 BOX = Region(box=(10, 20, 110, 220))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.scores import checked_scores
+from swift_grpo_ext.rewards.runtime.batch import checked_scores
 
 
 @pytest.mark.parametrize(

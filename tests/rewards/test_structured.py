@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unscorable
-from swift_grpo_ext.rewards.json_f1 import field_f1
-from swift_grpo_ext.rewards.schema import check_schema, is_valid
-from swift_grpo_ext.rewards.structured import json_schema
+from swift_grpo_ext.rewards.structured import check_schema, field_f1, is_valid, json_schema
 
 GOLD = {"total": 12.5, "items": [{"name": "tea", "n": 2}, {"name": "milk", "n": 1}]}
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number", "minimum": 0}}}

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.rewards.contract import Columns
-from swift_grpo_ext.rewards.conversation import completion_text, last_question
+from swift_grpo_ext.rewards.contract import Columns, completion_text, last_question
 
 TEXT_KEYS = ("completion", "response")
 

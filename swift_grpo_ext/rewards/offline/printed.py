@@ -7,7 +7,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -47,7 +47,8 @@ def print_scores(found: Sequence[Scored], console: Console) -> None:
         justify: Literal["left", "right"] = "left" if key == "reward" else "right"
         table.add_column(key.replace("_", " "), justify=justify, overflow="fold")
     for scored in found:
-        table.add_row(*_figures(scored))
+        pairs = zip(KEYS, _values(scored), strict=True)
+        table.add_row(*("-" if it is None else FORMATS.get(key, "{:.3f}").format(it) for key, it in pairs))
     console.print(table)
 
 
@@ -60,36 +61,29 @@ def print_unscored(found: Sequence[Scored], console: Console) -> None:
 def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
     """Print the rows whose gold answer does not get its reward's maximum, or that all do."""
     for scored in found:
-        below = scored.below_maximum
-        _print_named(scored, below, f"below the maximum of {scored.reward.high:g}", console)
+        below, name, high = scored.below_maximum, scored.reward.name, f"{scored.reward.high:g}"
+        _print_named(scored, below, f"below the maximum of {high}", console)
         if not scored.samples:
-            console.print(f"{scored.reward.name}: the reward table gives it none of the rows")
+            console.print(f"{name}: the reward table gives it none of the rows")
         elif not below:
-            console.print(
-                f"{scored.reward.name}: all {len(scored.samples)} gold answers get the maximum "
-                f"of {scored.reward.high:g}"
-            )
+            console.print(f"{name}: all {len(scored.samples)} gold answers get the maximum of {high}")
 
 
 def print_read(found: Sequence[Scored], console: Console) -> None:
     """Print how golds were read: of each form of gold the first row."""
     for scored in found:
-        readings: dict[Any, str] = {}
-        for sample, outcome in zip(scored.samples, scored.outcomes, strict=True):
-            gold = next(
-                (sample.columns[name] for name in scored.reward.gold if sample.columns.get(name) is not None),
-                None,
-            )
+        readings: dict[object, str] = {}
+        for sample, outcome in scored.pairs:
+            golds = (sample.columns.get(name) for name in scored.reward.gold)
+            gold = next((gold for gold in golds if gold is not None), None)
             form = _form(gold)
             if outcome.score is not None and form not in readings and len(readings) < READ:
                 answer = last_block(sample.completion, ANSWER) or sample.completion
                 read = " ".join(answer.split())[:SHOWN]
                 readings[form] = f"row {sample.row}: {str(gold)[:SHOWN]!r} is read as {read}"
-        console.print(
-            f"[bold]{scored.reward.name}[/]: {len(scored.scores)} of {len(scored.samples)} golds read"
-        )
-        for reading in readings.values():
-            console.print(f"  {escape(reading)}", soft_wrap=True, highlight=False)
+        of = f"{len(scored.scores)} of {len(scored.samples)}"
+        console.print(f"[bold]{scored.reward.name}[/]: {of} golds read")
+        _print_lines(readings.values(), console)
 
 
 def _form(gold: object) -> tuple[str, object]:
@@ -97,6 +91,11 @@ def _form(gold: object) -> tuple[str, object]:
     if isinstance(gold, str):
         return "text", re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", gold[:SHOWN]))
     return type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
+
+
+def _print_lines(lines: Iterable[str], console: Console) -> None:
+    for line in lines:
+        console.print(f"  {escape(line)}", soft_wrap=True, highlight=False)
 
 
 def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
@@ -122,14 +121,9 @@ def _values(scored: Scored) -> Iterator[object]:
     if not scores:
         yield from [None] * (len(KEYS) - 3)
         return
-    yield from (statistics.fmean(scores), scored.deviation)
+    yield from (statistics.fmean(scores), statistics.pstdev(scores))
     yield from (min(scores), statistics.median(scores), max(scores))
     yield from (scored.share_at(bound) for bound in (scored.reward.high, scored.reward.low))
-
-
-def _figures(scored: Scored) -> Iterator[str]:
-    for key, value in zip(KEYS, _values(scored), strict=True):
-        yield "-" if value is None else FORMATS.get(key, "{:.3f}").format(value)
 
 
 def _print_named(
@@ -138,12 +132,10 @@ def _print_named(
     if not pairs:
         return
     console.print(f"[bold]{scored.reward.name}[/]: {len(pairs)} of {len(scored.samples)} rows {what}")
-    for sample, outcome in pairs[:NAMED]:
-        console.print(f"  {escape(_in_words(sample, outcome))}", soft_wrap=True, highlight=False)
+    _print_lines((_in_words(sample, outcome) for sample, outcome in pairs[:NAMED]), console)
     if len(pairs) > NAMED:
         reasons = Counter(_short(outcome) for _, outcome in pairs)
-        for reason, count in reasons.most_common(5):
-            console.print(f"  in all {count} x {escape(reason)}", soft_wrap=True, highlight=False)
+        _print_lines((f"in all {count} x {reason}" for reason, count in reasons.most_common(5)), console)
 
 
 def _in_words(sample: Sample, outcome: Outcome) -> str:
@@ -153,23 +145,17 @@ def _in_words(sample: Sample, outcome: Outcome) -> str:
 
 def _short(outcome: Outcome) -> str:
     reason = " ".join(outcome.reason.split())[:200]
-    return (
-        reason if outcome.score is None else f"scores {outcome.score:g}" + (f", {reason}" if reason else "")
-    )
+    known = [] if outcome.score is None else [f"scores {outcome.score:g}"]
+    return ", ".join([*known, *([reason] if reason or not known else [])])
 
 
 def write_scores(found: Sequence[Scored], path: Path) -> None:
     """Write one JSON line for each reward and sample: row, reward, score, reason, completion."""
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for scored in found:
-            for sample, outcome in zip(scored.samples, scored.outcomes, strict=True):
-                line = {
-                    "row": sample.row,
-                    "reward": scored.reward.name,
-                    "score": outcome.score,
-                    "reason": outcome.reason,
-                    "completion": sample.completion,
-                }
+            for sample, outcome in scored.pairs:
+                line = {"row": sample.row, "reward": scored.reward.name, "score": outcome.score}
+                line |= {"reason": outcome.reason, "completion": sample.completion}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
@@ -193,22 +179,17 @@ def write_plot(found: Sequence[Scored], path: Path) -> None:
     for axes, scored in zip(rows, found, strict=True):
         low, high = scored.reward.low, scored.reward.high
         axes.hist(scored.scores, bins=BINS, range=(low, high), color=_BLUE, edgecolor="white", lw=0.5)
+        mean = ""
         if scored.scores:
+            mean = f"mean {statistics.fmean(scored.scores):.3f}, "
             axes.axvline(statistics.fmean(scored.scores), color=_INK, lw=1.2, ls="--")
-        mean = f"mean {statistics.fmean(scored.scores):.3f}, " if scored.scores else ""
-        axes.set_title(
-            f"{scored.reward.name}: {mean}{len(scored.scores)} scored, {len(scored.unscored)} not",
-            loc="left",
-            fontsize=10,
-            color=_INK,
-        )
-        axes.set_xlim(low - 0.02 * (high - low), high + 0.02 * (high - low))
+        title = f"{scored.reward.name}: {mean}{len(scored.scores)} scored, {len(scored.unscored)} not"
+        axes.set_title(title, loc="left", fontsize=10, color=_INK)
+        axes.set(xlim=(low - 0.02 * (high - low), high + 0.02 * (high - low)), axisbelow=True)
         axes.set_ylabel("completions", fontsize=8, color=_INK)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.grid(axis="y", color=_GRID, lw=0.8)
-        axes.set_axisbelow(True)
         axes.tick_params(labelsize=8, colors=_INK, length=0)
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
+        axes.spines[["top", "right", "left"]].set_visible(False)
     rows[-1].set_xlabel("score", fontsize=8, color=_INK)
     figure.savefig(path, dpi=150, metadata={"Software": None})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +16,9 @@ from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.gold import as_text, gold_completion, gold_from
 from swift_grpo_ext.rewards.offline.files import Sample
-from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner
-from swift_grpo_ext.rewards.scores import checked_scores
 
 TOLERANCE = 1e-6
 """How far below the maximum a gold answer may score: converting between frames rounds."""
@@ -40,37 +38,34 @@ class Scored:
         return [outcome.score for outcome in self.outcomes if outcome.score is not None]
 
     @property
+    def pairs(self) -> list[tuple[Sample, Outcome]]:
+        """Every sample with its outcome."""
+        return list(zip(self.samples, self.outcomes, strict=True))
+
+    @property
     def unscored(self) -> list[tuple[Sample, Outcome]]:
         """Samples without a score."""
-        return [pair for pair in self._pairs() if pair[1].score is None]
+        return [pair for pair in self.pairs if pair[1].score is None]
 
     @property
     def failed(self) -> list[tuple[Sample, Outcome]]:
         """Samples without a score through the reward's own fault."""
-        return [pair for pair in self._pairs() if pair[1].failed]
+        return [pair for pair in self.pairs if pair[1].failed]
 
     @property
     def below_maximum(self) -> list[tuple[Sample, Outcome]]:
         """Samples that did not get the maximum."""
         least = self.reward.high - TOLERANCE
-        return [pair for pair in self._pairs() if pair[1].score is None or pair[1].score < least]
+        return [pair for pair in self.pairs if pair[1].score is None or pair[1].score < least]
 
     @property
     def all_at_maximum(self) -> bool:
         """There are samples, and all got the maximum."""
         return bool(self.samples) and not self.below_maximum
 
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the scores."""
-        return statistics.pstdev(self.scores)
-
     def share_at(self, score: float) -> float:
         """Share of the scores that are this one."""
         return sum(abs(found - score) <= TOLERANCE for found in self.scores) / len(self.scores)
-
-    def _pairs(self) -> list[tuple[Sample, Outcome]]:
-        return list(zip(self.samples, self.outcomes, strict=True))
 
 
 def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scored:
@@ -85,10 +80,8 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Seq
     runner = Runner(reward, table=table, given=given)
     batch = _batch(samples)
     runner.look_at(batch.columns)
-    if reward.cost == "async":
-        outcomes = asyncio.run(runner.awaited_outcomes(batch))
-    else:
-        outcomes = runner.outcomes(batch)
+    is_async = reward.cost == "async"
+    outcomes = asyncio.run(runner.awaited_outcomes(batch)) if is_async else runner.outcomes(batch)
     asked = [index for index, outcome in enumerate(outcomes) if outcome.score is not None or outcome.reason]
     return Scored(reward, [samples[index] for index in asked], [outcomes[index] for index in asked])
 
@@ -99,19 +92,16 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
 
     batch = _batch(samples)
     output = function_named(name, plugins)(batch.completions, **batch.columns)
-    values = checked_scores(
-        asyncio.run(output) if inspect.iscoroutine(output) else output, len(samples), name
-    )
-    outcomes = [
-        Outcome(None, "it gave None") if math.isnan(value) else Outcome(value) for value in values.values
-    ]
-    known = [outcome.score for outcome in outcomes if outcome.score is not None]
+    output = asyncio.run(output) if inspect.iscoroutine(output) else output
+    values = checked_scores(output, len(samples), name).values
+    outcomes = [Outcome(None, "it gave None") if math.isnan(one) else Outcome(one) for one in values]
+    known = [value for value in values if not math.isnan(value)]
     reward = Reward(name, min([0.0, *known]), max([1.0, *known]), gold=("solution",), function=function_named)
     return Scored(reward, list(samples), outcomes)
 
 
 def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTable) -> list[Sample]:
-    """The rows with their gold answers as completions; a row without a usable one gets an empty completion."""
+    """The rows with their gold answers as completions, an empty one where there is none to use."""
     base, given = split_form(name)
     if not base.startswith(PREFIX):
         golds = [(number, row, row.get("solution")) for number, row in enumerate(rows, start=1)]

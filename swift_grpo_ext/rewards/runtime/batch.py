@@ -1,12 +1,69 @@
-"""A batch of completions with their columns, as the host hands it to a reward function."""
+"""A batch of completions, what may be returned for it, and the rules around a reward: who is scored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from swift_grpo_ext.rewards.contract import Columns
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.catalogue import get_reward
+from swift_grpo_ext.rewards.contract import Columns, Score
+from swift_grpo_ext.rewards.gold import gold_from
+from swift_grpo_ext.rewards.runtime.log_once import say
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
+
+CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of one reward function, one for each completion.
+
+    Infinite ones, or integers too large for a float, count as not scored: one of them in a group makes every
+    advantage in it NaN, and ms-swift drops such updates silently.
+    """
+
+    values: list[float]  # NaN for "not scored"
+    overflows: int  # how many were infinite or too large
+    not_finite: tuple[int, ...] = ()  # their places, and those of NaN that was not given as None
+
+
+def checked_scores(output: object, completions: int, name: str) -> Scores:
+    """The scores of one reward function, NaN for "not scored"; a RewardError if they are not one for each.
+
+    ms-swift broadcasts a list of length 1 to all completions, so a reward that returns the mean of its batch
+    trains nothing, silently.
+    """
+    what = f"reward {name!r} returned"
+    fix = "return {} number or None for each completion{} (" + CONTRACT + ")"
+    if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):
+        raise RewardError(f"{what} {type(output).__name__}", fix=fix.format("a list with one", ""))
+    scores = list(output)
+    if len(scores) != completions:
+        fix = fix.format("one", ", in their order")
+        raise RewardError(f"{what} {len(scores)} scores for {completions} completions", fix=fix)
+    numbers = [_number(score, row, what) for row, score in enumerate(scores)]
+    wrong = [row for row, number in enumerate(numbers) if not math.isfinite(number)]
+    return Scores(
+        [number if math.isfinite(number) else math.nan for number in numbers],
+        overflows=sum(map(math.isinf, numbers)),
+        not_finite=tuple(row for row in wrong if scores[row] is not None),
+    )
+
+
+def _number(score: Any, row: int, what: str) -> float:
+    try:
+        return math.nan if score is None else float(score)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
+        raise RewardError(
+            f"{what} {str(score)[:60]!r} ({type(score).__name__})",
+            where=f"completion {row} of the batch",
+            fix=f"return a number, or None for a completion that cannot be scored ({CONTRACT})",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -43,6 +100,63 @@ class Batch:
         chosen = {name: [values[index] for index in indices] for name, values in self.columns.items()}
         return replace(self, completions=[self.completions[index] for index in indices], columns=chosen)
 
-    def with_column(self, name: str, values: Sequence[object]) -> Batch:
-        """The batch with a column added or replaced."""
-        return replace(self, columns={**self.columns, name: values})
+
+Scorer = Callable[[Batch], Sequence[Score]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is left to be scored, and how its scores become those of the whole batch."""
+
+    batch: Batch  # the completions that the reward applies to, with gold and inputs in place
+    indices: list[int]  # their places in the whole batch
+    size: int  # completions of the whole batch
+    closed: list[bool]  # for each completion of `batch`, whether its gate is closed
+
+
+@dataclass(frozen=True)
+class Composition:
+    """One reward's rule, ready to use; by default none, so that every completion is scored as it is."""
+
+    rule: RewardRule = field(default_factory=RewardRule)
+    task_column: str = "task"  # it routes rows
+    floor: float = 0.0  # score behind a closed gate
+    scorer: Callable[[str], Scorer] | None = None  # of other rewards by name, for gates and inputs
+    inputs: dict[str, str] = field(default_factory=dict)  # columns to fill, with the catalogue's own defaults
+    gold: tuple[str, ...] = ()  # columns that the reward reads its gold from
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Route, look at the gate, rename the gold, and fill inputs."""
+        rule = self.rule
+        for name in ([rule.gold] if rule.gold else []) + [self.task_column] * bool(rule.tasks):
+            if name not in batch.columns:
+                what = f"no row has the column {name!r} of the reward table"
+                say(f"{what}, so none is scored by it [{SETTING}]")
+        tasks = batch.columns.get(self.task_column, [None] * len(batch))
+        indices = [row for row, task in enumerate(tasks) if not rule.tasks or rule.is_for(task)]
+        part = batch.select(indices)
+        closed = self._closed(part)  # with the gate's own gold, as the gate alone would be scored
+        if rule.gold:
+            part = replace(part, columns=gold_from(part.columns, self.gold, rule.gold, [None] * len(part)))
+        for column, name in {**self.inputs, **rule.inputs}.items():
+            if column not in part.columns:
+                part = replace(part, columns={**part.columns, column: self._scored(name, part)})
+        return Prepared(part, indices, len(batch), closed)
+
+    def finish(self, prepared: Prepared, scores: Sequence[Score]) -> list[Score]:
+        """Scores of the whole batch: None where the reward does not apply, the floor behind closed gates."""
+        whole: list[Score] = [None] * prepared.size
+        for index, score, closed in zip(prepared.indices, scores, prepared.closed, strict=True):
+            whole[index] = self.floor if closed and score is not None else score
+        return whole
+
+    def _closed(self, batch: Batch) -> list[bool]:
+        if self.rule.gate is None:
+            return [False] * len(batch)
+        gate = get_reward(self.rule.gate)
+        needed = gate.high if self.rule.gate_at is None else self.rule.gate_at
+        return [score is not None and score < needed for score in self._scored(gate.name, batch)]
+
+    def _scored(self, name: str, batch: Batch) -> Sequence[Score]:
+        assert self.scorer is not None
+        return self.scorer(name)(batch)

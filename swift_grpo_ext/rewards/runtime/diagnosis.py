@@ -33,13 +33,10 @@ class FrameDiagnosis:
         self._batches += 1
         known = [score for score in scores if score is not None]
         due = self._batches & (self._batches - 1) == 0
-        if due and known and self._share(sum(known) / len(known)) < LOW:
-            message = diagnose(self.reward, self.parameters, batch)
-            if message:
-                say(message)
-
-    def _share(self, score: float) -> float:
-        return (score - self.reward.low) / (self.reward.high - self.reward.low)
+        low, high = self.reward.low, self.reward.high
+        scores_low = due and known and (sum(known) / len(known) - low) / (high - low) < LOW
+        if scores_low and (message := diagnose(self.reward, self.parameters, batch)):
+            say(message)
 
 
 def diagnose(reward: Reward, parameters: dict[str, Any], batch: Batch) -> str:

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.rewards.contract import Score
-from swift_grpo_ext.rewards.runtime import replay
-from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
-from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared, checked_scores
+from swift_grpo_ext.rewards.runtime.ledger import (
+    Failure,
+    FailureKind,
+    ledger,
+    record_failure,
+    replay_file,
+    row_in_words,
+)
 from swift_grpo_ext.rewards.runtime.log_once import say
-from swift_grpo_ext.rewards.runtime.threads import within
-from swift_grpo_ext.rewards.scores import checked_scores
+
+GRACE = 1.0
+"""Seconds that a coroutine has to end after it was cancelled."""
+
+
+async def within(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> Any:
+    """The result of a coroutine that runs in a thread of its own, within so many seconds.
+
+    At the limit one that awaits is cancelled, and one that blocks left behind `GRACE` later. The thread is a
+    daemon: unlike one of an executor, it holds up neither the loop's end nor the process's.
+    """
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        found.set_running_or_notify_cancel()
+        try:
+            found.set_result(asyncio.run(_limited(seconds, start)))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="reward").start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(found), seconds + GRACE)
+    except asyncio.TimeoutError:
+        raise TimeoutError(f"no scores within {seconds:g} s") from None
+
+
+async def _limited(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> object:
+    return await asyncio.wait_for(start(), seconds)
 
 
 class Guard:
@@ -39,8 +75,8 @@ class Guard:
     ) -> None:
         self.function = function
         self.name = name
-        self.composition = composition
-        self._replay = replay.replay_file(output_dir)
+        self.composition = composition or Composition()
+        self._replay = replay_file(output_dir)
         self._infinite = Counter() if infinite is None else infinite
         self._keeps_ledger = hasattr(function, "keeps_ledger")
         self.not_finite: tuple[int, ...] = ()
@@ -48,27 +84,32 @@ class Guard:
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch."""
         batch = Batch.of(completions, columns)
-        started = time.perf_counter()
-        try:
-            prepared = self._prepared(batch)
-            return self._finished(prepared, self._call(prepared.batch) if len(prepared.batch) else [])
-        except Exception as error:
-            return self._failed(batch, error)
-        finally:
-            self._book(len(batch), started)
+        with self._settling(batch) as scores:
+            prepared = self.composition.prepare(batch)
+            scores[:] = self._finished(prepared, self._call(prepared.batch) if len(prepared.batch) else [])
+        return scores
 
     def _call(self, batch: Batch) -> Any:
         return self.function(batch.completions, **batch.columns, **batch.shared)
 
-    def _prepared(self, batch: Batch) -> Prepared:
-        if self.composition is None:
-            return Prepared(batch, list(range(len(batch))), len(batch), [False] * len(batch))
-        return self.composition.prepare(batch)
+    @contextmanager
+    def _settling(self, batch: Batch) -> Iterator[list[Score]]:
+        """Scores to be filled in; all stay None if that raises."""
+        scores: list[Score] = [None] * len(batch)
+        started = time.perf_counter()
+        try:
+            yield scores
+        except Exception as error:
+            self._failed(batch, error)
+        finally:
+            if not self._keeps_ledger:
+                each = (time.perf_counter() - started) / max(1, len(batch))
+                ledger(self.name).scored(len(batch), [each] * len(batch))
 
     def _finished(self, prepared: Prepared, output: object) -> list[Score]:
         scores = self._checked(output, len(prepared.batch))
         self.not_finite = tuple(prepared.indices[row] for row in self.not_finite)
-        return scores if self.composition is None else self.composition.finish(prepared, scores)
+        return self.composition.finish(prepared, scores)
 
     def _checked(self, output: object, completions: int) -> list[Score]:
         """What the function returned as scores: one for each completion, finite or None."""
@@ -80,28 +121,21 @@ class Guard:
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
         return [None if math.isnan(value) else value for value in found.values]
 
-    def _book(self, completions: int, started: float) -> None:
-        if not self._keeps_ledger:
-            each = (time.perf_counter() - started) / max(1, completions)
-            ledger(self.name).scored(completions, [each] * completions)
-
     def _failed(self, batch: Batch, error: Exception) -> list[Score]:
         self.not_finite = ()
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
-        if isinstance(error, TimeoutError):
-            kind = "timeout"
-            ledger(self.name).timed_out()
+        kind = "timeout" if isinstance(error, TimeoutError) else kind
         where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
         what = str(error).removeprefix("swift-grpo-ext: ") if kind == "refused" else repr(error)
         failure = Failure(self.name, kind, what, where, traceback.format_exc())
         ledger(self.name).failed(failure, len(batch))
         for index, completion in enumerate(batch.completions):
-            replay.record(self._replay, failure, completion, batch.row(index))
+            record_failure(self._replay, failure, completion, batch.row(index))
         return [None] * len(batch)
 
 
 class AsyncGuard(Guard):
-    """The same for an async reward function, with a limit for the whole call.
+    """The same for an async reward function, with a limit of so many seconds for the whole call.
 
     With a limit, the function runs in a thread with a loop of its own, so that one that blocks instead of
     awaiting runs into the limit too. Its thread cannot be ended: it is left behind.
@@ -114,29 +148,25 @@ class AsyncGuard(Guard):
     async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:  # type: ignore[override]
         """Score a batch."""
         batch = Batch.of(completions, columns)
-        started = time.perf_counter()
-        try:
-            prepared = self._prepared(batch)
+        with self._settling(batch) as scores:
+            prepared = self.composition.prepare(batch)
             if self.seconds is None:
-                return self._finished(prepared, await self._call(prepared.batch))
-            waiting = within(self.seconds, lambda: self._call(prepared.batch))
-            return self._finished(prepared, await waiting)
-        except Exception as error:
-            return self._failed(batch, error)
-        finally:
-            self._book(len(batch), started)
+                output = await self._call(prepared.batch)
+            else:
+                output = await within(self.seconds, lambda: self._call(prepared.batch))
+            scores[:] = self._finished(prepared, output)
+        return scores
 
 
 class PluginGuard:
-    """The same for a reward model's plugin, which the host calls with rows."""
+    """The same for a reward model's plugin, which ms-swift calls with rows."""
 
     def __init__(self, plugin: Callable[..., Any], name: str, infinite: Counter[str] | None = None) -> None:
         self.guard = Guard(plugin, name, infinite=infinite)
-        self.plugin = plugin
 
     def __call__(self, inputs: Sequence[object], **columns: object) -> list[Score]:
         """Score a batch."""
         try:
-            return self.guard._checked(self.plugin(inputs=inputs, **columns), len(inputs))
+            return self.guard._checked(self.guard.function(inputs=inputs, **columns), len(inputs))
         except Exception as error:
             return self.guard._failed(Batch([""] * len(inputs), {}, {}), error)

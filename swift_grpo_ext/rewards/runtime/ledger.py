@@ -1,18 +1,24 @@
-"""What happened to the completions of each reward since somebody asked: scores, reasons, failures, times."""
+"""What happened to the completions of each reward: scores, reasons, times; the failed ones as a file."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeAlias
 
-from swift_grpo_ext.rewards.contract import Columns
-from swift_grpo_ext.rewards.conversation import last_question
+from swift_grpo_ext.rewards.contract import Columns, last_question
 
 FailureKind: TypeAlias = Literal["error", "timeout", "refused"]
 MAX_LATENCIES = 1024
+MAX_RECORDS = 10_000
+"""Failed completions that are written per file and process."""
+MAX_TEXT = 100_000
+_lock = threading.Lock()
+_written: dict[Path, int] = {}
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Ledger:
         return new
 
     def timed_out(self) -> None:
-        """Count a completion that ran into its limit."""
+        """Count a completion that ran into its limit, whoever's fault that is."""
         with self._lock:
             self._report.timeouts += 1
 
@@ -97,6 +103,7 @@ class Ledger:
         """Count completions that have no score through the reward's fault."""
         with self._lock:
             self._report.failures += completions
+            self._report.timeouts += failure.kind == "timeout"
             if self._report.first is None or failure.kind == "refused":
                 self._report.first = failure
 
@@ -129,20 +136,48 @@ def row_in_words(index: int, columns: Columns) -> str:
 
 def columns_in_words(columns: Columns) -> list[str]:
     """What tells a row from others: its id, its first image, the start of its question."""
-    parts = []
-    for key in ("id", "row_id", "prompt_id"):
-        if columns.get(key):
-            parts.append(f"{key} {columns[key]!r:.60}")
-            break
+    named = [key for key in ("id", "row_id", "prompt_id") if columns.get(key)][:1]
+    parts = [f"{key} {columns[key]!r:.60}" for key in named]
     images = columns.get("images")
     if isinstance(images, list) and images:
-        parts.append(f"image {_image_in_words(images[0])}")
-    question = last_question(columns.get("messages"))
-    if question:
+        path = images[0].get("path") if isinstance(images[0], dict) else images[0]
+        known = isinstance(path, str) and len(path) < 4096
+        parts.append(f"image {path!r:.80}" if known else "image without a path")
+    if question := last_question(columns.get("messages")):
         parts.append(f"question {question[:80]!r}")
     return parts
 
 
-def _image_in_words(image: object) -> str:
-    path = image.get("path") if isinstance(image, dict) else image
-    return f"{path!r:.80}" if isinstance(path, str) and len(path) < 4096 else "without a path"
+def replay_file(output_dir: str | None) -> Path | None:
+    """Where this rank writes its failures; None outside of a run."""
+    if not output_dir:
+        return None
+    return Path(output_dir) / f"reward_failures.rank{os.environ.get('RANK', '0')}.jsonl"
+
+
+def record_failure(path: Path | None, failure: Failure, completion: str, columns: Columns) -> None:
+    """Append one failed completion with its row; images stay as paths, bytes are left out."""
+    if path is None or _written.get(path, 0) >= MAX_RECORDS:
+        return
+    row = {name: _short(value) for name, value in columns.items() if value is not None}
+    line = {
+        **row,
+        "completion": str(completion)[:MAX_TEXT],
+        "reward": failure.reward,
+        "failure": {"kind": failure.kind, "what": failure.what, "details": failure.details},
+    }
+    with _lock:
+        _written[path] = _written.get(path, 0) + 1
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            text = json.dumps(line, ensure_ascii=False, default=lambda value: f"<{type(value).__name__}>")
+            file.write(text + "\n")
+
+
+def _short(value: object) -> object:
+    """The value without texts that nobody reads, such as images in base64."""
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        return f"<text of {len(value)} characters>"
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return {key: _short(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -9,13 +9,18 @@ from typing import Any
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.contract import Score
-from swift_grpo_ext.rewards.runtime import replay
-from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
+from swift_grpo_ext.rewards.runtime.ledger import (
+    Failure,
+    FailureKind,
+    ledger,
+    record_failure,
+    replay_file,
+    row_in_words,
+)
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 from swift_grpo_ext.rewards.runtime.runner import worker_count
 from swift_grpo_ext.rewards.runtime.worker import PickledJob
-from swift_grpo_ext.rewards.scores import checked_scores
 from swift_grpo_ext.settings import current_settings
 
 
@@ -54,7 +59,7 @@ class Limited:
         self.pool = Pool(job, worker_count(current_settings()), seconds)
         self.pool.warm_up()
         arguments = getattr(function, "args", None)
-        self._replay = replay.replay_file(getattr(arguments, "output_dir", None))
+        self._replay = replay_file(getattr(arguments, "output_dir", None))
 
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch; None for a completion without a score."""
@@ -79,13 +84,10 @@ class Limited:
         lines = str(answer.value).strip().splitlines() or ["no reason given"]
         details = str(answer.value) if answer.ended == "failed" else ""
         failure = Failure(self.name, kind, lines[-1], row_in_words(row, part.row(0)), details)
-        book = ledger(self.name)
-        if answer.ended == "timeout":
-            book.timed_out()
-        book.failed(failure, len(part))
+        ledger(self.name).failed(failure, len(part))
         if answer.ended != "skipped":
             for index, completion in enumerate(part.completions):
-                replay.record(self._replay, failure, completion, part.row(index))
+                record_failure(self._replay, failure, completion, part.row(index))
 
 
 def limited(reward: Any, seconds: float | None = None) -> object:

@@ -114,13 +114,12 @@ class RewardTable(BaseModel):
     @model_validator(mode="after")
     def _only_known_rewards_are_called(self) -> RewardTable:
         for name, rule in self.rewards.items():
-            for other in rule.calls:
-                if other not in NAMES or get_reward(other).cost == "async":
-                    raise ValueError(
-                        f"{name} needs the score of {other!r}, which is no synchronous ext_ reward"
-                    )
+            wrong = [one for one in rule.calls if one not in NAMES or get_reward(one).cost == "async"]
+            if wrong:
+                raise ValueError(
+                    f"{name} needs the score of {wrong[0]!r}, which is no synchronous ext_ reward"
+                )
             _check_name(name, rule)
-            _check_gate(name, rule)
         for name in self.rewards:
             self._check_ends(name, ())
         return self
@@ -139,9 +138,8 @@ class RewardTable(BaseModel):
 def _check_name(name: str, rule: RewardRule) -> None:
     if name == ALL:
         if rule != RewardRule(parameters=rule.parameters):
-            raise ValueError(
-                f"{ALL} gives parameters only, not {min(rule.model_fields_set - {'parameters'})}"
-            )
+            other = min(rule.model_fields_set - {"parameters"})
+            raise ValueError(f"{ALL} gives parameters only, not {other}")
         known = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
         unknown = sorted(rule.parameters.keys() - known)
         if unknown:
@@ -160,15 +158,9 @@ def _check_name(name: str, rule: RewardRule) -> None:
         raise ValueError(f"unknown reward {name!r}, did you mean {nearest(name, NAMES)!r}?")
     elif rule.parameters:
         raise ValueError(f"{name} is not of the catalogue and takes no parameters")
-
-
-def _check_gate(name: str, rule: RewardRule) -> None:
-    if rule.gate_at is None:
-        return
-    if rule.gate is None:
+    if rule.gate_at is not None and rule.gate is None:
         raise ValueError(f"{name} has gate_at, but no gate")
-    high = get_reward(rule.gate).high
-    if rule.gate_at > high:
+    if rule.gate_at is not None and rule.gate and rule.gate_at > (high := get_reward(rule.gate).high):
         raise ValueError(f"{name} has gate_at {rule.gate_at:g}, but {rule.gate} scores {high:g} at most")
 
 

@@ -7,18 +7,23 @@ import os
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
-from swift_grpo_ext.rewards.runtime import replay
-from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.composition import Composition, Prepared
+from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared
 from swift_grpo_ext.rewards.runtime.diagnosis import FrameDiagnosis
-from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, row_in_words
+from swift_grpo_ext.rewards.runtime.ledger import (
+    Failure,
+    FailureKind,
+    ledger,
+    record_failure,
+    replay_file,
+    row_in_words,
+)
 from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
@@ -77,7 +82,7 @@ class Runner:
             reward.gold,
         )
         self.diagnosis = FrameDiagnosis(reward, self.parameters)
-        self._replay: Path | None = replay.replay_file(getattr(arguments, "output_dir", None))
+        self._replay = replay_file(getattr(arguments, "output_dir", None))
         self._book = ledger(reward.name)
 
     def in_frame(self, frame: str | None) -> Runner:
@@ -120,7 +125,7 @@ class Runner:
             try:
                 outcome = self.reward.outcome(completion, self._row(batch, index), self.parameters)
             except Exception as error:
-                outcome = self._failure(batch, index, "error", repr(error), traceback.format_exc())
+                outcome = self._failure(batch, index, repr(error), traceback.format_exc())
             outcomes.append(outcome)
             seconds.append(time.perf_counter() - started)
         self._book.scored(len(batch), seconds)
@@ -129,21 +134,19 @@ class Runner:
     async def _await_one(self, batch: Batch, index: int) -> Outcome:
         started = time.perf_counter()
         try:
-            return await self.reward.awaited(
-                batch.completions[index], self._row(batch, index), self.parameters
-            )
+            row = self._row(batch, index)
+            return await self.reward.awaited(batch.completions[index], row, self.parameters)
         except Exception as error:
-            return self._failure(batch, index, "error", repr(error), traceback.format_exc())
+            return self._failure(batch, index, repr(error), traceback.format_exc())
         finally:
             self._book.scored(1, [time.perf_counter() - started])
 
     def _in_children(self, batch: Batch) -> list[Outcome]:
         name, parameters = self.reward.name, self.parameters
-        requests = [
-            (name, completion, self._row(batch, index), parameters)
-            for index, completion in enumerate(batch.completions)
-        ]
-        answers = catalogue_pool().map(requests)
+        texts = enumerate(batch.completions)
+        answers = catalogue_pool().map(
+            [(name, text, self._row(batch, row), parameters) for row, text in texts]
+        )
         self._book.scored(len(batch), [answer.seconds for answer in answers])
         return [self._outcome(batch, index, answer) for index, answer in enumerate(answers)]
 
@@ -151,19 +154,20 @@ class Runner:
         if answer.ended == "value":
             return Outcome(*answer.value)
         if answer.ended == "failed":
-            return self._failure(batch, index, "error", answer.value.strip().splitlines()[-1], answer.value)
+            return self._failure(batch, index, answer.value.strip().splitlines()[-1], answer.value)
         # The completion is what made the child hang or break, and what cannot be checked is not right.
         self._book.timed_out()
-        failure = Failure(self.reward.name, "timeout", answer.value, row_in_words(index, batch.row(index)))
-        replay.record(self._replay, failure, batch.completions[index], self._row(batch, index))
+        self._recorded(batch, index, "timeout", answer.value)
         return Outcome(self.reward.low, answer.value)
 
-    def _failure(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
-        row = batch.row(index)
-        failure = Failure(self.reward.name, kind, what, row_in_words(index, row), details)
-        self._book.failed(failure)
-        replay.record(self._replay, failure, batch.completions[index], self._row(batch, index))
+    def _failure(self, batch: Batch, index: int, what: str, details: str) -> Outcome:
+        self._book.failed(self._recorded(batch, index, "error", what, details))
         return Outcome(None, what, failed=True)
+
+    def _recorded(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str = "") -> Failure:
+        failure = Failure(self.reward.name, kind, what, row_in_words(index, batch.row(index)), details)
+        record_failure(self._replay, failure, batch.completions[index], self._row(batch, index))
+        return failure
 
     def _settled(self, prepared: Prepared, found: Sequence[Outcome]) -> list[Outcome]:
         """Outcomes of the whole batch."""
@@ -171,7 +175,7 @@ class Runner:
         self.diagnosis.look(prepared.batch, scores)
         whole = [Outcome(score) for score in self.composition.finish(prepared, scores)]
         for index, outcome in zip(prepared.indices, found, strict=True):
-            whole[index] = Outcome(whole[index].score, outcome.reason, outcome.failed)
+            whole[index] = replace(outcome, score=whole[index].score)
         return whole
 
     def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:

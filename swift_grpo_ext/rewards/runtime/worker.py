@@ -1,8 +1,8 @@
-"""The child process that runs rewards: it can be killed when one of them does not come back.
+"""A child process that runs rewards, from both ends: it can be killed when one of them does not come back.
 
-Started as a fresh interpreter by `pool`, never by fork and never by re-importing the user's main module. It
-reads pickled jobs that its parent wrote, and answers in JSON, so nothing that a job computes is ever
-unpickled by the parent.
+Started as a fresh interpreter, never by fork and never by re-importing the user's main module. It reads
+pickled jobs that its parent wrote, and answers in JSON, so that nothing a job computes is ever unpickled by
+the parent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,82 @@ import json
 import logging
 import os
 import pickle
+import re
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, Protocol, TextIO
+
+# A child is no rank: it must neither join the process group nor touch a GPU.
+_OF_A_RANK = re.compile(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE)\Z|MASTER_|TORCHELASTIC_|ACCELERATE_")
+# The parent's module path, set before anything of the package is imported.
+_BOOT = (
+    "import sys; del sys.path[0]; import json; sys.path[:] = json.loads(sys.argv[3]); "
+    "from swift_grpo_ext.rewards.runtime.worker import main; main()"
+)
+
+
+class Job(Protocol):
+    """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
+
+    def load(self) -> object:
+        """Import what is needed and return the function that answers requests."""
+
+
+@dataclass
+class Child:
+    """A child process."""
+
+    process: subprocess.Popen[bytes]
+    pipe: Connection  # the parent's end
+    started: float  # when it was started, or given its request; on the monotonic clock
+    ready: bool = False  # whether it has loaded its job
+    request: int | None = None  # number of the request that it is at, None if idle
+
+    @classmethod
+    def start(cls, job: Job) -> Child:
+        """Start a child; it is ready when it says so."""
+        ours, theirs = Pipe()
+        paths = json.dumps([os.path.abspath(path or ".") for path in sys.path])
+        kept = {name: value for name, value in os.environ.items() if not _OF_A_RANK.match(name)}
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), paths],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
+            env={**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.send_bytes(pickle.dumps(job))
+        return cls(process, ours, time.monotonic())
+
+    def end(self) -> None:
+        """Kill it and wait for it."""
+        self.process.kill()
+        self.process.wait()
+        self.pipe.close()
+
+    def obituary(self) -> str:
+        """What is known of the end of a child that ended by itself."""
+        try:
+            code = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the child process closed its pipe"
+        return f"the child process ended with {code}"
+
+
+def _has_descriptor(stream: TextIO) -> bool:
+    try:
+        return isinstance(stream.fileno(), int)
+    except (AttributeError, OSError):
+        return False
+
 
 MEMORY_LIMIT = 6 << 30
 """Bytes of address space that a reward of the catalogue may take; 9**9**9 must not eat the machine."""
@@ -34,9 +102,12 @@ class CatalogueJob:
 
     def load(self) -> Callable[..., object]:
         """Import the rewards and what they import on first use."""
+        import resource
+
         from swift_grpo_ext.rewards.catalogue import get_reward
 
-        _limit_memory(MEMORY_LIMIT)
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, hard))
         rewards = {name: get_reward(name) for name in self.names}
         for reward in rewards.values():
             reward.outcome("<answer>0</answer>", dict.fromkeys(reward.gold, "0"))
@@ -50,15 +121,10 @@ class CatalogueJob:
 
 @dataclass(frozen=True)
 class PickledJob:
-    """Runs a callable of the user's, pickled by the parent.
-
-    Attributes:
-        pickled: The callable.
-        plugins: Files of ``--external_plugins``, which the pickle may refer to.
-    """
+    """Runs a callable of the user's, pickled by the parent."""
 
     pickled: bytes
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()  # files of ``--external_plugins``, which the pickle may refer to
 
     def load(self) -> Callable[..., object]:
         """Import the plugins and unpickle what the parent pickled."""
@@ -71,23 +137,10 @@ class PickledJob:
 
         def run(completions: list[str], columns: dict[str, object]) -> Any:
             scores = function(completions, **columns)
-            if inspect.iscoroutine(scores):
-                scores = asyncio.run(scores)
-            return [_plain(score) for score in scores]
+            scores = asyncio.run(scores) if inspect.iscoroutine(scores) else scores
+            return [None if score is None else float(score) for score in scores]  # as JSON can carry them
 
         return run
-
-
-def _plain(score: Any) -> Any:
-    """A score as JSON can carry it: None stays None, anything with a float value becomes that."""
-    return None if score is None else float(score)
-
-
-def _limit_memory(limit: int) -> None:
-    import resource
-
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def _die_with(parent: int) -> None:

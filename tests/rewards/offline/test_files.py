@@ -6,8 +6,7 @@ from PIL import Image
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.offline import command
 from swift_grpo_ext.rewards.offline.files import samples_of
-from swift_grpo_ext.rewards.runtime import replay
-from swift_grpo_ext.rewards.runtime.ledger import Failure
+from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
 
 
@@ -53,7 +52,7 @@ def test_completions_of_a_run_find_their_rows(data):
 def test_a_file_of_failed_completions_runs_again(run, tmp_path):
     path = tmp_path / "reward_failures.rank0.jsonl"
     failure = Failure("ext_count", "timeout", "no answer within 10 s", "completion 0 of the batch")
-    replay.record(path, failure, "<answer>3</answer>", {"solution": 3, "images": [b"bytes"]})
+    record_failure(path, failure, "<answer>3</answer>", {"solution": 3, "images": [b"bytes"]})
     _, (record,) = run(path)
     assert (record["reward"], record["score"]) == ("ext_count", 1.0)
 
