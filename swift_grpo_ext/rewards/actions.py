@@ -73,7 +73,7 @@ def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> A
     name = given.get("action")
     place = _place(given, convention)
     if not isinstance(name, str):
-        return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
+        return Action("click", place, unknown=_unknown(given)) if place and name is None else None
     kind, said = KINDS.get(word_of(name), (word_of(name), ""))
     return _completed(kind, said, given, place, convention)
 
@@ -85,8 +85,7 @@ def _by_role(value: Mapping[str, object]) -> dict[str, Any]:
     for key, inner in value.items():
         if inner is None or (isinstance(inner, (str, list, tuple, dict)) and not inner):
             continue
-        role = argument_of(str(key))
-        if not role:
+        if not (role := argument_of(str(key))):
             unknown.append(str(key)[:40])
         elif role == "action" and "action" in found and isinstance(inner, str):
             # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: which one is
@@ -140,13 +139,16 @@ def _end(given: Mapping[str, object], convention: Convention) -> Region | None:
     if isinstance(path, (list, tuple)) and len(path) > 1:
         return _one(path[-1], convention)
     for role in ("end", "to"):
-        if role in given and not isinstance(given[role], (int, float)):
-            found = _one(given[role], convention)
-            if found:
-                return found
+        held = role in given and not isinstance(given[role], (int, float))
+        if held and (found := _one(given[role], convention)):
+            return found
     if "x2" in given and "y2" in given:
         return _one({"x": given["x2"], "y": given["y2"]}, convention)
     return None
+
+
+def _unknown(given: Mapping[str, Any]) -> tuple[str, ...]:
+    return given.get("unknown", ())
 
 
 def _completed(
@@ -169,7 +171,7 @@ def _completed(
         text = said or _text(given, _TEXT_OF.get(kind, ("text",)))
     seconds = given.get("seconds") if kind == "wait" else None
     number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
-    return Action(kind, place, text, end, number, given.get("unknown", ()))
+    return Action(kind, place, text, end, number, _unknown(given))
 
 
 def _text(given: Mapping[str, object], roles: tuple[str, ...]) -> str:
@@ -199,8 +201,7 @@ def _direction(kind: str, given: Mapping[str, Any]) -> str:
 def _in_words(body: str, convention: Convention) -> Action | None:
     """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
     regions = [replace(region, label="") for region in parse_regions(body, "both", convention)]
-    verbs = list(_VERB.finditer(body))
-    if not verbs:
+    if not (verbs := list(_VERB.finditer(body))):
         return Action("click", regions[0]) if len(regions) == 1 else None
     verb = verbs[-1] if len(regions) != 1 else (_before_place(body, verbs) or verbs[-1])
     rest = body[verb.end() :]

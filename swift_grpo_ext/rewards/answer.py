@@ -97,8 +97,7 @@ def unblocked(text: str) -> str | None:
     plain = text.casefold()
     for tags in BLOCKS:
         if tags[0] in plain and _MARKS[tags][0].search(text):
-            block = last_block(text, tags)
-            if block is None:
+            if (block := last_block(text, tags)) is None:
                 return None
             text = block
     return text
@@ -230,8 +229,7 @@ def normalise_short(text: str, fold: bool = True) -> str:
     """
     boxed = last_boxed(text) if "\\" in text else None
     bare = text if boxed is None else boxed
-    value = json_value(bare)
-    if value is not None:
+    if (value := json_value(bare)) is not None:
         bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     plain = unicodedata.normalize("NFKC", bare) if fold else bare
     return unwrapped(unwrapped(plain).strip(" \t\r\n*_`$\"'“”‘’「」『』【】"))

@@ -151,8 +151,7 @@ _NEGATED = re.compile(
 
 def _leading(text: str) -> list[bool | None]:
     """The polarity of the first word, if it has one; None if the opposite follows at once ("yes or no")."""
-    word = _FIRST.match(text)
-    if word is None:
+    if (word := _FIRST.match(text)) is None:
         return []
     polarity, rest = _POLARITY[word[1]], text[word.end() :]
     second = _FIRST.match(rest.lstrip(" ,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip())

@@ -184,8 +184,7 @@ class Reward:
         """Parameters that this row sets in columns of their names; unscorable if a value does not fit."""
         own = {}
         for name in self.row_settable:
-            value = columns.get(name)
-            if value is not None:
+            if (value := columns.get(name)) is not None:
                 try:
                     own[name] = self.declared.checked_one(name, value)
                 except ValueError as error:

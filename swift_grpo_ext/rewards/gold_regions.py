@@ -153,7 +153,7 @@ def gold_regions(
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
     _refuse_undeclared_coco(gold, columns, places)
     read = parse_regions if isinstance(gold, str) else regions_in
-    regions = read(gold, kind, places.gold)  # type: ignore[arg-type]
+    regions = read(gold, kind, places.gold)
     if not regions and may_be_empty and _says_nothing(gold):
         return [], frame
     if not regions or len(regions) > MAX_REGIONS:

@@ -82,11 +82,9 @@ async def judge(
         >>> get_reward("ext_judge")("<think>A cat.</think>", row)
         0.0
     """
-    question = last_question(columns.get("messages"))
-    if not question:
+    if not (question := last_question(columns.get("messages"))):
         raise Unscorable("no question: column messages has no user turn")
-    answer = extract_answer(completion)
-    if answer is None:
+    if (answer := extract_answer(completion)) is None:
         return 0.0
     reference = columns.get("solution") or columns.get("answer")
     case = Case(

@@ -209,8 +209,7 @@ async def _read(stream: Any) -> bytes:
     """The body, or as much of it as is allowed; one call of ``read`` gives what has arrived so far."""
     raw = b""
     while len(raw) < MAX_REPLY_BYTES:
-        part = await stream.read(MAX_REPLY_BYTES - len(raw))
-        if not part:
+        if not (part := await stream.read(MAX_REPLY_BYTES - len(raw))):
             break
         raw += part
     return raw

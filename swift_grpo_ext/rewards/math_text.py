@@ -125,8 +125,7 @@ def gold_reading(text: str) -> str:
 
 def answer_reading(text: str) -> str:
     """The part of an answer that states its result, as Math-Verify is to read it."""
-    boxed = last_boxed(text)
-    if boxed is not None:
+    if (boxed := last_boxed(text)) is not None:
         later = _after_label(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
         if later and is_expression(latex(later)):
             return in_dollars(later)
@@ -141,8 +140,7 @@ def answer_reading(text: str) -> str:
 
 
 def _after_label(text: str) -> str:
-    stated = after_label(text)[:400]
-    if not stated:
+    if not (stated := after_label(text)[:400]):
         return ""
     if bold := _BOLD.match(stated):
         return str(bold[1])

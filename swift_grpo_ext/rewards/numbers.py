@@ -108,8 +108,7 @@ def _located(plain: str) -> list[tuple[int, int, Quantity]]:
     """Start, end of the digits' match, and value of each number; "1 h 30 min" is one."""
     found: list[tuple[int, int, Quantity]] = []
     for match in _NUMBER.finditer(plain):
-        quantity = _quantity(match)
-        if quantity is None:
+        if (quantity := _quantity(match)) is None:
             continue
         if (
             found
@@ -140,8 +139,7 @@ def stated_quantity(text: str) -> Quantity | None:
     label = after_label(text)
     for part in filter(None, (label, text)):
         plain = _written(part)
-        found = _located(plain)
-        if found:
+        if found := _located(plain):
             chosen = _chosen(plain, found, part == label)
             return None if _is_choice(plain, found, chosen) else found[chosen][2]
     return None

@@ -122,8 +122,7 @@ def _parse_gold(text: str) -> tuple[object, ...]:
 
 def _gold_expression(columns: Columns) -> tuple[object, ...]:
     text = gold_string(columns, GOLD)
-    parsed = _parse_gold(text)
-    if not parsed:
+    if not (parsed := _parse_gold(text)):
         raise Unscorable(f"gold {text!r:.80} is no mathematical expression, or several in prose: box one")
     return parsed
 

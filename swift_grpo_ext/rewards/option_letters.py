@@ -93,8 +93,7 @@ def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     known = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", text)
     for read in (_bare, _stated, _led_by, *(() if plainly else (_implied, _named))):
-        found = read(text, options, known)
-        if found is not None:
+        if (found := read(text, options, known)) is not None:
             return found if found <= known else frozenset()
     return frozenset()
 
@@ -151,8 +150,7 @@ def _stated(text: str, options: Options, known: Letters) -> Letters | None:
     """What is announced as the answer; the last announcement counts if it takes an earlier one back."""
     found: list[Statement[Letters]] = []
     for label in _CHOSEN.finditer(text):
-        letters = _after(text, label.end(), options, known)
-        if letters is not None:
+        if (letters := _after(text, label.end(), options, known)) is not None:
             found.append(Statement(label.start(), label.end(), letters))
     for right in _IS_RIGHT.finditer(text):
         if right[1] in known and not _NOT_BEFORE.search(text[max(0, right.start() - 24) : right.start()]):

@@ -34,14 +34,12 @@ def _walk(value: object, kind: Kind, convention: Convention, label: str, depth: 
         return
     inner: list[tuple[object, str]] = []
     if isinstance(value, (list, tuple)):
-        numbers = _corner_numbers(value, kind)
-        if numbers is not None:
+        if (numbers := _corner_numbers(value, kind)) is not None:
             yield region_of_numbers(numbers, label, convention)
             return
         inner = [(item, label) for item in value]
     elif isinstance(value, (dict, Mapping)):  # last: asking an abstract class costs more
-        rows = _columns(value)
-        if rows is not None:
+        if (rows := _columns(value)) is not None:
             inner = [(row, label) for row in rows]
         elif region := _region_of_mapping(value, label, convention):
             yield region
@@ -66,7 +64,7 @@ def _named_parts(value: Mapping[str, object], label: str) -> list[tuple[object, 
 
 def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     """Objects written as parallel lists, one object each: ``{"bbox": [[...], ...], "label": [...]}``."""
-    listed = {key: rows for key, inner in value.items() if (rows := _rows(inner))}
+    listed = {key: found for key, inner in value.items() if (found := _rows(inner))}
     places = next((key for key in listed if role_of(str(key)) in ("place", "items")), None)
     if places is None:
         return None

@@ -63,8 +63,7 @@ def json_values(text: str) -> list[object] | None:
 
 def values_in(text: str) -> list[object]:
     """Like `json_values`; of a text with a fault, each innermost object that can be read."""
-    values = json_values(text)
-    if values is not None:
+    if (values := json_values(text)) is not None:
         return values
     return [value for flat in _FLAT.findall(text) for value in literal(flat)]
 

@@ -98,8 +98,7 @@ def _without_equals(one: list[Tree], other: list[Tree]) -> tuple[int, list[Tree]
     total = 0
     ours: list[Tree] = []
     for item in one:
-        equal = waiting[json.dumps(item, sort_keys=True)]
-        if equal:
+        if equal := waiting[json.dumps(item, sort_keys=True)]:
             total += leaves(equal.pop())
         elif not isinstance(item, str):
             ours.append(item)
@@ -172,8 +171,7 @@ def _schema(columns: Columns) -> object:
 
 
 def _gold_json_text(columns: Columns, **_: object) -> str:
-    gold = _gold_json(columns)
-    if gold is None:
+    if (gold := _gold_json(columns)) is None:
         raise Unscorable("a schema alone has no gold answer")
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 

@@ -48,8 +48,7 @@ def parse_spans(text: str) -> list[Span]:
     partner; an inverted or empty span is left out.
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
-    found = _from_json(plain)
-    if found is None:
+    if (found := _from_json(plain)) is None:
         plain = _WITH_UNITS.sub(_without_units, _SUBTITLE.sub(r"\1.\2", plain))
         paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups() if time]
         found = [_read_time(time) for time in paired] or _times(plain)
@@ -145,8 +144,7 @@ def _length(spans: list[Span]) -> float:
 
 def _gold_spans(columns: Columns) -> list[Span]:
     gold = gold_value(columns, GOLD)
-    spans = parse_spans(as_text(gold))
-    if not spans:
+    if not (spans := parse_spans(as_text(gold))):
         raise Unscorable(f"gold {gold!r:.80} holds no span from an earlier to a later time")
     return spans
 

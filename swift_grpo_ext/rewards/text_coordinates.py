@@ -127,8 +127,7 @@ def written_out(text: str, kind: Kind) -> list[Written]:
     """Each box or point of a text, in order."""
     plain = unicodedata.normalize("NFKC", text)
     for shape in ("box", "point") if kind == "both" else (kind,):
-        bare = _BARE[shape].match(plain)
-        if bare:
+        if bare := _BARE[shape].match(plain):
             return [Written(tuple(map(float, bare.groups())))]
     found = (
         list(_bins(plain, kind))
@@ -187,8 +186,7 @@ def _named_boxes(text: str, kind: Kind) -> list[Written]:
             values = {}
         start = start if values else name.start()
         values[role] = float(name[2])
-        corners = shaped(values, BOX_SHAPES)
-        if corners:
+        if corners := shaped(values, BOX_SHAPES):
             found.append(Written(corners, True, start, name.end()))
             values = {}
     return found

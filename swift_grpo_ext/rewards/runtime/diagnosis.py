@@ -52,8 +52,7 @@ def diagnose(reward: Reward, parameters: dict[str, Any], batch: Batch) -> str:
         known = [score for score in scores if score is not None]
         if known and len(known) == len(scores):
             means[frame, gold_frame] = sum(known) / len(known)
-    here = means.get((declared, declared_gold))
-    if here is None:
+    if (here := means.get((declared, declared_gold))) is None:
         return ""
     # Among equal readings, the one that differs least from what is declared.
     best = max(means, key=lambda pair: (means[pair], pair[0] == declared, pair[1] == declared_gold))

@@ -141,14 +141,12 @@ def _check_name(name: str, rule: RewardRule) -> None:
             other = min(rule.model_fields_set - {"parameters"})
             raise ValueError(f"{ALL} gives parameters only, not {other}")
         known = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
-        unknown = sorted(rule.parameters.keys() - known)
-        if unknown:
+        if unknown := sorted(rule.parameters.keys() - known):
             raise ValueError(f"no reward has the parameter {unknown[0]!r}")
     elif name in NAMES:
         reward = get_reward(name)
         reward.declared.checked(rule.parameters)
-        unread = sorted(rule.inputs.keys() - set(reward.columns))
-        if unread:
+        if unread := sorted(rule.inputs.keys() - set(reward.columns)):
             raise ValueError(f"{name} reads no column {unread[0]!r}")
         if rule.floor not in (0.0, reward.low):
             raise ValueError(
