@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from swift_grpo_ext.rewards.action import (
     BUTTONS,
@@ -66,8 +65,8 @@ def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> A
     if isinstance(inner, Mapping):  # a tool call: the action is inside, else the tool's name
         outer = {"action": given["action"]} if "action" in given else {}
         given = outer | _by_role(inner)
-    elif isinstance(given.get("action"), Mapping):
-        given = _by_role(given["action"])
+    elif isinstance(nested := given.get("action"), Mapping):
+        given = _by_role(nested)
     if word_of(str(given.get("action", ""))) not in KINDS:
         given = _named_by_key(value) or given
     name = given.get("action")
@@ -78,9 +77,9 @@ def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> A
     return _completed(kind, said, given, place, convention)
 
 
-def _by_role(value: Mapping[str, object]) -> dict[str, Any]:
+def _by_role(value: Mapping[str, object]) -> dict[str, object]:
     """The values that a mapping gives, by what they hold; of several for one, the first."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     unknown = []
     for key, inner in value.items():
         if inner is None or (isinstance(inner, (str, list, tuple, dict)) and not inner):
@@ -100,7 +99,7 @@ def _by_role(value: Mapping[str, object]) -> dict[str, Any]:
     return found | ({"unknown": tuple(unknown)} if unknown else {})
 
 
-def _named_by_key(value: Mapping[str, object]) -> dict[str, Any]:
+def _named_by_key(value: Mapping[str, object]) -> dict[str, object]:
     """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
     for key, inner in value.items():
         word = word_of(str(key))
@@ -147,8 +146,9 @@ def _end(given: Mapping[str, object], convention: Convention) -> Region | None:
     return None
 
 
-def _unknown(given: Mapping[str, Any]) -> tuple[str, ...]:
-    return given.get("unknown", ())
+def _unknown(given: Mapping[str, object]) -> tuple[str, ...]:
+    names = given.get("unknown", ())
+    return names if isinstance(names, tuple) else ()
 
 
 def _completed(
@@ -180,7 +180,7 @@ def _text(given: Mapping[str, object], roles: tuple[str, ...]) -> str:
     return "" if text.strip().casefold() in EMPTY_TEXTS else text
 
 
-def _direction(kind: str, given: Mapping[str, Any]) -> str:
+def _direction(kind: str, given: Mapping[str, object]) -> str:
     """The direction of a scroll, by its word or by the sign of its amount."""
     texts = (given.get(role) for role in ("direction", "to", "text"))
     if named := next(filter(None, (direction_of(text) for text in texts if isinstance(text, str))), ""):

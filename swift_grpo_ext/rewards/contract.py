@@ -43,6 +43,9 @@ Score: TypeAlias = float | None
 Columns: TypeAlias = Mapping[str, Any]
 """One row of the dataset, column name to value, as ms-swift hands it to reward functions."""
 
+RewardFunction: TypeAlias = Callable[..., Any]
+"""A function that scores: of the catalogue, of ms-swift or of a plugin file."""
+
 Cost: TypeAlias = Literal["inline", "process", "async"]
 """Where a reward runs: in the caller (linear time), in a child process that can be killed, or awaited."""
 
@@ -91,7 +94,7 @@ class Reward:
     gold: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     cost: Cost = "inline"
-    function: Callable[..., Any] = field(kw_only=True, repr=False)
+    function: RewardFunction = field(kw_only=True, repr=False)
     gold_text: Callable[..., str] | None = field(default=None, repr=False)
     host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -166,7 +169,7 @@ class Reward:
         return Parameters(self.name, self.function)
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Name and default of every parameter."""
         return self.declared.defaults
 
@@ -180,7 +183,7 @@ class Reward:
         """Parameters that a row may set in a column of the same name."""
         return tuple(name for name in self.parameters if name not in self.settings_only)
 
-    def row_parameters(self, columns: Columns) -> dict[str, Any]:
+    def row_parameters(self, columns: Columns) -> dict[str, object]:
         """Parameters that this row sets in columns of their names; unscorable if a value does not fit."""
         own = {}
         for name in self.row_settable:
@@ -196,7 +199,7 @@ class Reward:
         return str(self.function.__name__)
 
 
-def reward(**fields: Any) -> Callable[[Callable[..., Any]], Reward]:
+def reward(**fields: Any) -> Callable[[RewardFunction], Reward]:
     """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.
 
     The function's docstring is the spec card: the pages under ``docs/rewards`` are made from it.
@@ -205,7 +208,7 @@ def reward(**fields: Any) -> Callable[[Callable[..., Any]], Reward]:
         **fields: Fields of `Reward`, as far as they differ from its defaults.
     """
 
-    def wrap(function: Callable[..., Any]) -> Reward:
+    def wrap(function: RewardFunction) -> Reward:
         made = Reward(f"ext_{function.__name__}", function=function, **fields)
         for name in ("__doc__", "__module__"):  # pickle looks for the reward in its __module__
             object.__setattr__(made, name, getattr(function, name))

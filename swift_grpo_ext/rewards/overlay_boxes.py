@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX
@@ -49,8 +48,8 @@ def _gold(columns: Columns, names: tuple[str, ...], places: Places) -> tuple[lis
         return gold_regions(columns, names, "both", places)
 
 
-def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, Any]]:
-    places = []
+def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:
+    places: list[dict[str, object]] = []
     for region in regions:
         for values in (region.box, region.point):
             if values is not None:

@@ -16,7 +16,7 @@ from swift_grpo_ext.errors import SettingsError, nearest
 class Parameters:
     """Parameters of a reward: the keywords of its function, and the fields of those that are dataclasses."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., object]) -> None:
         self.name = name
         self.function = function
 
@@ -28,9 +28,9 @@ class Parameters:
         return {name: hints[name] for name in names if dataclasses.is_dataclass(hints.get(name))}
 
     @functools.cached_property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, object]:
         """Name and default of every parameter."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for p in inspect.signature(self.function).parameters.values():
             if p.name in self.groups:
                 found |= {one.name: one.default for one in dataclasses.fields(self.groups[p.name])}
@@ -65,7 +65,7 @@ class Parameters:
     def _adapters(self) -> dict[str, TypeAdapter[Any]]:
         return {name: TypeAdapter(hint) for name, hint in self.hints.items()}
 
-    def checked_one(self, name: str, value: object) -> Any:
+    def checked_one(self, name: str, value: object) -> object:
         """A parameter's value in its declared type and range, else a ValueError that says what would fit."""
         try:
             return self._adapters[name].validate_python(value)

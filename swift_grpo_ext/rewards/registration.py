@@ -28,7 +28,7 @@ class _Runs:
     given: ClassVar[dict[str, object]] = {}
     keeps_ledger = True
 
-    def __init__(self, args: Any = None, **kwargs: Any) -> None:
+    def __init__(self, args: object = None, **kwargs: object) -> None:
         super().__init__(args, **kwargs)  # type: ignore[call-arg]
         self.runner = Runner(self.reward, args, given=self.given)
 

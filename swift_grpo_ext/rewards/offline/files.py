@@ -33,7 +33,7 @@ class Sample:
     completion: str
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, object]]:
     """The rows of a JSONL dataset, each a JSON object."""
     rows = list(_lines(path))
     for number, row in enumerate(rows, start=1):
@@ -112,7 +112,7 @@ def _paired(number: int, row: dict[str, object], line: object, where: str) -> Sa
     return Sample(number, row, _text(line, where))
 
 
-def _matched(rows: Sequence[dict[str, Any]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
+def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
     """The completions of a run, each with its row. The host writes the last table again when a run ends."""
     numbers = defaultdict(list)
     for number, row in enumerate(rows, start=1):
@@ -162,7 +162,7 @@ def _fits(row: Mapping[str, object], logged: Mapping[str, object], prompt: str) 
     return same_solution and _bare(last_question(row.get("messages"))) in prompt
 
 
-def _names(columns: Mapping[str, Any]) -> tuple[str, ...]:
+def _names(columns: Columns) -> tuple[str, ...]:
     """File names of the row's images: a run logs absolute paths, a dataset may hold relative ones."""
     images = columns.get("images") or []
     paths = [image.get("path") if isinstance(image, dict) else image for image in images]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, SupportsFloat
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
@@ -53,7 +53,7 @@ def checked_scores(output: object, completions: int, name: str) -> Scores:
     )
 
 
-def _number(score: Any, row: int, what: str) -> float:
+def _number(score: SupportsFloat | None, row: int, what: str) -> float:
     try:
         return math.nan if score is None else float(score)
     except OverflowError:
@@ -75,7 +75,7 @@ class Batch:
     shared: Mapping[str, Any]  # what does not belong to single completions, such as ``trainer_state``
 
     @classmethod
-    def of(cls, completions: Sequence[str], arguments: Mapping[str, Any]) -> Batch:
+    def of(cls, completions: Sequence[str], arguments: Mapping[str, object]) -> Batch:
         """Sort the host's keyword arguments into columns and the rest."""
         size = len(completions)
         columns = {

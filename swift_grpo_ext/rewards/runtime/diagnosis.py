@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
 from swift_grpo_ext.rewards.contract import Reward, Score
-from swift_grpo_ext.rewards.frames import FRAMES, Frame
+from swift_grpo_ext.rewards.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.log_once import say
 
@@ -21,7 +21,7 @@ class FrameDiagnosis:
     It changes no score: frames are declared, never guessed.
     """
 
-    def __init__(self, reward: Reward, parameters: dict[str, Any]) -> None:
+    def __init__(self, reward: Reward, parameters: Mapping[str, object]) -> None:
         self.reward = reward
         self.parameters = parameters
         self._batches = 0
@@ -39,11 +39,11 @@ class FrameDiagnosis:
             say(message)
 
 
-def diagnose(reward: Reward, parameters: dict[str, Any], batch: Batch) -> str:
+def diagnose(reward: Reward, parameters: Mapping[str, object], batch: Batch) -> str:
     """What frame the answers and the gold of a batch seem to be in, if not the declared ones; else ""."""
-    declared: Frame = parameters.get("frame") or reward.parameters["frame"]
-    declared_gold: Frame = parameters.get("gold_frame") or declared
-    means = {}
+    declared = parameters.get("frame") or reward.parameters["frame"]
+    declared_gold = parameters.get("gold_frame") or declared
+    means: dict[tuple[object, object], float] = {}
     for frame, gold_frame in product(FRAMES, FRAMES):
         scores = [
             reward.outcome(completion, batch.row(index), parameters, frame=frame, gold_frame=gold_frame).score

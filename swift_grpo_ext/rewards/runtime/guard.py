@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.rewards.contract import Score
+from swift_grpo_ext.rewards.contract import RewardFunction, Score
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared, checked_scores
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
@@ -67,7 +67,7 @@ class Guard:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: RewardFunction,
         name: str,
         composition: Composition | None = None,
         output_dir: str | None = None,
@@ -161,7 +161,7 @@ class AsyncGuard(Guard):
 class PluginGuard:
     """The same for a reward model's plugin, which ms-swift calls with rows."""
 
-    def __init__(self, plugin: Callable[..., Any], name: str, infinite: Counter[str] | None = None) -> None:
+    def __init__(self, plugin: RewardFunction, name: str, infinite: Counter[str] | None = None) -> None:
         self.guard = Guard(plugin, name, infinite=infinite)
 
     def __call__(self, inputs: Sequence[object], **columns: object) -> list[Score]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.contract import Score
+from swift_grpo_ext.rewards.contract import RewardFunction, Score
 from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
@@ -43,7 +42,7 @@ class Limited:
 
     keeps_ledger = True
 
-    def __init__(self, function: Callable[..., Any], seconds: float, name: str) -> None:
+    def __init__(self, function: RewardFunction, seconds: float, name: str) -> None:
         self.name = name
         if not seconds > 0:
             raise RewardError(f"a limit of {seconds} s", where=name, fix="give seconds above 0")
@@ -90,7 +89,7 @@ class Limited:
                 record_failure(self._replay, failure, completion, part.row(index))
 
 
-def limited(reward: Any, seconds: float | None = None) -> object:
+def limited(reward: type | RewardFunction, seconds: float | None = None) -> object:
     """Give a reward of your own a hard limit: ``orms["mine"] = limited(MyReward, seconds=5)``.
 
     Args:
@@ -104,7 +103,7 @@ def limited(reward: Any, seconds: float | None = None) -> object:
     if not isinstance(reward, type):
         return Limited(reward, limit, getattr(reward, "__name__", type(reward).__name__))
 
-    def start(self: Limited, args: Any = None, **kwargs: Any) -> None:
+    def start(self: Limited, args: object = None, **kwargs: object) -> None:
         Limited.__init__(self, reward(args=args, **kwargs), limit, reward.__name__)
 
     return type(reward.__name__, (Limited,), {"__init__": start, "__doc__": reward.__doc__})

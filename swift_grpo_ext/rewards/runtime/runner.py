@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
@@ -58,9 +57,9 @@ class Runner:
     def __init__(
         self,
         reward: Reward,
-        arguments: Any = None,
+        arguments: object = None,
         table: RewardTable | None = None,
-        given: Mapping[str, Any] | None = None,
+        given: Mapping[str, object] | None = None,
     ) -> None:
         self.reward = reward
         self._frame: str | None = None

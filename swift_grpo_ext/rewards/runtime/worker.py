@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 # A child is no rank: it must neither join the process group nor touch a GPU.
 _OF_A_RANK = re.compile(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE)\Z|MASTER_|TORCHELASTIC_|ACCELERATE_")
@@ -112,7 +112,9 @@ class CatalogueJob:
         for reward in rewards.values():
             reward.outcome("<answer>0</answer>", dict.fromkeys(reward.gold, "0"))
 
-        def run(name: str, completion: str, columns: dict[str, object], parameters: dict[str, object]) -> Any:
+        def run(
+            name: str, completion: str, columns: dict[str, object], parameters: dict[str, object]
+        ) -> object:
             outcome = rewards[name].outcome(completion, columns, parameters)
             return [outcome.score, outcome.reason]
 
@@ -135,7 +137,7 @@ class PickledJob:
                 import_external_file(path)
         function = pickle.loads(self.pickled)
 
-        def run(completions: list[str], columns: dict[str, object]) -> Any:
+        def run(completions: list[str], columns: dict[str, object]) -> object:
             scores = function(completions, **columns)
             scores = asyncio.run(scores) if inspect.iscoroutine(scores) else scores
             return [None if score is None else float(score) for score in scores]  # as JSON can carry them
