@@ -41,7 +41,8 @@ NAMES = {int: "integer", float: "number", str: "text", bool: "true or false"}
 
 SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source", "Example")
 """In the order in which a card has them; ``Args`` only if the reward has parameters."""
-UNSAID = {"Frame": "None."}
+UNSAID = ("None.", "Declared by `frame` and `gold_frame`; with both the same, no size is needed.")
+"""Section ``Frame`` of a card that has none: of a reward without places, and of one with."""
 
 _HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.MULTILINE)
 _ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
@@ -77,7 +78,8 @@ def card_of(reward: Reward) -> Card:
     sections = {
         heading: textwrap.dedent(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
-    sections = {name: (UNSAID | sections)[name] for name in SECTIONS if name in UNSAID | sections}
+    sections.setdefault("Frame", UNSAID["frame" in reward.parameters])
+    sections = {name: sections[name] for name in SECTIONS if name in sections}
     classes = [one for group in reward.declared.groups.values() for one in reversed(group.__mro__)]
     shared = [inspect.getdoc(one) or "" for one in classes]
     arguments = "\n".join(textwrap.dedent(text.partition("Attributes:\n")[2]) for text in shared)

@@ -82,9 +82,6 @@ def detection_f1(
           (test_spam_of_boxes_lowers_the_score).
         - Unknown labels: false positives (test_unknown_labels_are_false_positives).
 
-    Frame:
-        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
-
     Source:
         F1 over a maximum bipartite matching.
 
@@ -186,9 +183,6 @@ def detection_map(completion: str, columns: Columns, *, places: Objects = OBJECT
         - A lucky order of boxes of equal confidence: order does not matter (test_order_does_not_matter).
         - Confidence above 1: clamped (test_confidence_above_one_gains_nothing).
         - Unknown labels: each is a label with precision 0 (test_unknown_labels_are_false_positives).
-
-    Frame:
-        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
 
     Source:
         COCO detection evaluation (pycocotools); the price is this package's.

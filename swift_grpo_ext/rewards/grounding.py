@@ -71,9 +71,6 @@ def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> floa
         - One box over the whole image: its IoU is the gold's share of the image
           (test_a_box_over_the_whole_image).
 
-    Frame:
-        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
-
     Source:
         Jaccard index; Hungarian matching as in DETR (arXiv 2005.12872).
 
@@ -105,9 +102,6 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> flo
         - Many boxes, so that one hits: every box without a partner counts -1
           (test_spam_of_boxes_lowers_the_score).
         - The same box again: the same (test_a_repeated_box_lowers_the_score).
-
-    Frame:
-        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
 
     Source:
         Rezatofighi et al., arXiv 1902.09630.
@@ -142,9 +136,6 @@ def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS
         - Many points, so that one hits: each one beyond a hit lowers the share
           (test_spam_of_points_lowers_the_score).
         - A point on the edge of the box: outside (test_the_edge_is_outside).
-
-    Frame:
-        Declared by `frame` and `gold_frame`; with both the same, no size is needed.
 
     Source:
         The click accuracy of ScreenSpot (arXiv 2401.10935).
