@@ -17,6 +17,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
 
 from swift_grpo_ext.rewards.statement import after_label, fold_width
 
@@ -200,14 +202,19 @@ def readings(completion: str, gold: str = "") -> list[str]:
     return list(dict.fromkeys(fold_width(text) for text in found))
 
 
+def decoded(text: str, *decoders: Callable[[str], object]) -> list[object]:
+    """What the first of these decoders that can makes of a text, in a list; empty if none can."""
+    for decode in decoders:
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            return [decode(text)]
+    return []
+
+
 def json_value(text: str) -> object:
     """The answer in JSON: the value of a key such as ``answer``, a list's only item; None if it is none."""
     if not ((text := last_fenced(text).strip()).startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = next(iter(decoded(text, json.loads)), None)
     if isinstance(value, dict):
         plain = {str(key).casefold(): one for key, one in value.items()}
         keys = [key for key in _KEYS if key in plain]

@@ -17,8 +17,7 @@ from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.regions import parse_regions, says_nothing
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
-Scored: TypeAlias = tuple[Box, float]
-"""A box with the model's confidence in it, 0..1."""
+Scored: TypeAlias = tuple[Box, float]  # A box with the model's confidence in it, 0..1
 
 COCO_THRESHOLDS = tuple(0.5 + 0.05 * step for step in range(10))
 RECALL_POINTS = tuple(step / 100 for step in range(101))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from swift_grpo_ext.rewards.answer import ANSWER, MAX_ANSWER_CHARS, last_block
+from swift_grpo_ext.rewards.answer import ANSWER, MAX_ANSWER_CHARS, decoded, last_block
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 
 
@@ -50,12 +50,7 @@ def listed(value: object) -> list[object] | None:
     Data sets of VQA give objects with a text ``answer`` each: then their texts.
     """
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
-        for decode in (json.loads, ast.literal_eval):
-            try:
-                return listed(decode(value))
-            except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-                continue
-        return None
+        value = next(iter(decoded(value, json.loads, ast.literal_eval)), None)
     if not isinstance(value, (list, tuple)):
         return None
     return [item.get("answer") if isinstance(item, Mapping) else item for item in value]

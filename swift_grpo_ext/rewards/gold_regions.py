@@ -21,8 +21,7 @@ COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
 """Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height."""
 GOLD = ("solution", "bbox", "boxes", "objects", "answer")
 READS = (SIZES_COLUMN, *COCO_COLUMNS)
-OUTSIDE = 0.02
-"""Share of the image by which a gold box may reach beyond it: annotators do."""
+OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
 _NOTHING = ("", "[]", "{}", "none", "null", "nothing", "no object", "no objects")
 
 

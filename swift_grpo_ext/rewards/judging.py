@@ -107,11 +107,9 @@ class Endpoint:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or not self.model:
-            raise SettingsError(
-                f"{NAME} needs the parameters url and model",
-                where=f"url {self.url!r}, model {self.model!r}",
-                fix='url is the base of the API, such as "http://127.0.0.1:8000/v1"',
-            )
+            where = f"url {self.url!r}, model {self.model!r}"
+            fix = 'url is the base of the API, such as "http://127.0.0.1:8000/v1"'
+            raise SettingsError(f"{NAME} needs the parameters url and model", where=where, fix=fix)
 
 
 _kept: OrderedDict[str, int] = OrderedDict()
@@ -150,9 +148,8 @@ async def _limited(endpoint: Endpoint, case: Case, images: list[dict[str, object
             return await asyncio.wait_for(_until_scored(endpoint, case, images, last), seconds)
         except asyncio.TimeoutError:
             ledger(NAME).timed_out()
-            raise RewardError(
-                f"the judge gave no score within {seconds:g} s: {last[0]}", where=endpoint.url
-            ) from None
+            what = f"the judge gave no score within {seconds:g} s: {last[0]}"
+            raise RewardError(what, where=endpoint.url) from None
 
 
 async def _until_scored(
@@ -184,21 +181,14 @@ async def _post(endpoint: Endpoint, conversation: list[dict[str, object]]) -> tu
     book.count("requests")
     key = os.environ.get(endpoint.api_key_variable)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    body = {
-        "model": endpoint.model,
-        "messages": conversation,
-        "max_tokens": endpoint.max_tokens,
-        "temperature": 0,
-    }
+    body = {"model": endpoint.model, "messages": conversation, "temperature": 0}
+    body["max_tokens"] = endpoint.max_tokens
+    url = f"{endpoint.url}/chat/completions"
     try:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(
-                f"{endpoint.url}/chat/completions", json=body, headers=headers, allow_redirects=False
-            ) as response,
-        ):
-            raw = await _read(response.content)
-            status = response.status
+        async with aiohttp.ClientSession() as session:
+            sent = session.post(url, json=body, headers=headers, allow_redirects=False)
+            async with sent as response:
+                raw, status = await _read(response.content), response.status
     except (aiohttp.ClientError, OSError) as error:
         return 503, f"{type(error).__name__}: {error}"
     text = raw.decode("utf-8", errors="replace")

@@ -148,10 +148,8 @@ def cosine(
     return long + (short - long) * (1 + math.cos(math.pi * share)) / 2
 
 
-MAX_TOKENS = 50_000
-"""Longer completions are judged by their end, where loops are."""
-MAX_WORD = 64
-"""Characters without a space that are still one word."""
+MAX_TOKENS = 50_000  # longer completions are judged by their end, where loops are
+MAX_WORD = 64  # characters without a space that are still one word
 _STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}|\W{{{MAX_WORD + 1},}}")
 
 

@@ -12,13 +12,12 @@ import re
 from dataclasses import replace
 from itertools import zip_longest
 
-from swift_grpo_ext.rewards.answer import last_fenced
+from swift_grpo_ext.rewards.answer import decoded, last_fenced
 from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.text_coordinates import Kind, written_out
 
-MAX_REGIONS = 300
-"""An answer with more objects counts as none."""
+MAX_REGIONS = 300  # an answer with more objects counts as none
 
 _REF = re.compile(
     r"<(?:ref|p|phrase)>([^<>]{1,256})</|<\|object_ref_start\|>([^<>]{1,256})<\|object_ref_end\|>"
@@ -37,8 +36,7 @@ _NEGATED = re.compile(
     r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
     re.IGNORECASE,
 )
-MAX_STATEMENT = 400
-"""Characters of an answer that states an absence; a longer one is not read for it."""
+MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
 
 def json_values(text: str) -> list[object] | None:
@@ -70,16 +68,8 @@ def values_in(text: str) -> list[object]:
 
 def literal(text: str) -> list[object]:
     """A short text as JSON, as a literal of Python, or as JSON with bare keys; empty if it is none."""
-    for decode, written in (
-        (json.loads, text),
-        (ast.literal_eval, text),
-        (json.loads, _BARE_KEY.sub(r'\1"\2"', text.replace("'", '"'))),
-    ):
-        try:
-            return [decode(written)]
-        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            continue
-    return []
+    quoted = _BARE_KEY.sub(r'\1"\2"', text.replace("'", '"'))
+    return decoded(text, json.loads, ast.literal_eval) or decoded(quoted, json.loads)
 
 
 def parse_regions(text: str, kind: Kind, convention: Convention = ANSWER) -> list[Region]:

@@ -17,8 +17,7 @@ from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.settings import current_settings
 
-FIRST_ROWS = 64
-"""Rows of the dataset that are looked at before a run."""
+FIRST_ROWS = 64  # rows of the dataset that are looked at before a run
 
 
 class _Runs:

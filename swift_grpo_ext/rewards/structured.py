@@ -18,8 +18,7 @@ from swift_grpo_ext.rewards.geometry import best_assignment
 from swift_grpo_ext.rewards.gold import as_text, gold_value, short_enough, without_array
 
 GOLD = ("solution", "answer")
-MAX_DEPTH = 32
-"""What lies deeper is not compared."""
+MAX_DEPTH = 32  # what lies deeper is not compared
 MAX_PRODUCT = 60_000
 """Unequal items of lists are matched for the most shared fields while the product of both values' leaves is
 not above this; beyond it they are compared in their order, so that no answer takes long."""

@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 
 from swift_grpo_ext.rewards.words import meanings
 
-MAX_LABEL = 160
-"""Characters before a place that are looked at."""
+MAX_LABEL = 160  # characters before a place that are looked at
 
 _TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
 _ITEM = re.compile(r"^[\s\-*•#>–—,;.。、]*(?:\(?\d{1,3}[.):、]\s*)?[\s\-*•]*")
@@ -89,8 +88,7 @@ _BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,
 _AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
 _LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
 
-NAMES = meanings("coordinates")
-"""Names of one coordinate, and what each means."""
+NAMES = meanings("coordinates")  # names of one coordinate, and what each means
 
 BOX_SHAPES: tuple[tuple[str, ...], ...] = (
     ("x1", "y1", "x2", "y2"),

@@ -45,23 +45,17 @@ def read_rows(path: Path) -> list[dict[str, object]]:
 def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> list[Sample]:
     """Every completion with its row; without a file of completions the rows carry them."""
     if completions is None:
-        return [
-            Sample(number, row, _text(row, f"row {number}", "or give --completions FILE"))
-            for number, row in enumerate(rows, start=1)
-        ]
+        numbered, fix = enumerate(rows, start=1), "or give --completions FILE"
+        return [Sample(number, row, _text(row, f"row {number}", fix)) for number, row in numbered]
     lines = list(_lines(completions))
     if _is_table(lines[0]):
         return list(_matched(rows, lines, completions))
     if len(lines) != len(rows):
-        raise DatasetRowError(
-            f"{len(lines)} completions for {len(rows)} rows",
-            where=str(completions),
-            fix="one line per row of the dataset, in its order",
-        )
-    return [
-        _paired(number, row, line, f"{completions}:{number}")
-        for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1)
-    ]
+        fix = "one line per row of the dataset, in its order"
+        what = f"{len(lines)} completions for {len(rows)} rows"
+        raise DatasetRowError(what, where=str(completions), fix=fix)
+    pairs = enumerate(zip(rows, lines, strict=True), start=1)
+    return [_paired(number, row, line, f"{completions}:{number}") for number, (row, line) in pairs]
 
 
 def _lines(path: Path) -> Iterator[Any]:
@@ -104,11 +98,8 @@ def _paired(number: int, row: dict[str, object], line: object, where: str) -> Sa
     theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
     ours = last_question(row.get("messages"))
     if theirs and ours and _bare(theirs) != _bare(ours):
-        raise DatasetRowError(
-            f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}",
-            where=where,
-            fix="infer without shuffling, on the same file",
-        )
+        what = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
+        raise DatasetRowError(what, where=where, fix="infer without shuffling, on the same file")
     return Sample(number, row, _text(line, where))
 
 
@@ -122,21 +113,17 @@ def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Pat
         if table == previous:
             continue
         previous = table
-        if not _is_table(table) or any(len(table["completion"]) > len(column) for column in _lists(table)):
-            raise DatasetRowError(
-                "line is no table of completions with a value of every column for each",
-                where=f"{path}:{place}",
-                fix="completions.jsonl as the run wrote it",
-            )
-        for index, completion in enumerate(table["completion"]):
-            logged = {name: values[index] for name, values in table.items() if isinstance(values, list)}
+        listed = table.items() if _is_table(table) else ()
+        columns = {name: values for name, values in listed if isinstance(values, list)}
+        if not columns or any(len(columns["completion"]) > len(column) for column in columns.values()):
+            what = "line is no table of completions with a value of every column for each"
+            fix = "completions.jsonl as the run wrote it"
+            raise DatasetRowError(what, where=f"{path}:{place}", fix=fix)
+        for index, completion in enumerate(columns["completion"]):
+            logged = {name: values[index] for name, values in columns.items()}
             where = f"{path}:{place}, completion {index}"
             number = _row_of(logged, rows, numbers[_names(logged)], where)
             yield Sample(number, rows[number - 1], _text(completion, where))
-
-
-def _lists(table: Mapping[str, object]) -> list[list[object]]:
-    return [values for values in table.values() if isinstance(values, list)]
 
 
 def _row_of(
@@ -144,22 +131,19 @@ def _row_of(
 ) -> int:
     """The row of a logged completion, the first of equal ones; an error for none, or several that differ."""
     prompt = _bare(str(logged.get("prompt", "")))
-    fitting = [number for number in candidates if _fits(rows[number - 1], logged, prompt)]
+    fitting = []
+    for number in candidates:
+        row = rows[number - 1]
+        same = "solution" not in logged or logged["solution"] == row.get("solution")
+        if same and _bare(last_question(row.get("messages"))) in prompt:
+            fitting.append(number)
     if not fitting:
         raise DatasetRowError("no row has its question, images and solution", where=where)
     if any(rows[number - 1] != rows[fitting[0] - 1] for number in fitting[1:]):
-        some = ", ".join(map(str, fitting[:5]))
-        raise DatasetRowError(
-            "several rows have its question, images and solution",
-            where=where,
-            fix=f"rows {some} differ elsewhere; score them as a file of completions in the rows' order",
-        )
+        rows_named = f"rows {', '.join(map(str, fitting[:5]))} differ elsewhere"
+        fix = f"{rows_named}; score them as a file of completions in the rows' order"
+        raise DatasetRowError("several rows have its question, images and solution", where=where, fix=fix)
     return fitting[0]
-
-
-def _fits(row: Mapping[str, object], logged: Mapping[str, object], prompt: str) -> bool:
-    same_solution = "solution" not in logged or logged["solution"] == row.get("solution")
-    return same_solution and _bare(last_question(row.get("messages"))) in prompt
 
 
 def _names(columns: Columns) -> tuple[str, ...]:

@@ -24,8 +24,7 @@ from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.offline.scoring import Scored
 from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 
-NAMED = 10
-"""Rows without a score that are named, by reward; the file of scores names all."""
+NAMED = 10  # rows without a score that are named, by reward; the file of scores names all
 READ = 5
 """Golds that are printed as they were read."""
 SHOWN = 120

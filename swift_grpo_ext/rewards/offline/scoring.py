@@ -20,8 +20,7 @@ from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner
 
-TOLERANCE = 1e-6
-"""How far below the maximum a gold answer may score: converting between frames rounds."""
+TOLERANCE = 1e-6  # how far below the maximum a gold answer may score: converting between frames rounds
 
 
 @dataclass(frozen=True)

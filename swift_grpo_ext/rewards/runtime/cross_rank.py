@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
 
-WINDOW = 1000
-"""Completions of a reward, on all ranks, over which failures are counted."""
+WINDOW = 1000  # completions of a reward, on all ranks, over which failures are counted
 
 
 def added(reports: Sequence[dict[str, Report]]) -> dict[str, Report]:
@@ -85,10 +84,8 @@ def unscored_in_words(reasons: Counter[str]) -> str:
 if TYPE_CHECKING:
     from torch import Tensor
 
-WARM_UP = 64
-"""Scores of a task that must have been seen before it is scaled."""
-KEPT = 0.99
-"""Share of the past that a running variance keeps, per batch."""
+WARM_UP = 64  # scores of a task that must have been seen before it is scaled
+KEPT = 0.99  # share of the past that a running variance keeps, per batch
 
 
 def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -> dict[str, float]:

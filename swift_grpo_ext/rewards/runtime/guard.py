@@ -26,8 +26,7 @@ from swift_grpo_ext.rewards.runtime.ledger import (
 )
 from swift_grpo_ext.rewards.runtime.log_once import say
 
-GRACE = 1.0
-"""Seconds that a coroutine has to end after it was cancelled."""
+GRACE = 1.0  # seconds that a coroutine has to end after it was cancelled
 
 
 async def within(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> Any:

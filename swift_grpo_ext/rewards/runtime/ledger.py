@@ -14,8 +14,7 @@ from swift_grpo_ext.rewards.contract import Columns, last_question
 
 FailureKind: TypeAlias = Literal["error", "timeout", "refused"]
 MAX_LATENCIES = 1024
-MAX_RECORDS = 10_000
-"""Failed completions that are written per file and process."""
+MAX_RECORDS = 10_000  # failed completions that are written per file and process
 MAX_TEXT = 100_000
 _lock = threading.Lock()
 _written: dict[Path, int] = {}

@@ -50,11 +50,8 @@ class Limited:
         try:
             job = PickledJob(pickle.dumps(function), _plugin_files())
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise RewardError(
-                f"cannot be sent to a child process: {error}",
-                where=name,
-                fix="define its class at the top of a module or plugin file, under the name it keeps",
-            ) from None
+            fix = "define its class at the top of a module or plugin file, under the name it keeps"
+            raise RewardError(f"cannot be sent to a child process: {error}", where=name, fix=fix) from None
         self.pool = Pool(job, worker_count(current_settings()), seconds)
         self.pool.warm_up()
         arguments = getattr(function, "args", None)

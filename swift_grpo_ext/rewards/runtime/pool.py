@@ -22,8 +22,7 @@ from typing import Any, Literal, TypeAlias
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.worker import Child, Job
 
-START_LIMIT = 180.0
-"""Seconds for a child to import what it needs, which does not count as a job's time."""
+START_LIMIT = 180.0  # seconds for a child to import what it needs, which does not count as a job's time
 
 Ended: TypeAlias = Literal["value", "failed", "timeout", "died", "skipped"]
 

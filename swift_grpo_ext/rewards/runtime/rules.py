@@ -35,8 +35,7 @@ from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward
 
 SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
 ALL = "*"
-MAX_PATH = 4096
-"""Characters of a path; more are refused by the system with an error of its own."""
+MAX_PATH = 4096  # characters of a path; more are refused by the system with an error of its own
 
 
 class RewardRule(BaseModel):
