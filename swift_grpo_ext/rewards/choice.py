@@ -19,7 +19,8 @@ GOLD = ("solution", "answer")
 _PLACES = meanings("option_places")
 _COUNTED = re.compile(
     r"\b(?:(first|second|third|fourth|fifth) (?:option|choice|answer)"
-    r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]",
+    r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]"
+    r"|(?:(?<=\bis )|(?<=\bchoose )|(?<=\bpick )|\A)the (first|second|third|fourth|fifth) one(?=[.!]?\Z)",
     re.IGNORECASE,
 )
 
@@ -101,7 +102,7 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     options = _options(columns)
     gold = _gold_letters(columns, options)
     text = short_answer(completion)
-    if text and not any(option[:1].isdigit() for option in options.values()):
+    if text and not any(option[:1].isdigit() or option.endswith(" one") for option in options.values()):
         text = _COUNTED.sub(lambda one: f"option {_PLACES[next(filter(None, one.groups())).lower()]}", text)
     chosen = parse_choice(text, options) if text else frozenset()
     if len(gold) == 1 or multiple == "exact":
