@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from swift_grpo_ext.rewards.answer import extract_answer
-from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 from swift_grpo_ext.rewards.frames import Frame, convert
 from swift_grpo_ext.rewards.geometry import Region
@@ -13,7 +12,7 @@ from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
 from swift_grpo_ext.rewards.regions import parse_regions
 from swift_grpo_ext.rewards.text_coordinates import Kind
 
-_BOXES_ONLY = ("grounding", "detection")
+_BOXES_ONLY = ("ext_iou", "ext_giou", "ext_detection_f1", "ext_detection_map")
 
 
 def located(
@@ -27,7 +26,7 @@ def located(
     try:
         chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
         places: Places = reward.declared.packed(chosen)["places"]
-        kind: Kind = "box" if FAMILIES[reward.name.removeprefix(PREFIX)] in _BOXES_ONLY else "both"
+        kind: Kind = "box" if reward.name in _BOXES_ONLY else "both"
         gold, source = _gold(columns, reward.gold, places)
         answer = extract_answer(completion) if isinstance(completion, str) else None
         predicted = parse_regions(answer or "", kind, places.answers)

@@ -56,3 +56,9 @@ def test_the_row_overrides_the_run():
 )
 def test_what_cannot_be_placed_is_left_out(row):
     assert located("[1, 2, 3, 4]", row, IOU, {"gold_frame": "pixel_original"}) is None
+
+
+def test_a_point_is_drawn_as_one():
+    found = located("(50, 40)", ROW, get_reward("ext_point_in_box"), {"frame": "pixel_original"})
+    assert places(found, "predicted") == [[0.25, 0.4]]
+    assert places(found, "gold") == [pytest.approx([0.25, 0.2, 0.75, 0.6])]
