@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from swift_grpo_ext.group.family import GRIDS, MEDIA_INPUTS, Family, grid_name
+from swift_grpo_ext.group.family import GRIDS, MEDIA_INPUTS, Family
 from swift_grpo_ext.group.flat_rows import as_flat_row, as_rows, is_flat
 from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, TYPE_INPUTS, options_of, pack_inputs
 from swift_grpo_ext.group.layout import PackForm
@@ -21,7 +21,7 @@ from swift_grpo_ext.group.shared_prefix import (
     read_rows,
 )
 from swift_grpo_ext.group.stored_inputs import StoredInputs
-from swift_grpo_ext.group.vision import Images, assign
+from swift_grpo_ext.group.vision import Images, assign_media
 
 
 @dataclass
@@ -163,12 +163,7 @@ def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Ima
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
-    media = {}
-    for medium in family.media:
-        if inputs.get(medium.pixels) is not None:
-            placeholders, name = inputs["input_ids"] == medium.token_id, grid_name(inputs, medium.pixels)
-            media[medium.pixels] = assign(placeholders, inputs[medium.pixels], inputs.get(name), name)
-    return media
+    return assign_media(inputs, family.media)
 
 
 def groups_of(

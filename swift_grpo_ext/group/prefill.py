@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.family import GRIDS_OF, PIXELS, grid_name
+from swift_grpo_ext.group.family import MEDIA_INPUTS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.group.forward import options_of
 from swift_grpo_ext.group.shared_prefix import CannotPackError
-from swift_grpo_ext.group.vision import Images, assign
+from swift_grpo_ext.group.vision import Images, assign_media
+from swift_grpo_ext.group.vision_once import Wanted
 from swift_grpo_ext.swap import swapped
 
 # Inputs with one entry for each row of the batch, at this axis counted from the end.
@@ -31,12 +32,13 @@ _ROW_AXIS = {
     "mm_token_type_ids": -2,
     "token_type_ids": -2,
 }
-_PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", PIXELS, *GRIDS_OF[PIXELS])
+_SPEEDS = ("second_per_grid_ts", "video_second_per_grid")  # an entry for each video
+_PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", *MEDIA_INPUTS, *_SPEEDS)
 
-Encoding = Callable[[Images, Sequence[int]], AbstractContextManager[None]]
+Encoding = Callable[[Wanted], AbstractContextManager[None]]
 
 
-def _by_the_model(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
+def _by_the_model(wanted: Wanted) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -51,22 +53,20 @@ class Distinct:
     Attributes:
         inputs: The model's inputs of these rows alone.
         row_of: For each row of the batch the number of its prompt, ``(batch,)``.
-        images: Images of the batch; None if it has none.
-        which: Those of the distinct rows, in the order of the inputs.
+        wanted: Images and videos of the batch, and which of them are the distinct rows', in order.
         repeats: Some prompts stand there several times.
     """
 
     inputs: dict[str, Any]
     row_of: Tensor
-    images: Images | None
-    which: list[int]
+    wanted: Wanted
     repeats: bool
 
 
 @contextmanager
 def shared_prefill(
     model: nn.Module,
-    image_token: int | None,
+    media: Sequence[Medium],
     encoding: Encoding = _by_the_model,
     tell: Callable[[str], None] = _say_nothing,
 ) -> Iterator[None]:
@@ -74,8 +74,8 @@ def shared_prefill(
 
     Args:
         model: The model that generates, out of PEFT and other wrappers.
-        image_token: Placeholder of images; None for a language model.
-        encoding: Open while the model encodes some of a batch's images.
+        media: What it takes beside text; empty for a language model.
+        encoding: Open while the model encodes some of a batch's images and videos.
         tell: Gets the reason when a batch goes the usual way though prompts may repeat.
     """
     forward = model.forward
@@ -85,11 +85,11 @@ def shared_prefill(
         if args or (cache is not None and cache.get_seq_length() > 0):
             return forward(*args, **kwargs)  # a later step
         try:
-            found = find_distinct(kwargs, image_token)
+            found = find_distinct(kwargs, media)
         except CannotPackError as problem:
             tell(f"prompts were computed once for each completion: {problem}")
             return forward(**kwargs)
-        with encoding(found.images, found.which) if found.images else nullcontext():
+        with encoding(found.wanted) if found.wanted else nullcontext():
             output = forward(**found.inputs)
         if found.repeats:
             spread(output.past_key_values, found.row_of)
@@ -140,12 +140,12 @@ def spread(cache: Any, row_of: Tensor) -> None:
         select(row_of)
 
 
-def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
+def find_distinct(inputs: dict[str, Any], media: Sequence[Medium]) -> Distinct:
     """Inputs of the distinct prompts of a prefill.
 
     Args:
         inputs: What ``generate`` passes to the model at first.
-        image_token: Placeholder of images.
+        media: What the model takes beside text.
 
     Raises:
         CannotPackError: An input that this function does not know, or a cache that cannot be spread out.
@@ -162,17 +162,23 @@ def find_distinct(inputs: dict[str, Any], image_token: int | None) -> Distinct:
         ids = inputs["inputs_embeds"]
     if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
         raise CannotPackError("a mask made beforehand")
-    images = None
-    if inputs.get(PIXELS) is not None:
-        name = grid_name(inputs, PIXELS)
-        images = assign(ids == image_token, inputs[PIXELS], inputs.get(name), name)
-    rows, row_of = _distinct_rows(ids, mask, images)
+    found = assign_media(inputs, media)
+    speeds = {name: list(inputs[name]) for name in _SPEEDS if inputs.get(name) is not None}
+    rows, row_of = _distinct_rows(ids, mask, found, [*speeds.values()])
     chosen = torch.tensor(rows, device=ids.device)
     kept = {name: _of_rows(value, name, chosen, len(ids)) for name, value in inputs.items()}
-    which = images.of_rows(rows) if images else []
-    if images and len(rows) < len(ids):
-        kept |= {PIXELS: images.pixels_of(which), **images.grid_of(which)}
-    return Distinct(kept, torch.tensor(row_of, device=ids.device), images, which, len(rows) < len(ids))
+    which = {name: images.of_rows(rows) for name, images in found.items()}
+    if len(rows) < len(ids):
+        for name, images in found.items():
+            kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
+        kept |= {name: _like(inputs[name], values, which[VIDEO_PIXELS]) for name, values in speeds.items()}
+    wanted = [(images, which[name]) for name, images in found.items()]
+    return Distinct(kept, torch.tensor(row_of, device=ids.device), wanted, len(rows) < len(ids))
+
+
+def _like(given: Any, values: Sequence[Any], which: Sequence[int]) -> Any:
+    """Some entries of a tensor or a list."""
+    return given[list(which)] if isinstance(given, Tensor) else [values[video] for video in which]
 
 
 def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
@@ -182,16 +188,20 @@ def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
     return value.index_select(value.ndim + axis, chosen)
 
 
-def _distinct_rows(ids: Tensor, mask: Tensor | None, images: Images | None) -> tuple[list[int], list[int]]:
+def _distinct_rows(
+    ids: Tensor, mask: Tensor | None, found: Mapping[str, Images], speeds: Sequence[Sequence[Any]]
+) -> tuple[list[int], list[int]]:
     """Rows of the first appearance of each prompt, and for each row its place among them."""
     tokens = ids.cpu().contiguous().view(torch.uint8)
     shown = torch.ones(ids.shape[:2]) if mask is None else mask.cpu()
+    videos = found.get(VIDEO_PIXELS)
     first: dict[Any, int] = {}
     rows: list[int] = []
     row_of: list[int] = []
     for row in range(len(tokens)):
-        of_row = images.of_row(row) if images else ()
-        key = (tokens[row].numpy().tobytes(), shown[row].numpy().tobytes(), of_row)
+        media = tuple(images.of_row(row) for images in found.values())
+        paces = tuple(float(one[video]) for one in speeds for video in (videos.rows[row] if videos else ()))
+        key = (tokens[row].numpy().tobytes(), shown[row].numpy().tobytes(), media, paces)
         if key not in first:
             first[key] = len(rows)
             rows.append(row)

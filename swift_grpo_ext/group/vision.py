@@ -7,13 +7,15 @@ to an image's patches (Qwen2.5-VL), tiles (Ovis2) or area (Mistral 3), or an ima
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from swift_grpo_ext.group.family import GRIDS_OF, Medium, grid_name
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 Key = tuple[int, ...]
@@ -66,17 +68,27 @@ class Images:
         return replace(self, parts=tuple(first[key] for key in self.keys))
 
 
+def assign_media(inputs: Mapping[str, Any], media: Sequence[Medium]) -> dict[str, Images]:
+    """Images and videos of each row of a batch, by the name of the input that holds the pixels.
+
+    Raises `CannotPackError` where placeholders and images do not fit together, or `media` lacks one.
+    """
+    known = {one.pixels: one.token_id for one in media if one.token_id is not None}
+    given = [name for name in GRIDS_OF if inputs.get(name) is not None]
+    if unknown := set(given) - set(known):
+        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
+    found = {}
+    for pixels in given:
+        grid, placeholders = grid_name(inputs, pixels), inputs["input_ids"] == known[pixels]
+        found[pixels] = assign(placeholders, inputs[pixels], inputs.get(grid), grid)
+    return found
+
+
 def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None, name: str = "image_grid_thw") -> Images:
-    """Find the images of each row of a batch.
+    """Images of one medium, from ``placeholders`` ``(batch, seq)`` and ``pixels`` ``(rows of pixels, ...)``.
 
-    Args:
-        placeholders: ``(batch, seq)`` True for placeholder tokens.
-        pixels: ``(rows of pixels, ...)`` of all rows of the batch, in order.
-        grid: ``(images, ...)``, or None where each pixel row is an image.
-        name: Of the input that ``grid`` is.
-
-    Raises:
-        CannotPackError: Placeholders and images do not fit together.
+    ``grid``, ``(images, ...)``, is the input of that name; None where each pixel row is an image. Raises
+    `CannotPackError` where placeholders and images do not fit together.
     """
     sizes, weights = _measured(pixels, grid, name)
     runs = _runs(placeholders)
@@ -178,9 +190,6 @@ def trains_outside(base: PreTrainedModel) -> str:
     """Name of the first parameter that trains and is none of the language model's; empty if there is none.
 
     Beside tower and aligner there may be others that features depend on: LLaVA's ``image_newline``.
-
-    Args:
-        base: A transformers model, out of its wrappers.
     """
     heads = base.get_decoder(), base.get_input_embeddings(), base.get_output_embeddings()
     speaks = {id(one) for part in heads if part is not None for one in part.parameters()}
@@ -218,10 +227,7 @@ class FeatureCache:
     ) -> dict[Key, Tensor]:
         """Run the tower once over the ``wanted`` images; their features, which are kept if they fit.
 
-        Args:
-            images: The micro-batch's images.
-            wanted: What `missing` answered.
-            tower: Turns some of the images into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
+        ``tower`` turns them into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
         """
         with torch.no_grad():
             features = tower(images, wanted)

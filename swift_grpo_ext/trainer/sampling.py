@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
-from swift_grpo_ext.group.vision import Images
-from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.group.vision_once import VisionOnce, Wanted
 from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling
@@ -58,10 +57,10 @@ def sampled_once(
         tell: Gets the reason when a batch goes the usual way.
     """
 
-    def encoding(images: Images, which: Sequence[int]) -> AbstractContextManager[None]:
-        return vision.standing_in(base, [(images, which)]) if vision else nullcontext()
+    def encoding(wanted: Wanted) -> AbstractContextManager[None]:
+        return vision.standing_in(base, wanted) if vision else nullcontext()
 
-    image_token = family.image_token_id if family else None
-    once = shared_prefill(base, image_token, encoding, tell) if shared else encoding_inside(base)
+    media = family.media if family else ()
+    once = shared_prefill(base, media, encoding, tell) if shared else encoding_inside(base)
     with ranks_in_step(host, base, family), once:
         yield

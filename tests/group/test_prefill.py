@@ -3,11 +3,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.group.prefill import shared_prefill
-from tests.group.models import FAMILIES, IMAGE, Picture, batch_of
+from tests.group.models import FAMILIES, IMAGE, QWEN_IDS, Picture, Qwen, batch_of
 from tests.group.test_decoders import build
 
 CAT, DOG = Picture(1), Picture(2)
+VIDEO = QWEN_IDS["video_token_id"]
+MEDIA = (Medium(PIXELS, IMAGE), Medium(VIDEO_PIXELS, VIDEO))
 PROMPTS = {
     "one group": [[5, CAT, 6, 7]] * 4,
     "two groups": [[5, CAT, 6, 7]] * 2 + [[8, DOG, 9]] * 3,
@@ -32,7 +35,7 @@ def greedy(model, inputs):
         **inputs,
         max_new_tokens=6,
         do_sample=False,
-        suppress_tokens=[IMAGE % model.config.get_text_config().vocab_size],
+        suppress_tokens=[one % model.config.get_text_config().vocab_size for one in (IMAGE, VIDEO)],
         eos_token_id=None,
     )
 
@@ -47,7 +50,7 @@ def test_greedy_tokens_are_the_same(family, model, prompts):
     handle = model.get_decoder().register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(len(kwargs["inputs_embeds"])), with_kwargs=True
     )
-    with shared_prefill(model, IMAGE):
+    with shared_prefill(model, MEDIA):
         found = greedy(model, inputs)
     handle.remove()
     assert torch.equal(found, expected)
@@ -61,7 +64,7 @@ def test_an_input_nobody_knows_goes_the_usual_way_and_is_told(family, model):
     rows = [([5, 6], [7])] * 3
     inputs, _ = batch_of(family, model, rows, side="left")
     told = []
-    with shared_prefill(model, IMAGE, tell=told.append):
+    with shared_prefill(model, MEDIA, tell=told.append):
         model(input_ids=inputs["input_ids"], inputs_embeds=None, labels=inputs["input_ids"])
     assert told == ["prompts were computed once for each completion: model inputs labels"]
 
@@ -73,15 +76,60 @@ def test_images_come_from_whoever_encodes_them(family, model):
     inputs.pop("position_ids", None)
     asked = []
 
-    def encoding(images, which):
-        asked.append([images.keys[image] for image in which])
+    def encoding(wanted):
+        asked.extend([images.keys[image] for image in which] for images, which in wanted)
         return nullcontext()
 
-    with shared_prefill(model, IMAGE, encoding):
+    with shared_prefill(model, MEDIA, encoding):
         greedy(model, inputs)
     assert len(asked) == 1
     assert len(asked[0]) == 2
     assert len(set(asked[0])) == 1
+
+
+def film(seed, speed):
+    """Inputs of one video of two pairs of frames, ``speed`` seconds apart."""
+    grid = torch.tensor([[2, 2, 4]])
+    pixels = torch.randn(16, 3 * 2 * 14 * 14, generator=torch.Generator().manual_seed(seed))
+    return {VIDEO_PIXELS: pixels, "video_grid_thw": grid, "second_per_grid_ts": torch.tensor([float(speed)])}
+
+
+@pytest.mark.parametrize("with_image", [False, True])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_videos_are_shared_where_pixels_and_speed_are_equal(with_image, as_list):
+    model = Qwen.model().eval()
+    films = [film(1, 1), film(1, 1), film(2, 1), film(1, 3), film(1, 1)]
+    prompt = [5, *([CAT] * with_image), 6, 92, *[VIDEO] * 4, 93, 7]
+    inputs, _ = batch_of(Qwen, model, [(prompt, [8])] * len(films), side="left")
+    inputs.pop("position_ids")
+    inputs |= {name: torch.cat([one[name] for one in films]) for name in films[0]}
+    inputs["mm_token_type_ids"][inputs["input_ids"] == VIDEO] = 2
+    if as_list:
+        inputs["second_per_grid_ts"] = inputs["second_per_grid_ts"].tolist()
+    expected, seen, wanted = greedy(model, dict(inputs)), [], []
+    model.get_decoder().register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(len(kwargs["inputs_embeds"])), with_kwargs=True
+    )
+
+    def encoding(asked):
+        wanted.extend(len(which) for _, which in asked)
+        return nullcontext()
+
+    with shared_prefill(model, MEDIA, encoding):
+        assert torch.equal(greedy(model, dict(inputs)), expected)
+    assert seen == [3, *[len(films)] * 5]
+    assert wanted == [3] * (1 + with_image)
+
+
+def test_a_video_of_a_model_that_takes_none_goes_the_usual_way_and_is_told():
+    model, told = Qwen.model().eval(), []
+    inputs, _ = batch_of(Qwen, model, [([5, 92, *[VIDEO] * 4, 93], [8])] * 2, side="left")
+    inputs.pop("position_ids")
+    inputs |= {name: torch.cat([film(1, 1)[name]] * 2) for name in (VIDEO_PIXELS, "video_grid_thw")}
+    inputs["mm_token_type_ids"][inputs["input_ids"] == VIDEO] = 2
+    with shared_prefill(model, MEDIA[:1], tell=told.append):
+        greedy(model, inputs)
+    assert told == [f"prompts were computed once for each completion: model inputs {VIDEO_PIXELS}"]
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mistral with a window", "qwen3_5", "qwen3_next", "deepseek_v3"])
@@ -95,7 +143,7 @@ def test_every_kind_of_cache_is_spread(name):
     handle = model.get_decoder().register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    with shared_prefill(model, None):
+    with shared_prefill(model, ()):
         found = greedy(model, inputs)
     handle.remove()
     assert torch.equal(found, expected)

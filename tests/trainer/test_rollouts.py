@@ -1,11 +1,14 @@
 """Rollouts by transformers: each prompt once, each image once, and the same tokens as stock's."""
 
+import json
+from functools import partial
+
 import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
-from tests.trainer.runs import STOCK, figures
+from tests.trainer.runs import STOCK, figures, told
 
 # The most likely token, always; temperature 0 would divide the logits by it.
 GREEDY = {"top_k": 1, "per_device_train_batch_size": 8, "max_steps": 1, "beta": 0}
@@ -68,6 +71,37 @@ def test_the_same_tokens_from_each_prompt_once(model, overrides, seen, digits, t
 def test_a_switch_turns_it_off(tiny_qwen, seen, digits, tmp_path):
     ours = rollouts(seen, tiny_qwen, digits.train, tmp_path, {"DISABLE": "trainer.shared_prefill"})
     assert ours["prefill"] == [8]
+
+
+@pytest.fixture
+def films(digits, tmp_path):
+    """Rows with a video of four frames each, every other one with an image beside it."""
+    paths = [json.loads(line)["images"][0] for line in digits.train.read_text().splitlines()]
+    rows = [
+        {
+            "messages": [{"role": "user", "content": f"{'<image>' * (at % 2)}<video>Which digit? {at}"}],
+            "videos": [paths[4 * at : 4 * at + 4]],
+            "images": paths[: at % 2],
+        }
+        for at in range(4)
+    ]
+    path = tmp_path / "films.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_videos_are_shared_too(family, seen, films, tmp_path):
+    own = {"model_type": "qwen3_vl", "template": "qwen3_vl"} if family == "qwen3_vl" else {}
+    build = partial(testing.tiny_checkpoint, family) if own else testing.tiny_qwen2_5_vl
+    checkpoint = build(tmp_path / "model")
+    stock = rollouts(seen, checkpoint, films, tmp_path / "stock", STOCK, **own)
+    with told() as messages:
+        ours = rollouts(seen, checkpoint, films, tmp_path / "ours", {}, **own)
+    assert ours["tokens"] == stock["tokens"]
+    assert (stock["prefill"], ours["prefill"]) == ([8], [2])
+    assert 0 < ours["pixels"] == stock["pixels"] / 4
+    assert not [line for line in messages if "stock way" in line or "computed once for each" in line]
 
 
 @pytest.mark.parametrize("switches", [{}, {"DISABLE": "trainer.shared_prefill"}], ids=["shared", "each"])
