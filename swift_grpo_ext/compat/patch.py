@@ -34,23 +34,19 @@ class Patch:
     """How a defect of ms-swift or its stack is fixed while it runs.
 
     Attributes:
-        defect: What it fixes: the id, the releases and the report stand there.
-        target: What is replaced, as ``package.module:Class.method`` or ``package.module:function``.
         fingerprint: The target's `signature_of` in the releases that the patch was written for. Any other
             signature is a drift: the patch refuses to touch it.
         probe: True if the defect shows in this environment. Runs once, in milliseconds, without a device.
-        fix: Takes the original and returns its replacement.
-        remove_when: The rule by which the patch can go.
         after: The module whose import must have ended before the target is touched: its top-level package
             unless told.
     """
 
-    defect: Defect
-    target: str
+    defect: Defect  # what it fixes: the id, the releases and the report stand there
+    target: str  # what is replaced, as ``package.module:Class.method`` or ``package.module:function``
     fingerprint: str
     probe: Callable[[], bool]
-    fix: Callable[[Callable[..., Any]], Callable[..., Any]]
-    remove_when: str
+    fix: Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the original and returns its replacement
+    remove_when: str  # the rule by which the patch can go
     after: str = ""
 
     @property
@@ -95,8 +91,7 @@ class Target:
     def owner(self) -> object:
         """Module or class that the attribute is looked up on.
 
-        Raises:
-            ImportError, AttributeError: The path leads nowhere.
+        Raises ImportError, AttributeError: The path leads nowhere.
         """
         module, _, qualified = self.path.partition(":")
         owner: Any = import_module(module)

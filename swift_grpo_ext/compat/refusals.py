@@ -17,17 +17,13 @@ class Run:
     """What the rules look at: ms-swift's arguments by their own names, and versions.
 
     Attributes:
-        arguments: Values of ms-swift's flags.
-        deepspeed: The DeepSpeed config, empty without DeepSpeed.
-        world_size: Number of ranks.
-        healed: Ids of the patches that are, or will be, in place.
         versions: Version by distribution, instead of what is installed.
     """
 
-    arguments: dict[str, Any]
-    deepspeed: dict[str, Any] = field(default_factory=dict)
-    world_size: int = 1
-    healed: frozenset[str] = frozenset()
+    arguments: dict[str, Any]  # values of ms-swift's flags
+    deepspeed: dict[str, Any] = field(default_factory=dict)  # the DeepSpeed config, empty without DeepSpeed
+    world_size: int = 1  # number of ranks
+    healed: frozenset[str] = frozenset()  # ids of the patches that are, or will be, in place
     versions: dict[str, str] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
@@ -134,8 +130,7 @@ def refusals(run: Run) -> Iterator[RefusedError]:
 def refuse(run: Run) -> None:
     """Stop a run that must not start.
 
-    Raises:
-        RefusedError: The first reason, with what fixes it.
+    Raises RefusedError: The first reason, with what fixes it.
     """
     for refusal in refusals(run):
         raise refusal

@@ -71,11 +71,9 @@ def patches() -> dict[str, Patch]:
 def apply_all() -> list[str]:
     """Apply every patch that this environment needs; those of packages not yet imported wait for them.
 
-    Returns:
-        The ids of the patches applied, and of those waiting with the module that they wait for.
+    Returns the ids of the patches applied, and of those waiting with the module that they wait for.
 
-    Raises:
-        RefusedError: Strict mode, and a patch that is needed could not be applied.
+    Raises RefusedError: Strict mode, and a patch that is needed could not be applied.
     """
     settings = current_settings()
     for patch in patches().values():
@@ -179,8 +177,7 @@ def _name_when_active(outcome: Outcome) -> str:
 def _keep(outcome: Outcome) -> None:
     """Keep an outcome, and say so if the defect stays.
 
-    Raises:
-        RefusedError: Strict mode, and the patch was refused.
+    Raises RefusedError: Strict mode, and the patch was refused.
     """
     _outcomes[outcome.patch.id] = outcome
     if outcome.state is State.APPLIED:

@@ -21,11 +21,10 @@ class SeededWorker:
 
     Attributes:
         function: Called with the worker's id and those of the facts that it has parameters for.
-        facts: ``num_workers`` and ``rank``.
     """
 
     function: Callable[..., Any]
-    facts: dict[str, int]
+    facts: dict[str, int]  # ``num_workers`` and ``rank``
 
     def __call__(self, worker_id: int) -> None:
         """Start the worker; if the function did not take the rank, seed by it afterwards."""

@@ -27,17 +27,11 @@ GDPO_EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Segments:
-    """The groups of a batch, and which rows count in their statistics.
+    """The groups of a batch, and which rows count in their statistics."""
 
-    Attributes:
-        index: Number of each row's group, from 0, ``(n,)``.
-        member: Rows that count, ``(n,)`` bool.
-        count: For each row the number of counting rows in its group, ``(n,)`` double.
-    """
-
-    index: Tensor
-    member: Tensor
-    count: Tensor
+    index: Tensor  # number of each row's group, from 0, ``(n,)``
+    member: Tensor  # rows that count, ``(n,)`` bool
+    count: Tensor  # for each row the number of counting rows in its group, ``(n,)`` double
 
     @classmethod
     def of(cls, group: Tensor, member: Tensor) -> Segments:
@@ -63,19 +57,15 @@ class GroupAdvantages:
     """Advantages of a batch and what they were taken from.
 
     Attributes:
-        advantages: ``(n,)`` float32; 0 where not `kept`.
-        rewards: Weighted sum of a completion's scores (less the KL penalty), ``(n,)`` float32; NaN where
-            not `scored`.
-        scored: Completions that can be compared with their group, ``(n,)`` bool.
-        kept: Scored completions of groups with at least two of them, ``(n,)`` bool.
-        segments: The groups, with the kept completions as members.
+        rewards: Weighted sum of a completion's scores (less the KL penalty), ``(n,)`` float32; NaN where not
+            `scored`.
     """
 
-    advantages: Tensor
+    advantages: Tensor  # ``(n,)`` float32; 0 where not `kept`
     rewards: Tensor
-    scored: Tensor
-    kept: Tensor
-    segments: Segments
+    scored: Tensor  # completions that can be compared with their group, ``(n,)`` bool
+    kept: Tensor  # scored completions of groups with at least two of them, ``(n,)`` bool
+    segments: Segments  # the groups, with the kept completions as members
 
     @property
     def group_std(self) -> Tensor:

@@ -160,12 +160,8 @@ def choose_backend(asked: str, implementation: str, device: torch.device, dtype:
 
     Args:
         asked: A name, or ``auto``.
-        implementation: The model's own attention implementation.
-        device: Where the model is.
-        dtype: Of its weights.
 
-    Raises:
-        RefusedError: The function that was asked for does not run there.
+    Raises RefusedError: The function that was asked for does not run there.
     """
     half = dtype in (torch.float16, torch.bfloat16)
     if asked == "auto":

@@ -7,15 +7,10 @@ from typing import NamedTuple, Protocol
 
 
 class Medium(NamedTuple):
-    """Images, or videos, among the inputs of a model.
+    """Images, or videos, among the inputs of a model."""
 
-    Attributes:
-        pixels: Name of the input that holds the pixels.
-        token_id: Placeholder token; one stands for each feature.
-    """
-
-    pixels: str
-    token_id: int | None
+    pixels: str  # name of the input that holds the pixels
+    token_id: int | None  # placeholder token; one stands for each feature
 
 
 PIXELS, VIDEO_PIXELS = "pixel_values", "pixel_values_videos"

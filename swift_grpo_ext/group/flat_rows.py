@@ -22,11 +22,9 @@ def as_rows(inputs: Mapping[str, Any], batch: int, keep: int) -> dict[str, Any]:
 
     Args:
         inputs: As the host collated them: ``(..., 1, total)``, places that start again at 0 in each row.
-        batch: Rows.
         keep: Width of the completion region, which ms-swift counts from the end of each row.
 
-    Raises:
-        CannotPackError: The rows cannot be told apart.
+    Raises CannotPackError: The rows cannot be told apart.
     """
     places = inputs.get("text_position_ids", inputs.get("position_ids"))
     total = inputs["input_ids"].shape[-1]

@@ -33,8 +33,7 @@ def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any])
         pack: What `swift_grpo_ext.group.shared_prefix.build_pack` made of the batch.
         media: Pixels (or features) and grids of the representatives' images, by the names of the inputs.
 
-    Raises:
-        CannotPackError: An input that this function does not know.
+    Raises CannotPackError: An input that this function does not know.
     """
     options = options_of(inputs)
     unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}
@@ -77,14 +76,10 @@ def packed_scores(
     """Run the model over a pack and put the scores of the loss tokens back into the batch's shape.
 
     Args:
-        model: The model, or what wraps it (DDP, DeepSpeed).
-        head: Its output layer.
         inputs: What `pack_inputs` made.
-        pack: The pack.
         query: What `pack_query` made.
 
-    Returns:
-        ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 where there is no loss.
+    Returns ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 where there is no loss.
     """
 
     kept = "logits_to_keep" in inputs
@@ -106,13 +101,9 @@ def row_scores(
     """Scores of the loss tokens through the ordinary batch; ``options`` as in `TokenQuery`.
 
     Args:
-        model: The model, or what wraps it.
-        head: Its output layer.
-        inputs: Its inputs, unpacked.
         completion_mask: ``(batch, keep)``, True where a token has a loss.
 
-    Returns:
-        ``(batch, keep, 2)`` as `packed_scores`.
+    Returns ``(batch, keep, 2)`` as `packed_scores`.
     """
     keep = completion_mask.shape[1]
     slot = completion_mask.bool().flatten().nonzero()[:, 0]

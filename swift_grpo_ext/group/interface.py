@@ -32,13 +32,9 @@ _UNSUPPORTED_FIELDS = {
 
 
 class PackMask(Tensor):
-    """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function.
+    """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function."""
 
-    Attributes:
-        pack_layout: Of the pack (a tensor has a ``layout`` of its own).
-    """
-
-    pack_layout: PackLayout
+    pack_layout: PackLayout  # of the pack (a tensor has a ``layout`` of its own)
 
     @staticmethod
     def of(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask:
@@ -61,8 +57,7 @@ class PackMask(Tensor):
 def install(implementation: str) -> None:
     """Let packs through transformers' attention implementation of this name (``sdpa``, ...).
 
-    Raises:
-        KeyError: Not in transformers' registry; ``eager`` is not, each model has its own.
+    Raises KeyError: Not in transformers' registry; ``eager`` is not, each model has its own.
     """
     original = AttentionInterface()[implementation]
     if original in _wrapped:
@@ -85,15 +80,11 @@ def attend(
     """Attention over a pack as a layer of the model calls it: ``(1, T, heads, dim)``.
 
     Args:
-        module: The layer's attention.
         query: ``(1, heads, T, dim)``.
         key: ``(1, key heads, T, dim)``.
         value: ``(1, key heads, T, dim of values)``.
-        layout: Of the pack.
-        options: Further arguments of the call.
 
-    Raises:
-        ValueError: An option that packs do not know.
+    Raises ValueError: An option that packs do not know.
     """
     odd = [name for name in _SPECIAL if options.get(name) is not None]
     if odd or options.get("dropout"):
@@ -128,12 +119,8 @@ def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> Any:
 def pack_form(text_config: PretrainedConfig, backend: str, image_blocks: ImageBlocks = "none") -> PackForm:
     """How a language model of this config takes packs.
 
-    Args:
-        text_config: Of the language model.
-        backend: As in `PackForm`.
-        image_blocks: As in `PackForm`.
-
     transformers drops masks of four dimensions on their way to layers with a recurrent state, but takes a
+
     mapping there.
     """
     kinds = tuple(sorted(set(getattr(text_config, "layer_types", None) or [])))

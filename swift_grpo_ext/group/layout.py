@@ -26,15 +26,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Reach:
-    """Which of the tokens of its row a layer's token looks at, beside those before it.
+    """Which of the tokens of its row a layer's token looks at, beside those before it."""
 
-    Attributes:
-        window: So many tokens, itself included; None for all.
-        blocks: Also the later tokens of the image that it belongs to.
-    """
-
-    window: int | None = None
-    blocks: bool = False
+    window: int | None = None  # so many tokens, itself included; None for all
+    blocks: bool = False  # also the later tokens of the image that it belongs to
 
 
 EVERYTHING_BEFORE = Reach()
@@ -46,13 +41,12 @@ class PackForm:
     """How a model takes packs.
 
     Attributes:
-        backend: A key of `swift_grpo_ext.group.attention.BACKENDS`.
         layer_types: Types of layers to hand a mask over for one by one; empty for one mask for all.
         image_blocks: Layers in which the tokens of an image see each other: no layers, those with a sliding
             window, or all.
     """
 
-    backend: str
+    backend: str  # a key of `swift_grpo_ext.group.attention.BACKENDS`
     layer_types: tuple[str, ...] = ()
     image_blocks: ImageBlocks = "none"
 
@@ -62,14 +56,12 @@ class PackLayout:
     """Spans of a pack, and how the model's layers go over them.
 
     Attributes:
-        spans: Groups, one after another without a gap.
-        form: How the model takes packs.
         blocks: ``[start, stop)`` of each run of image tokens, in order; only where they see each other.
         cache: Index tensors and masks, made once for all layers and passes.
     """
 
-    spans: tuple[Span, ...]
-    form: PackForm
+    spans: tuple[Span, ...]  # groups, one after another without a gap
+    form: PackForm  # how the model takes packs
     blocks: tuple[tuple[int, int], ...] = ()
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 

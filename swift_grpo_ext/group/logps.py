@@ -27,18 +27,14 @@ class TokenQuery:
     """What is asked of the output layer.
 
     Attributes:
-        targets: ``(N,)`` token ids.
-        vocab_size: Width of the logits.
-        temperature: Divides the logits.
         with_entropy: Also compute entropies (without gradient: the host only compares and logs them).
-        chunk_bytes: Most bytes of fp32 logits at a time.
     """
 
-    targets: Tensor
-    vocab_size: int
-    temperature: float = 1.0
+    targets: Tensor  # ``(N,)`` token ids
+    vocab_size: int  # width of the logits
+    temperature: float = 1.0  # divides the logits
     with_entropy: bool = False
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int = CHUNK_BYTES  # most bytes of fp32 logits at a time
 
 
 def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
@@ -47,7 +43,6 @@ def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
     Args:
         hidden: ``(N, hidden)``, the state that predicts each target.
         head: Turns ``(n, hidden)`` into ``(n, vocab)`` logits.
-        query: Targets and options.
     """
     chunk = max(1, query.chunk_bytes // (4 * query.vocab_size))
     parts = list(zip(hidden.split(chunk), query.targets.split(chunk), strict=True))
@@ -79,7 +74,6 @@ def scores_for_logits(
 
     Args:
         head: The output layer; its ``forward`` is put back at the end.
-        query: Targets and options.
         select: Picks the ``(N, hidden)`` states that predict the targets out of the layer's input.
     """
     logits_of = head.forward

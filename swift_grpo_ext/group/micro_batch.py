@@ -29,23 +29,19 @@ class MicroBatch:
     """One micro-batch.
 
     Attributes:
-        given: The model's inputs as the host collated them.
         inputs: The same by rows, which without padding (``padding_free``) lie end to end in ``given``.
-        completion_mask: ``(batch, keep)`` at the time of its first pass.
         media: Images and videos, by the name of the input that holds the pixels; None if they cannot be told
             apart, or whose family is unknown.
-        pack: Its pack; None if no prompt is shared or it cannot be packed.
         order: Images of the pack in the order of their tokens, by the name of the input; empty without one.
-        reason: Why it cannot be packed; empty if it can, or has nothing to share.
     """
 
-    given: Mapping[str, Any]
+    given: Mapping[str, Any]  # the model's inputs as the host collated them
     inputs: Mapping[str, Any]
-    completion_mask: Tensor
+    completion_mask: Tensor  # ``(batch, keep)`` at the time of its first pass
     media: dict[str, Images] | None
-    pack: Pack | None = None
+    pack: Pack | None = None  # its pack; None if no prompt is shared or it cannot be packed
     order: dict[str, list[int]] = field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # why it cannot be packed; empty if it can, or has nothing to share
 
     def wanted(self) -> list[tuple[Images, list[int]]] | None:
         """Images that the forward needs, in order, for each medium; None if they cannot be told apart."""
@@ -135,7 +131,6 @@ def analyse(
     """Find the images and the groups of a micro-batch.
 
     Args:
-        inputs: The model's inputs as the host collated them.
         completion_mask: ``(batch, keep)``.
         family: The model's family; None for a language model.
         form: How the model takes packs; None to make none.

@@ -12,31 +12,22 @@ SWITCH = "SWIFT_GRPO_EXT_GROUP_BATCH"
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """How one rank cuts its completions.
+    """How one rank cuts its completions."""
 
-    Attributes:
-        batch: Completions of a micro-batch.
-        accumulation: Micro-batches of an optimizer step.
-        per_generation: Micro-batches of a generation batch.
-    """
-
-    batch: int
-    accumulation: int
-    per_generation: int
+    batch: int  # completions of a micro-batch
+    accumulation: int  # micro-batches of an optimizer step
+    per_generation: int  # micro-batches of a generation batch
 
 
 def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> BatchSizes:
     """The same completions per step and per generation, in micro-batches that hold parts of one group only.
 
     Args:
-        sizes: As asked for.
         group: Completions of one prompt (``num_generations``).
-        completion: Most tokens of a completion.
-        budget: Most completion tokens of a micro-batch; 0 for no limit. A group that is longer is split
-            into equal parts.
+        budget: Most completion tokens of a micro-batch; 0 for no limit. A group that is longer is split into
+            equal parts.
 
-    Raises:
-        RefusedError: The completions of a rank or of a step cannot be cut so.
+    Raises RefusedError: The completions of a rank or of a step cannot be cut so.
     """
     of_generation = sizes.batch * sizes.per_generation
     of_step = sizes.batch * sizes.accumulation
@@ -62,26 +53,16 @@ def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> 
 
 @dataclass(frozen=True)
 class Cut:
-    """A way of cutting a generation batch.
-
-    Attributes:
-        sizes: Of it.
-        prompts: Most prompts of one micro-batch.
-    """
+    """A way of cutting a generation batch."""
 
     sizes: BatchSizes
-    prompts: int
+    prompts: int  # most prompts of one micro-batch
 
 
 def cuts(sizes: BatchSizes, group: int) -> list[Cut]:
     """Ways to cut the same completions so that fewer prompts are forwarded.
 
-    Args:
-        sizes: As asked for.
-        group: Completions of one prompt.
-
-    Returns:
-        The best first, the smaller of two equals, and each smaller than the one before it.
+    Returns the best first, the smaller of two equals, and each smaller than the one before it.
     """
     held, of_step = sizes.batch * sizes.per_generation, sizes.batch * sizes.accumulation
     now, _ = forwarded(sizes.batch, held, group)
@@ -98,9 +79,7 @@ def forwarded(batch: int, held: int, group: int) -> tuple[int, int]:
     """Prompts that the rank with most of them forwards, in all and in one micro-batch.
 
     Args:
-        batch: Completions of a micro-batch.
         held: Completions of a rank, one after another of those of all ranks.
-        group: Completions of one prompt.
     """
     of_ranks = []
     for first in range(0, group, gcd(held, group)):  # where in a group a rank's completions may begin

@@ -27,12 +27,8 @@ def narrowed(
     Args:
         batch: What `analyse` found.
         tokens: ``(batch, keep)`` bool, the loss tokens of the completions that stay.
-        family: As in `analyse`.
-        form: How the model takes packs.
-        prompts: As in `analyse`.
 
-    Raises:
-        CannotPackError: The micro-batch has a form that a pack cannot express.
+    Raises CannotPackError: The micro-batch has a form that a pack cannot express.
     """
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")

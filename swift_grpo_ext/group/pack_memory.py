@@ -60,31 +60,18 @@ SCAN = 64  # tokens between two saved states of the scan
 
 @dataclass(frozen=True)
 class TextSizes:
-    """Widths of a language model, as one token meets them.
+    """Widths of a language model, as one token meets them."""
 
-    Attributes:
-        layers: Layers of any kind.
-        hidden: Width.
-        query: Channels of all query heads.
-        kv: Channels of all key heads; with latent attention (MLA) the mean of key and value.
-        intermediate: Width of the MLP; of a mixture of experts that of the experts that one token meets.
-        vocab: Rows of the output layer.
-        routed: Experts that one token is copied to.
-        recurrent: Key and value channels of a recurrent (gated delta net) layer; 0 where there is none.
-        states: Numbers of the state of one such layer.
-        attending: Layers with attention, which keep keys and values.
-    """
-
-    layers: int
-    hidden: int
-    query: int
-    kv: int
-    intermediate: int
-    vocab: int
-    routed: int = 0
-    recurrent: int = 0
-    states: int = 0
-    attending: int = 0
+    layers: int  # layers of any kind
+    hidden: int  # width
+    query: int  # channels of all query heads
+    kv: int  # channels of all key heads; with latent attention (MLA) the mean of key and value
+    intermediate: int  # width of the MLP; of a mixture of experts that of the experts that one token meets
+    vocab: int  # rows of the output layer
+    routed: int = 0  # experts that one token is copied to
+    recurrent: int = 0  # key and value channels of a recurrent (gated delta net) layer; 0 where there is none
+    states: int = 0  # numbers of the state of one such layer
+    attending: int = 0  # layers with attention, which keep keys and values
 
     def recomputed(self, trained: Trained) -> float:
         """Bytes of one token inside the layer that needs most."""
@@ -105,8 +92,7 @@ def text_sizes(config: object) -> TextSizes:
     Args:
         config: A transformers text config, or the mapping that its config.json holds.
 
-    Raises:
-        ArithmeticError, TypeError: Sizes are missing or no sizes.
+    Raises ArithmeticError, TypeError: Sizes are missing or no sizes.
     """
     heads, hidden = _get(config, "num_attention_heads"), _get(config, "hidden_size")
     head = _get(config, "head_dim") or hidden // heads
@@ -160,32 +146,21 @@ class PackShape:
     """What one micro-batch holds when a prompt is forwarded once.
 
     Attributes:
-        sizes: The language model.
-        prompt: Tokens of the prompt, its images included.
-        completion: Most tokens of a completion.
-        trained: What is trained.
-        checkpointing: Gradient checkpointing is on.
         spare: Layers may keep their activations in half of the memory that sharing saves
             (`swift_grpo_ext.group.recompute`).
-        chunk_bytes: Most bytes of fp32 logits at a time.
     """
 
-    sizes: TextSizes
-    prompt: int
-    completion: int
+    sizes: TextSizes  # the language model
+    prompt: int  # tokens of the prompt, its images included
+    completion: int  # most tokens of a completion
     trained: Trained = "lora"
-    checkpointing: bool = True
+    checkpointing: bool = True  # gradient checkpointing is on
     spare: bool = True
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int = CHUNK_BYTES  # most bytes of fp32 logits at a time
 
 
 def pack_bytes(shape: PackShape, completions: int) -> float:
-    """Most bytes of activations of a pack of one prompt and some of its completions.
-
-    Args:
-        shape: The pack.
-        completions: How many completions it holds.
-    """
+    """Most bytes of activations of a pack of one prompt and some of its completions."""
     sizes, tokens = shape.sizes, shape.prompt + completions * shape.completion
     held = row_bytes(sizes, tokens, shape.trained, shape.checkpointing)
     if shape.checkpointing and shape.spare:
@@ -212,9 +187,6 @@ def fits(shape: PackShape, completions: int, prompts: int, free_bytes: float) ->
     """Whether a pack takes no more than its share of the free memory.
 
     Args:
-        shape: Its tokens.
-        completions: How many it holds.
-        prompts: Of how many prompts.
         free_bytes: Of the device, with weights and optimizer states in place.
     """
     pack = replace(shape, prompt=prompts * shape.prompt)

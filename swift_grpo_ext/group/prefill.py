@@ -48,19 +48,12 @@ def _say_nothing(reason: str) -> None:
 
 @dataclass(frozen=True)
 class Distinct:
-    """The distinct prompts of a batch.
+    """The distinct prompts of a batch."""
 
-    Attributes:
-        inputs: The model's inputs of these rows alone.
-        row_of: For each row of the batch the number of its prompt, ``(batch,)``.
-        wanted: Images and videos of the batch, and which of them are the distinct rows', in order.
-        repeats: Some prompts stand there several times.
-    """
-
-    inputs: dict[str, Any]
-    row_of: Tensor
-    wanted: Wanted
-    repeats: bool
+    inputs: dict[str, Any]  # the model's inputs of these rows alone
+    row_of: Tensor  # for each row of the batch the number of its prompt, ``(batch,)``
+    wanted: Wanted  # images and videos of the batch, and which of them are the distinct rows', in order
+    repeats: bool  # some prompts stand there several times
 
 
 @contextmanager
@@ -102,12 +95,7 @@ def shared_prefill(
 
 @contextmanager
 def encoding_inside(model: nn.Module, forward: Callable[..., Any] | None = None) -> Iterator[None]:
-    """While this is open, ``model.generate`` encodes images in the prefill, after embedding the text.
-
-    Args:
-        model: The model that generates.
-        forward: Takes the place of its own.
-    """
+    """While this is open, ``model.generate`` encodes images in the prefill, after embedding the text."""
     usual = model.forward
     chosen = forward or usual
 
@@ -131,7 +119,6 @@ def spread(cache: Any, row_of: Tensor) -> None:
     """Give every row of a batch the cache of its prompt: keys and values, or the state of recurrent layers.
 
     Args:
-        cache: transformers' cache of the distinct prompts.
         row_of: ``(batch,)`` number of each row's prompt.
     """
     for layer in getattr(cache, "layers", [cache]):
@@ -145,10 +132,8 @@ def find_distinct(inputs: dict[str, Any], media: Sequence[Medium]) -> Distinct:
 
     Args:
         inputs: What ``generate`` passes to the model at first.
-        media: What the model takes beside text.
 
-    Raises:
-        CannotPackError: An input that this function does not know, or a cache that cannot be spread out.
+    Raises CannotPackError: An input that this function does not know, or a cache that cannot be spread out.
     """
     known = {*_ROW_AXIS, *_PLAIN}
     odd = {name for name, value in inputs.items() if value is not None} - known - set(options_of(inputs))

@@ -30,7 +30,6 @@ def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
 
     Args:
         decoder: The language model, whose ``layers`` are transformers' own.
-        pack: The pack.
         recompute: Also spare recomputation. Not under ZeRO-3 and FSDP, which release a layer's parameters at
             the end of its forward, so that the recomputation has to come to that end.
     """

@@ -99,15 +99,10 @@ def convolve(
     """The causal convolution of a pack.
 
     Args:
-        usual: The model's own, for rows.
-        layout: Of the pack.
         columns: ``(1, channels, T)``.
         weight: ``(channels, kernel)``.
-        *args: As the model calls it.
-        **kwargs: As the model calls it.
 
-    Returns:
-        ``(1, channels, T)``.
+    Returns ``(1, channels, T)``.
     """
     before = weight.shape[-1] - 1
     done = []
@@ -140,14 +135,12 @@ def delta_rule(
 
     Args:
         usual: The model's own, for rows: transformers', or flash-linear-attention's where it is installed.
-        layout: Of the pack.
         query: ``(1, T, heads, key dim)``.
         key: ``(1, T, heads, key dim)``.
         value: ``(1, T, heads, value dim)``.
         **kwargs: ``g`` and ``beta``, ``(1, T, heads)``, and options of the call.
 
-    Returns:
-        ``(1, T, heads, value dim)``, and no state.
+    Returns ``(1, T, heads, value dim)``, and no state.
     """
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}

@@ -10,21 +10,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn from logits.
+    """How tokens are drawn from logits."""
 
-    Attributes:
-        temperature: Divides the logits; above 0.
-        top_k: Only so many of the likeliest tokens; 0 or less: all.
-        top_p: Only the likeliest tokens that together reach this probability, 0 to 1.
-        min_p: Only tokens at least this likely, as a share of the likeliest one, 0 to 1.
-        forbidden: Ids that are never drawn.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    forbidden: tuple[int, ...] = ()
+    temperature: float = 1.0  # divides the logits; above 0
+    top_k: int = 0  # only so many of the likeliest tokens; 0 or less: all
+    top_p: float = 1.0  # only the likeliest tokens that together reach this probability, 0 to 1
+    min_p: float = 0.0  # only tokens at least this likely, as a share of the likeliest one, 0 to 1
+    forbidden: tuple[int, ...] = ()  # ids that are never drawn
 
 
 def sampled_logps(logits: Tensor, tokens: Tensor, sampling: Sampling) -> Tensor:

@@ -24,9 +24,7 @@ def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> t
 
     Args:
         alone: ``(batch, keep)`` log-probs of the stock path, row by row.
-        paired: The same with two rows in a batch.
         mask: ``(batch, keep)``, True where they count.
-        dtype: In which the model computes.
     """
     eps = torch.finfo(dtype).eps
     both = mask.bool() & alone.isfinite() & paired.isfinite()
@@ -46,10 +44,8 @@ def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, allowed: tuple[float, fl
         ours: ``(batch, keep)``.
         stock: ``(batch, keep)``.
         mask: ``(batch, keep)``, True where they count.
-        allowed: On average, and at most.
 
-    Returns:
-        A clause for the log; empty if they agree.
+    Returns a clause for the log; empty if they agree.
     """
     # What stock cannot compute is no measure: where only it is not finite, ours stays.
     difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]
@@ -68,7 +64,6 @@ def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
     """The coarser of the weights' dtype and that of mixed precision.
 
     Args:
-        weights: Of the model.
         mixed_precision: As accelerate names it: ``no``, ``bf16``, ``fp16`` or ``fp8``.
     """
     mixed = _MIXED.get(mixed_precision, weights)

@@ -28,15 +28,12 @@ class Row:
     """Columns of one row: ``[start, split)`` is the prompt, ``[split, stop)`` the completion.
 
     Attributes:
-        index: Place in the batch.
-        start: First column that is not padding.
-        split: Column of the first completion token, that is the first that has a loss.
         stop: One past the last token that has a loss. Equal to ``split`` when there is none.
     """
 
-    index: int
-    start: int
-    split: int
+    index: int  # place in the batch
+    start: int  # first column that is not padding
+    split: int  # column of the first completion token, that is the first that has a loss
     stop: int
 
 
@@ -45,21 +42,16 @@ class Pack:
     """Where every token of a pack comes from and where every log-prob goes.
 
     Attributes:
-        layout: Spans of prompts and completions, for the attention functions.
         representatives: Batch index of the row of each group whose prompt (and images) stand for all.
-        source: ``(T,)`` flat index into a ``(batch, seq)`` tensor for each token of the pack.
-        predictor: ``(N,)`` place in the pack of the hidden state that predicts each loss token.
-        target: ``(N,)`` flat index into ``(batch, seq)`` of each loss token.
-        slot: ``(N,)`` flat index into ``(batch, keep)`` of each loss token.
         batch, seq, keep: Sizes of the ordinary batch; ``keep`` is the width of the completion region.
     """
 
-    layout: PackLayout
+    layout: PackLayout  # spans of prompts and completions, for the attention functions
     representatives: tuple[int, ...]
-    source: Tensor
-    predictor: Tensor
-    target: Tensor
-    slot: Tensor
+    source: Tensor  # ``(T,)`` flat index into a ``(batch, seq)`` tensor for each token of the pack
+    predictor: Tensor  # ``(N,)`` place in the pack of the hidden state that predicts each loss token
+    target: Tensor  # ``(N,)`` flat index into ``(batch, seq)`` of each loss token
+    slot: Tensor  # ``(N,)`` flat index into ``(batch, keep)`` of each loss token
     batch: int
     seq: int
     keep: int
@@ -87,8 +79,7 @@ def read_rows(attention_mask: Tensor, completion_mask: Tensor) -> list[Row]:
         attention_mask: ``(batch, seq)``, 1 where there is a token.
         completion_mask: ``(batch, keep)`` over the last ``keep`` columns, True where a token has a loss.
 
-    Raises:
-        CannotPackError: Padding inside a row, or a completion without a prompt before it.
+    Raises CannotPackError: Padding inside a row, or a completion without a prompt before it.
     """
     present, losses = attention_mask.bool().cpu(), completion_mask.bool().cpu()
     seq, keep = present.shape[1], losses.shape[1]
@@ -149,12 +140,10 @@ def build_pack(
         groups: What `find_groups` found.
         attention_mask: ``(batch, seq)``; gives the sizes and the device of the index tensors.
         completion_mask: ``(batch, keep)``, True where a token has a loss.
-        form: How the model takes packs.
         token_types: ``(batch, seq)``, 1 for tokens of images and 2 for those of videos. Only read where the
             tokens of an image see each other.
 
-    Raises:
-        CannotPackError: No row has a loss token, or an image reaches from a prompt into a completion.
+    Raises CannotPackError: No row has a loss token, or an image reaches from a prompt into a completion.
     """
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
@@ -201,10 +190,8 @@ def image_runs(of_images: Tensor, layout: PackLayout) -> tuple[tuple[int, int], 
 
     Args:
         of_images: ``(T,)`` True for tokens of images.
-        layout: Of the pack.
 
-    Raises:
-        CannotPackError: A run reaches from a prompt into a completion.
+    Raises CannotPackError: A run reaches from a prompt into a completion.
     """
     runs: list[tuple[int, int]] = []
     start = 0

@@ -23,9 +23,7 @@ def reward_statistics(
     that function). The host's are taken over what is scored.
 
     Args:
-        result: Advantages of the batch, one row per completion.
         rewards_per_func: ``(n, functions)``; a value that is not finite means "not scored".
-        names: Name of each function.
         scale: The host's ``scale_rewards``; with ``batch`` the deviation is that of the batch.
     """
     rewards = result.rewards[result.scored]
@@ -84,9 +82,6 @@ def with_mean_for_nonfinite(values: Sequence[Any]) -> list[Any]:
     """The values with the mean of the finite ones in the place of the others: the mean is that of the finite.
 
     The length stays, because the host stacks some metrics side by side. Empty if none is finite.
-
-    Args:
-        values: Floats or scalar tensors.
     """
     good = [value for value in values if math.isfinite(float(value))]
     if not good:

@@ -14,8 +14,6 @@ class StoredInputs(MutableMapping[str, Any]):
     Whoever reads the pixels gets all of them, on the device of the tokens.
 
     Args:
-        text: Inputs other than those of images.
-        grids: Grids of the images.
         media: The images, by the name of the input that holds their pixels.
     """
 

@@ -10,11 +10,7 @@ from swift_grpo_ext.group.layout import ImageBlocks, PackForm
 
 
 def why_no_packs(base: Any) -> str:
-    """Why a model cannot take packs; empty when it can.
-
-    Args:
-        base: A transformers model, out of its wrappers.
-    """
+    """Why a model cannot take packs; empty when it can."""
     if reason := _other_code(base):
         return reason
     return interface.unsupported(base.config.get_text_config()) or recurrent.unsupported(base.get_decoder())

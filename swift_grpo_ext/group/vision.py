@@ -27,21 +27,15 @@ class Images:
 
     Attributes:
         parts: Pixels of each image, ``(rows of pixels, ...)``, or ``(..., columns)`` for ``target_sizes``.
-        grid: ``(images, ...)`` an entry for each image; None where each pixel row is an image.
-        rows: For each row of the batch the range of its images.
-        sizes: Pixel rows of each image.
-        tokens: Placeholder tokens of each image, one for each of its features.
-        keys: Fingerprint of each image; equal when, and only when, the images are.
-        grid_name: Name of the model's input that ``grid`` is.
     """
 
     parts: tuple[Tensor, ...]
-    grid: Tensor | None
-    rows: tuple[range, ...]
-    sizes: tuple[int, ...]
-    tokens: tuple[int, ...]
-    keys: tuple[Key, ...]
-    grid_name: str = ""
+    grid: Tensor | None  # ``(images, ...)`` an entry for each image; None where each pixel row is an image
+    rows: tuple[range, ...]  # for each row of the batch the range of its images
+    sizes: tuple[int, ...]  # pixel rows of each image
+    tokens: tuple[int, ...]  # placeholder tokens of each image, one for each of its features
+    keys: tuple[Key, ...]  # fingerprint of each image; equal when, and only when, the images are
+    grid_name: str = ""  # name of the model's input that ``grid`` is
 
     def of_row(self, row: int) -> tuple[Key, ...]:
         """Fingerprints of a row's images, in order."""
@@ -204,16 +198,13 @@ class FeatureCache:
     Attributes:
         limit: Most bytes to keep. What does not fit is computed again when it is needed again.
         features: By fingerprint, in the tower's own dtype, without gradient.
-        bytes: Bytes that are kept.
-        calls: Times that the tower ran.
-        images: Images that it encoded.
     """
 
     limit: int
     features: dict[Key, Tensor] = field(default_factory=dict)
-    bytes: int = 0
-    calls: int = 0
-    images: int = 0
+    bytes: int = 0  # bytes that are kept
+    calls: int = 0  # times that the tower ran
+    images: int = 0  # images that it encoded
 
     def missing(self, images: Images, wanted: Sequence[int]) -> list[int]:
         """The first of the ``wanted`` images with each fingerprint that has no features."""

@@ -28,7 +28,6 @@ class VisionOnce:
     """Encodes the images of one kind of generation batch (training, or evaluation).
 
     Args:
-        family: The model's family.
         limit: Most bytes of features.
         agree: The largest of a number over the ranks that must call the tower equally often.
     """
@@ -44,10 +43,8 @@ class VisionOnce:
         """While this is open, the model gets features of the ``wanted`` images for the pixels it encodes.
 
         Args:
-            base: The model (policy or reference), out of its wrappers.
             wanted: Images of the model's inputs in their order, for each medium; empty for text only. Then
                 zeros answer for the blank image that the template encodes. None if they cannot be told
-                apart: the tower runs over them as they are.
         """
         owner, name = encoder_of(base, self.family)
         encode = getattr(owner, name)

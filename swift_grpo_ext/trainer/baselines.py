@@ -30,9 +30,6 @@ class Baselines:
 
     Completions that are not scored take no part in the update: their advantage is 0 and their tokens leave
     the loss, as ms-swift's ``overlong_filter`` does it, so that no KL term moves them either.
-
-    Args:
-        host: The trainer.
     """
 
     def __init__(self, host: Host) -> None:
@@ -50,9 +47,7 @@ class Baselines:
         """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log.
 
         Args:
-            samples: Of this rank.
             rewards: ``(n, functions)`` of all ranks, NaN where not scored.
-            batches: This rank's micro-batches.
         """
         host = self._host
         penalty = self._kl_penalty(batches)

@@ -26,17 +26,14 @@ class Known:
 
     Attributes:
         samples: Of its rows, without their encodings; empty where they are unknown.
-        batch: Its images and groups, once a pass has asked for them.
-        first_update: Nothing is updated before its first policy pass, so it has no old pass.
         forwarded: ``(batch, keep)`` tokens whose log-probs the policy's pass has computed; None for all.
-        skipped: Passes over it that were left out and are not counted yet.
     """
 
     samples: tuple[VisionSample, ...] = ()
-    batch: MicroBatch | None = None
-    first_update: bool = False
+    batch: MicroBatch | None = None  # its images and groups, once a pass has asked for them
+    first_update: bool = False  # nothing is updated before its first policy pass, so it has no old pass
     forwarded: Tensor | None = None
-    skipped: int = 0
+    skipped: int = 0  # passes over it that were left out and are not counted yet
 
     def keep(self, samples: Sequence[VisionSample]) -> None:
         """Keep copies of samples without their encodings, which hold pixels."""
@@ -87,7 +84,6 @@ class Batches:
         """What a pass is for: the first over a micro-batch while batches are prepared is the old one.
 
         Args:
-            grpo_batch: The micro-batch.
             handled: Whether it is over the policy or the reference, not a teacher.
         """
         if self._coming is None:

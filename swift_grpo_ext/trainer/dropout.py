@@ -42,8 +42,7 @@ def asked_for_dropout(model: object, argv: Sequence[str]) -> bool:
 def turn_lora_dropout_off(model: nn.Module) -> int:
     """Set the dropout of all LoRA layers to 0, in the modules and in the config that is saved with them.
 
-    Returns:
-        How many layers had one.
+    Returns how many layers had one.
     """
     layers = [
         module

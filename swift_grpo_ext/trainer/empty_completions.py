@@ -16,7 +16,6 @@ def fill_empty(sample: VisionSample, token: int) -> None:
 
     Args:
         sample: The host's sample after its rollout; ``response_token_ids`` of one turn, or of several.
-        token: Id of the token that the turn consisted of.
     """
     turns = sample.response_token_ids
     if not turns and not sample.messages[-1]["content"]:

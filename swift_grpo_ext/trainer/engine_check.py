@@ -44,7 +44,7 @@ class EngineCheck:
         self._recorder: Recorder | None = None
         self._checked, self._until, self._faulty = -1, -1, False
         self._told: set[str] = set()
-        self.history: list[Agreement] = []
+        self.history: list[Agreement] = []  # the checks so far, the same on every rank
         if every and host.template.sequence_parallel_size > 1:
             self._every = 0
             self._tell("nothing is, with sequence parallelism")

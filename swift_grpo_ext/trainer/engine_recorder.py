@@ -28,7 +28,7 @@ class Recorder(LogitsProcessor):
         def with_recorder(*args: object, **kwargs: object) -> LogitsProcessorList:
             processors, self._calls = make(*args, **kwargs), self._calls + 1
             filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
-            self.top_k = max(filters, default=0)
+            self.top_k = max(filters, default=0)  # what ``generate`` used; 0: all tokens
             return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
 
         return with_recorder

@@ -62,8 +62,6 @@ class News:
 
     Args:
         store: A connection of its own to the job's key-value store: the process group's may be busy.
-        rank: Of this process.
-        world_size: Number of ranks.
     """
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:

@@ -35,23 +35,16 @@ class Enabled:
     """The optimisations that a run uses.
 
     Attributes:
-        shared_prefix: A prompt is forwarded once for its completions.
-        vision_once: An image is encoded once for all passes.
-        skip_old: The old pass is left out.
-        chunked_logps: Log-probs are computed chunk by chunk.
-        shared_prefill: A prompt is computed once for the completions that are sampled from it.
-        spare_recompute: Gradient checkpointing computes less of a pack again.
-        skip_silent: Completions without a gradient are left out of the policy's pass.
         why_off: For each that is off the reason; what would turn it on stands behind a semicolon.
     """
 
-    shared_prefix: bool = True
-    vision_once: bool = True
-    skip_old: bool = True
-    chunked_logps: bool = True
-    shared_prefill: bool = True
-    spare_recompute: bool = True
-    skip_silent: bool = True
+    shared_prefix: bool = True  # a prompt is forwarded once for its completions
+    vision_once: bool = True  # an image is encoded once for all passes
+    skip_old: bool = True  # the old pass is left out
+    chunked_logps: bool = True  # log-probs are computed chunk by chunk
+    shared_prefill: bool = True  # a prompt is computed once for the completions that are sampled from it
+    spare_recompute: bool = True  # gradient checkpointing computes less of a pack again
+    skip_silent: bool = True  # completions without a gradient are left out of the policy's pass
     why_off: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

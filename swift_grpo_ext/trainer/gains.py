@@ -34,8 +34,6 @@ def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
     """What is on, idle or off, by name, with the batch sizes that it hangs on.
 
     Args:
-        host: The trainer.
-        enabled: What was decided.
         cut: What micro-batches were cut into, or why they were not.
 
     Returns:

@@ -35,19 +35,12 @@ _SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 @dataclass(frozen=True)
 class Early:
-    """A trainer before it is built.
+    """A trainer before it is built."""
 
-    Attributes:
-        model: The model, not yet wrapped.
-        template: Its template.
-        args: The training arguments.
-        is_multimodal: It takes images.
-    """
-
-    model: Any
-    template: Any
-    args: Any
-    is_multimodal: bool
+    model: Any  # the model, not yet wrapped
+    template: Any  # its template
+    args: Any  # the training arguments
+    is_multimodal: bool  # it takes images
 
     @classmethod
     def of(cls, model: PreTrainedModel, given: Mapping[str, Any]) -> Early:
@@ -58,12 +51,7 @@ class Early:
 def cut_by_groups(early: Early, settings: Settings) -> str:
     """Change the sizes of micro-batches in the arguments, if more of a group fits into one.
 
-    Args:
-        early: What is there when the trainer is built.
-        settings: The switches.
-
-    Returns:
-        What was cut into what, or why nothing was; empty where nothing had to be.
+    Returns what was cut into what, or why nothing was; empty where nothing had to be.
     """
     args, group = early.args, early.args.num_generations
     before = BatchSizes(

@@ -37,9 +37,6 @@ class Logging:
     completions.jsonl gets columns ``images``, ``regions`` and ``split``: ms-swift keeps no trace of the
     images since swift#6269, so nobody can tell what a completion was about, and the tables of wandb and
     swanlab have no pictures any more.
-
-    Args:
-        host: The trainer.
     """
 
     def __init__(self, host: Host) -> None:

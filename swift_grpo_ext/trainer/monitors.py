@@ -33,16 +33,7 @@ CALLBACK = "ext_watch"
 
 
 class Monitors:
-    """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing.
-
-    Args:
-        host: The trainer.
-        infinite: This rank's infinite scores, by reward function.
-
-    Attributes:
-        watch: What judges; None without the part ``callbacks``.
-        tracer: Names the first value that is not finite.
-    """
+    """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing."""
 
     def __init__(self, host: Host, infinite: Counter[str]) -> None:
         self._host = host
@@ -118,8 +109,7 @@ class Monitors:
     def watching(self, resumed_from: str | bool | None) -> Iterator[None]:
         """While this is open, the run trains; afterwards its end is written down, and the books are closed.
 
-        Raises:
-            DeadRunError: The run was stopped because it could not learn.
+        Raises DeadRunError: The run was stopped because it could not learn.
         """
         if not self.watch:
             yield
@@ -154,7 +144,6 @@ class Monitors:
 
         Args:
             logps: ``(batch, keep)``.
-            grpo_batch: The micro-batch.
             forwarded: ``(batch, keep)`` tokens that the pass was over; None for all.
         """
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
@@ -191,7 +180,6 @@ class Monitors:
         """An optimizer step is done; ms-swift says so once more after an epoch's last one.
 
         Args:
-            grad_norm: Before clipping.
             work: Done since the last one, see `PassWork`.
         """
         host = self._host

@@ -28,12 +28,7 @@ def noise_in(model: nn.Module) -> str:
 
 
 def noise_of_run(args: object, base: PreTrainedModel) -> str:
-    """Noise that a run adds outside of modules, in a clause; empty if there is none.
-
-    Args:
-        args: The training arguments.
-        base: The model, out of its wrappers.
-    """
+    """Noise that a run adds outside of modules, in a clause; empty if there is none."""
     alpha = getattr(args, "neftune_noise_alpha", None)
     if alpha:
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"

@@ -33,12 +33,7 @@ _EVERY = 2**31  # more than a generation batch has
 
 
 class OldPass:
-    """Leaves out old passes that nobody needs.
-
-    Args:
-        host: The trainer.
-        sparing: Some can be left out.
-    """
+    """Leaves out old passes that nobody needs."""
 
     def __init__(self, host: Host, sparing: bool) -> None:
         self._host, self._sparing = host, sparing
@@ -123,8 +118,6 @@ def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> Tenso
 
     Args:
         host: The trainer. Every rank comes here for its old pass.
-        check: Of its engine: the two must agree.
-        grpo_batch: The micro-batch.
     """
     if not _asked(host) or not check.agrees():
         return None

@@ -18,14 +18,7 @@ from swift_grpo_ext.trainer.host import Host
 
 
 class Halves:
-    """In how many parts each micro-batch is computed: one, and twice as many each time that memory runs out.
-
-    Args:
-        host: The trainer.
-
-    Attributes:
-        parts: So many.
-    """
+    """In how many parts each micro-batch is computed: one, and twice as many whenever memory runs out."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -39,8 +32,7 @@ class Halves:
 
         Every rank must come here.
 
-        Raises:
-            torch.OutOfMemoryError: There is no half, or gradients are reduced while they are computed.
+        Raises torch.OutOfMemoryError: There is no half, or gradients are reduced while they are computed.
         """
         host, rows = self._host, self._host.args.per_device_train_batch_size
         if self.parts * 2 > rows or host.is_deepspeed_enabled or host.is_fsdp_enabled:

@@ -25,19 +25,14 @@ class Attempt:
     """Something that may raise on some ranks, after which all of them give it up.
 
     Args:
-        host: The trainer.
         gathers: Ranks wait for each other inside the model (ZeRO-3, FSDP): one that raises alone leaves the
             others waiting, so its error ends the run; where all raise, they give up together.
-
-    Attributes:
-        problem: Why it cannot be used, in a clause; empty if it can.
-        no_room: It ran out of memory.
     """
 
     def __init__(self, host: Host, gathers: bool) -> None:
         self._host, self._gathers = host, gathers
-        self.problem = ""
-        self.no_room: Exception | None = None
+        self.problem = ""  # why it cannot be used, in a clause; empty if it can
+        self.no_room: Exception | None = None  # it ran out of memory
 
     def __enter__(self) -> Attempt:
         return self
@@ -75,10 +70,7 @@ def tried(
     """The first pass of a kind, or why it cannot be used: on every rank alike.
 
     Args:
-        host: The trainer.
         gathers: As in `Attempt`.
-        check: Says what is wrong with log-probs without gradients.
-        forward: The pass.
         halve: Makes both take less memory, where they have run out of it.
     """
     found: list[Result] = []
@@ -111,10 +103,8 @@ def compare(
 
     Args:
         model: The model as the trainer calls it for passes without gradients.
-        batch: The micro-batch.
         ours: Gives ``(batch, keep, 2)`` log-probs and entropies.
         stock: ms-swift's ``_get_per_token_logps_and_entropies_single``.
-        dtype: In which the model computes.
     """
     keep = batch.completion_mask.shape[1]
     rows = range(min(len(batch.completion_mask), _ROWS))

@@ -26,9 +26,6 @@ class PassWork:
         """Count a pass over a micro-batch, and those that were left out before it.
 
         Args:
-            known: What is known of the micro-batch.
-            whole: All of it.
-            forwarded: What is forwarded of it.
             vision: Encodes its images; None where each pass does.
         """
         passes, known.skipped = 1 + known.skipped, 0

@@ -46,15 +46,7 @@ class Passes:
     """Answers the trainer's questions for log-probs.
 
     Args:
-        host: The trainer, ready to train.
-        settings: The package's switches.
         cut: What micro-batches were cut into, or why they were not.
-
-    Attributes:
-        enabled: What is on, and why the rest is not.
-        batches: What is known of each micro-batch.
-        halves: In how many parts a micro-batch is computed.
-        old: Which micro-batches have an old pass.
     """
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
@@ -62,14 +54,14 @@ class Passes:
         self._trusted: set[tuple[bool, bool]] = set()  # kinds of passes: of the reference, with gradients
         if settings.disables("trainer.self_check"):
             self._trusted = {(one, other) for one in (True, False) for other in (True, False)}
-        self.halves = Halves(host)
+        self.halves = Halves(host)  # in how many parts a micro-batch is computed
         self._told: set[str] = set()
         self.work = PassWork(host)
-        self.batches = Batches()
+        self.batches = Batches()  # what is known of each micro-batch
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
         self.turn_to(decide(host, settings))
-        self.old = OldPass(host, self.enabled.skip_old)
+        self.old = OldPass(host, self.enabled.skip_old)  # which micro-batches have an old pass
         if self.enabled.shared_prefix:
             self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
         self._keeps_step = gathers_parameters(host)
@@ -79,7 +71,7 @@ class Passes:
 
     def turn_to(self, enabled: Enabled) -> None:
         """Take over what is on, and say so once."""
-        self.enabled = enabled
+        self.enabled = enabled  # what is on, and why the rest is not
         tell_gains(self._host, enabled, self._cut, self.tell)
 
     def tell(self, message: str) -> None:

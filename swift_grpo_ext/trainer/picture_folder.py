@@ -20,12 +20,7 @@ _LONGEST_PATH = 4096
 
 
 class PictureFolder:
-    """Writes each picture once, under a name made of its content.
-
-    Args:
-        folder: Made with the first picture.
-        most_bytes: Of all pictures together.
-    """
+    """Writes each picture once, under a name made of its content."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
@@ -41,8 +36,7 @@ class PictureFolder:
             image: The host's form of it: ``{"path": ..., "bytes": ...}``, a path, an address, base64, or an
                 image of PIL.
 
-        Returns:
-            None for what is no picture, does not fit any more or cannot be written.
+        Returns None for what is no picture, does not fit any more or cannot be written.
         """
         path = image.get("path") if isinstance(image, dict) else image
         content = image.get("bytes") if isinstance(image, dict) else None

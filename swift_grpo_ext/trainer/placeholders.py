@@ -18,7 +18,6 @@ def cut_placeholders(
 
     Args:
         sample: The host's sample after its rollout; ``response_token_ids`` of one turn, or of several.
-        forbidden: Ids of placeholders and indicators.
         tokenizer: Gives the end-of-sequence token that an empty turn is left with.
     """
     ids = sample.response_token_ids

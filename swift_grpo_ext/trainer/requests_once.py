@@ -33,8 +33,7 @@ def completions_per_request(requests: Sequence[object], workers: int = 1) -> int
 def one_by_one(outputs: Sequence[Any], size: int) -> list[object]:
     """Answers with several choices each as answers with one each, in order.
 
-    Raises:
-        RolloutError: An engine answered with another number of choices than it was asked for.
+    Raises RolloutError: An engine answered with another number of choices than it was asked for.
     """
     found = []
     for output in outputs:

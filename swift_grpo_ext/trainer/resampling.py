@@ -24,8 +24,6 @@ def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tu
     """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
 
     Args:
-        host: The trainer.
-        samples: Of this rank.
         rewards_per_func: ``(n, rewards)`` of all ranks.
     """
     wanted = host.args.generation_batch_size

@@ -19,11 +19,7 @@ from swift_grpo_ext.trainer.tensor_parallel import agree, request_digest, seed_o
 
 
 class Rollout:
-    """What stands between the trainer and its engine.
-
-    Args:
-        host: The trainer.
-    """
+    """What stands between the trainer and its engine."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -35,8 +31,7 @@ class Rollout:
         vLLM in colocate mode runs one engine over the ranks of a group. If they hold different requests,
         their collectives differ in number or shape and all hang.
 
-        Raises:
-            RolloutError: They do; on every rank.
+        Raises RolloutError: They do; on every rank.
         """
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
@@ -53,13 +48,7 @@ class Rollout:
         return config
 
     def ask(self, requests: Any, config: Any, asked: Callable[[Any, Any], Any]) -> object:
-        """Answers of the engine, one for each request; a group's prompt is handed to vLLM once.
-
-        Args:
-            requests: One for each completion.
-            config: Sampling settings.
-            asked: ms-swift's way to ask the engine.
-        """
+        """Answers of the engine, one for each request; a group's prompt is handed to vLLM once."""
         host, server = self._host, self._host.vllm_mode == "server"
         engine = host.vllm_client if server else host.engine
         greedy = config is not None and config.temperature == 0  # vLLM refuses several of the same

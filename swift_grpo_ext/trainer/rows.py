@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models.bad_rows import HOST_REFUSES, problem_of, refusal
 from swift_grpo_ext.models.prompts import key_of_row, prompt_key
-from swift_grpo_ext.models.row_search import other_rows, row_number
+from swift_grpo_ext.models.row_search import instead_of, row_number
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
@@ -26,15 +26,10 @@ _THREADS = 8
 
 
 class Problem(NamedTuple):
-    """What is wrong with a row.
+    """What is wrong with a row."""
 
-    Attributes:
-        text: Says so, and where.
-        too_long: The row is longer than ``--max_length`` and the user wants such rows deleted.
-    """
-
-    text: str
-    too_long: bool = False
+    text: str  # says so, and where
+    too_long: bool = False  # the row is longer than ``--max_length`` and the user wants such rows deleted
 
 
 Problems = dict[str, Problem]
@@ -45,18 +40,12 @@ class Rows:
 
     A row is tried before anything is generated for it. All ranks agree on which are broken, and on what
     takes their place, so that a group stays a group wherever its members are.
-
-    Args:
-        host: The trainer.
-
-    Attributes:
-        bad: Broken rows that were met so far.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._numbered_prompts = 0
-        self.bad = 0
+        self.bad = 0  # broken rows that were met so far
 
     @property
     def ours(self) -> bool:
@@ -66,8 +55,7 @@ class Rows:
     def begin(self) -> None:
         """Look at all rows before the run, if the settings ask for it.
 
-        Raises:
-            DatasetRowError: Some are broken.
+        Raises DatasetRowError: Some are broken.
         """
         if self.ours and current_settings().bad_row == "raise":
             for dataset in (self._host.train_dataset, self._host.eval_dataset):
@@ -122,7 +110,11 @@ class Rows:
             if not bad:
                 return rows
             self._judge_rows(bad)
-            replaced = self._row_replacements(bad, rows)
+            main = self._host.accelerator.is_main_process
+            fine = lambda row: not self._row_problem(row)  # noqa: E731
+            replaced = instead_of(bad, rows, self._rows_now(), fine, main)
+            if len(replaced) < len(bad):
+                break
         raise refusal(problem.text for problem in bad.values())
 
     def _row_problems(self, rows: Iterable[object]) -> Problems:
@@ -164,23 +156,10 @@ class Rows:
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
             raise refusal(problem.text for problem in bad.values())
 
-    def _row_replacements(self, bad: Problems, rows: list[object]) -> dict[str, object]:
-        """A good row for every broken one, chosen by the first rank."""
-        chosen: list[Any] = [None]
-        if self._host.accelerator.is_main_process:
-            spares = other_rows(self._rows_now(), rows, bad)
-            good = (row for row in spares if key_of_row(row) not in bad and not self._row_problem(row))
-            chosen = [dict(zip(bad, good, strict=False))]
-        found = broadcast_object_list(chosen)[0]
-        if len(found) < len(bad):
-            raise refusal(problem.text for problem in bad.values())
-        return dict(found)
-
     def _refuse_bad_rows(self, dataset: Any) -> None:
         """Try every row of a dataset, each rank its share.
 
-        Raises:
-            DatasetRowError: On every rank, with the number of broken rows and the first of them.
+        Raises DatasetRowError: On every rank, with the number of broken rows and the first of them.
         """
         if dataset is None or not hasattr(dataset, "__len__"):
             return

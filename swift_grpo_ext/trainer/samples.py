@@ -13,17 +13,11 @@ from swift_grpo_ext.errors import RefusedError
 
 @dataclass(frozen=True)
 class Claim:
-    """What an engine said of one completion.
+    """What an engine said of one completion."""
 
-    Attributes:
-        prompt: Token ids of the prompt that it saw; empty if it does not tell.
-        tokens: Ids that it sampled.
-        logps: Their log-probs, in nats; the last ones may be missing.
-    """
-
-    prompt: Sequence[int]
-    tokens: Sequence[int]
-    logps: Sequence[float]
+    prompt: Sequence[int]  # token ids of the prompt that it saw; empty if it does not tell
+    tokens: Sequence[int]  # ids that it sampled
+    logps: Sequence[float]  # their log-probs, in nats; the last ones may be missing
 
 
 @dataclass
@@ -32,15 +26,12 @@ class VisionSample(GRPOSample):
 
     Attributes:
         prompt_key: Equal for samples of the same prompt, images included; decided where rows become samples.
-        held_placeholder: The engine answered with image placeholders, which have been cut away.
-        kept: The completion takes part in the update.
-        claim: What the engine said of it; None of several turns, and where nobody asks.
     """
 
     prompt_key: str = ""
-    held_placeholder: bool = False
-    kept: bool = True
-    claim: Claim | None = None
+    held_placeholder: bool = False  # the engine answered with image placeholders, which have been cut away
+    kept: bool = True  # the completion takes part in the update
+    claim: Claim | None = None  # what the engine said of it; None of several turns, and where nobody asks
 
     @classmethod
     def from_row(cls, row: Mapping[str, object]) -> VisionSample:
@@ -57,8 +48,7 @@ _OURS = {field.name for field in fields(VisionSample)} - {field.name for field i
 def require_sample_hook(trainer: type) -> None:
     """Refuse a trainer of ms-swift that makes its samples itself.
 
-    Raises:
-        RefusedError: It has no ``sample_cls``.
+    Raises RefusedError: It has no ``sample_cls``.
     """
     if not hasattr(trainer, "sample_cls"):
         raise RefusedError(

@@ -24,8 +24,6 @@ def ranks_in_step(
     """While this is open, every rank runs the tower equally often, if parameters are gathered for it.
 
     Args:
-        host: The trainer.
-        base: The model that samples, out of its wrappers.
         family: Its family; None if it is unknown, or a language model.
     """
     if not gathers_in_sampling(host):
@@ -48,9 +46,6 @@ def sampled_once(
     """While this is open, a prompt is computed once for its completions, and ranks are in step.
 
     Args:
-        host: The trainer.
-        base: As above.
-        family: As above.
         vision: Features of the generation batch; None if the model encodes its images itself.
         shared: Prompts are; else only ``generate`` is kept from encoding images that nobody would read (F24
             of docs/findings.md).

@@ -44,18 +44,14 @@ class Scoring:
     "not scored" instead, every rank tells the others after the rewards are gathered, and they go on or end
     together.
 
-    Args:
-        host: The trainer.
-
     Attributes:
         infinite: This rank's infinite scores, by reward function, over the whole run.
-        baselines: Turns rewards into advantages.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.infinite: Counter[str] = Counter()
-        self.baselines = Baselines(host)
+        self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
         self._budget = Budget(current_settings().reward_failures)
         self._scales = TaskScales()
@@ -68,8 +64,7 @@ class Scoring:
         Args:
             names: Under which they were asked for; empty for a function that was given itself.
 
-        Raises:
-            RefusedError: A combination that must not run.
+        Raises RefusedError: A combination that must not run.
         """
         host = self._host
         refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
@@ -120,14 +115,11 @@ class Scoring:
         """Rewards on which all ranks agree.
 
         Args:
-            samples: Of this rank.
             rewards: ``(n, functions)`` of all ranks, as ms-swift has gathered them.
 
-        Returns:
-            ``(n, functions)``: NaN is "not scored", everything else is finite.
+        Returns ``(n, functions)``: NaN is "not scored", everything else is finite.
 
-        Raises:
-            RewardError: More completions failed than the budget allows; on every rank.
+        Raises RewardError: More completions failed than the budget allows; on every rank.
         """
         rewards = torch.where(rewards.isfinite(), rewards, torch.nan)  # a gym environment may give infinities
         tasks = [sample.extra.get(self._table.task_column) for sample in samples]

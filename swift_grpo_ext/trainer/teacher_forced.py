@@ -22,10 +22,6 @@ Places = Sequence[Sequence[int]]
 class TeacherForced:
     """Completions as they are trained on.
 
-    Args:
-        host: The trainer.
-        samples: With completions.
-
     Attributes:
         rows: Token ids of each, prompt and completion.
         tokens: Ids of those that have a loss.
@@ -54,7 +50,6 @@ class TeacherForced:
 
         Args:
             model: Policy or reference, in its wrappers. All ranks call it together.
-            places: For each row the numbers of loss tokens.
         """
         host = self._host
         base = host.template.get_base_model(host.accelerator.unwrap_model(model))

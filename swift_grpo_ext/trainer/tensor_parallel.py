@@ -24,8 +24,7 @@ def seed_of(run: int, generation: int, group: int) -> int:
 def agree(digest: str, group: object) -> None:
     """Raise on every rank of a group unless all of them hold the same digest.
 
-    Raises:
-        RolloutError: Names the ranks on each side.
+    Raises RolloutError: Names the ranks on each side.
     """
     digests: list[str] = [""] * dist.get_world_size(group)
     dist.all_gather_object(digests, digest, group=group)

@@ -35,20 +35,13 @@ _NAMED = 8
 
 
 class Tracer:
-    """Names the first value of a run that is not finite, and keeps its batch; later ones follow from it.
-
-    Args:
-        host: The trainer.
-
-    Attributes:
-        on: It still looks at tensors.
-    """
+    """Names the first value of a run that is not finite, and keeps its batch; later ones follow from it."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._journal: Journal | None = None
         self._on_rewards = False
-        self.on = False
+        self.on = False  # it still looks at tensors
 
     def begin(self, journal: Journal) -> None:
         """Look from now on, unless the settings say otherwise."""
@@ -106,11 +99,6 @@ class Tracer:
 
         Args:
             logps: ``(batch, keep)``.
-            grpo_batch: The micro-batch.
-            forward: Makes the pass again, of an unwrapped model.
-            model: The model as the trainer calls it.
-            inputs: The model's.
-            samples: Of the rows, as far as they are known.
         """
         if not self.on or not self._host.model.training:
             return
@@ -125,12 +113,7 @@ class Tracer:
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 
     def look_at_loss(self, loss: Any, batch: Any) -> None:
-        """Name a loss that is not finite.
-
-        Args:
-            loss: What the loss function returned.
-            batch: ms-swift's inputs and micro-batch.
-        """
+        """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
             one = batch[0] if isinstance(batch, list) else batch
             self._name_fault(Fault("loss"), one["model_inputs"], one["grpo_batch"])
@@ -211,8 +194,7 @@ class Tracer:
 def _dump(path: Path, model_inputs: Any, grpo_batch: GRPOBatch) -> None:
     """Write the tensors of a micro-batch, as safetensors: what the model gets, and ``batch.*``.
 
-    Raises:
-        OSError: It cannot be written.
+    Raises OSError: It cannot be written.
     """
     tensors = {name: value for name, value in (model_inputs or {}).items() if isinstance(value, Tensor)}
     if grpo_batch is not None:

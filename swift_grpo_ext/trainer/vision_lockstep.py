@@ -36,9 +36,7 @@ def in_step(
     """While this is open, each prefill of ``base`` runs the tower as often as on the rank with most images.
 
     Args:
-        base: The model that generates, out of its wrappers.
         agree: The largest of a number over all ranks; they all call it once for each prefill.
-        encode_blank: Runs the tower over a blank image.
     """
     forward, blanks = base.forward, [0]
 
