@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
+    from swift.rlhf_trainers import GRPOTrainer
     from swift.template import Template
 
+Row = Mapping[str, list[dict[str, object]]]
 TARGET = "swift.rlhf_trainers.rollout_mixin:RolloutTrainerMixin.resample_encode_failed_inputs"
 
 
@@ -33,8 +35,8 @@ def fix(resample: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(resample)
     def resample_encode_failed_inputs(
-        trainer: Any, inputs: list[Any], max_resample_rounds: int = 10, strip_response: bool = True
-    ) -> list[object]:
+        trainer: GRPOTrainer, inputs: list[Row], max_resample_rounds: int = 10, strip_response: bool = True
+    ) -> list[Row]:
         from accelerate.utils import gather_object
 
         from swift_grpo_ext.models.prompts import key_of_row
@@ -57,7 +59,7 @@ def fix(resample: Callable[..., object]) -> Callable[..., object]:
     return resample_encode_failed_inputs
 
 
-def can_be_encoded(template: Template, strip_response: bool, row: Any) -> bool:
+def can_be_encoded(template: Template, strip_response: bool, row: Row) -> bool:
     """Whether a template takes a row; why not is told."""
     from swift.utils import get_logger, remove_response
 

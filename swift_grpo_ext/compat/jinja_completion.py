@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
-    from swift.template import Template
+    from swift.template import StdTemplateInputs, Template
 
 TARGET = "swift.template.base:Template._encode"
 
@@ -24,14 +24,14 @@ def probe() -> bool:
     return "token_ids" not in inspect.getsource(Template._jinja_encode)
 
 
-def fix(encode: Callable[..., Any]) -> Callable[..., object]:
+def fix(encode: Callable[..., dict[str, list[float] | None]]) -> Callable[..., object]:
     """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
 
     The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer.
     """
 
     @functools.wraps(encode)
-    def _encode(template: Template, inputs: Any) -> object:
+    def _encode(template: Template, inputs: StdTemplateInputs) -> object:
         messages = inputs.messages
         completion = (
             sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
@@ -54,7 +54,9 @@ def fix(encode: Callable[..., Any]) -> Callable[..., object]:
     return _encode
 
 
-def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]) -> dict[str, object]:
+def with_completion(
+    encoded: dict[str, list[float] | None], completion: list[tuple[int, float]]
+) -> dict[str, list[float] | None]:
     """An encoded prompt with a completion behind it; of the prompt nothing is trained on."""
     prompt = len(encoded["input_ids"])
     encoded["input_ids"] = [*encoded["input_ids"], *(token for token, _ in completion)]

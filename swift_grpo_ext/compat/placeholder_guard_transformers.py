@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
@@ -12,15 +12,15 @@ from swift_grpo_ext.models.families import forbidden_token_ids
 
 if TYPE_CHECKING:
     from swift.template import Template
-    from transformers import PreTrainedModel
+    from transformers import GenerationConfig, PreTrainedModel
 
 
-def fix(prepare: Callable[..., Any]) -> Callable[..., object]:
+def fix(prepare: Callable[..., dict[str, GenerationConfig]]) -> Callable[..., object]:
     """Add the family's forbidden tokens to what ``generate`` may not sample."""
 
     @functools.wraps(prepare)
     def prepare_generate_kwargs(
-        template: Template, generate_kwargs: dict[str, Any], *, model: PreTrainedModel = None
+        template: Template, generate_kwargs: dict[str, object], *, model: PreTrainedModel = None
     ) -> object:
         prepared = prepare(template, generate_kwargs, model=model)
         forbidden = (

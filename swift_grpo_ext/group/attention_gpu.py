@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackLayout, Reach
 
@@ -153,14 +153,14 @@ class RepeatRows(torch.autograd.Function):
     """``tensor[index]`` whose gradient is summed in fp32: every completion uses the keys of its prompt."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, index: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, tensor: Tensor, index: Tensor) -> Tensor:
         """``(rows, ...)`` to ``(len(index), ...)``."""
         ctx.save_for_backward(index)
         ctx.rows, ctx.dtype = tensor.shape[0], tensor.dtype
         return tensor.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         """Sum over the uses of each row."""
         (index,) = ctx.saved_tensors
         total = grad.new_zeros((ctx.rows, *grad.shape[1:]), dtype=torch.float32)
@@ -182,7 +182,7 @@ def varlen_kernel() -> VarlenKernel:
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func
 
-        def installed(q: Tensor, k: Tensor, v: Tensor, *lengths: Any) -> Tensor:
+        def installed(q: Tensor, k: Tensor, v: Tensor, *lengths: object) -> Tensor:
             *sequences, scale, window = lengths
             sizes = (-1, -1) if window is None else (window - 1, 0)
             return flash_attn_varlen_func(
@@ -191,7 +191,7 @@ def varlen_kernel() -> VarlenKernel:
 
         return installed
 
-    def built_in(q: Tensor, k: Tensor, v: Tensor, *lengths: Any) -> Tensor:
+    def built_in(q: Tensor, k: Tensor, v: Tensor, *lengths: object) -> Tensor:
         *sequences, scale, window = lengths
         sizes = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
         forward = torch.ops.aten._flash_attention_forward

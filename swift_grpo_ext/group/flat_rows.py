@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ def is_flat(inputs: Mapping[str, object]) -> bool:
     return "attention_mask" not in inputs
 
 
-def as_rows(inputs: Mapping[str, Any], batch: int, keep: int) -> dict[str, Any]:
+def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Tensor]:
     """The inputs as a collated batch with padding on the left would have them; those of images as they are.
 
     Args:
@@ -52,7 +51,7 @@ def as_rows(inputs: Mapping[str, Any], batch: int, keep: int) -> dict[str, Any]:
     return {**rows, "attention_mask": present.long()}
 
 
-def as_flat_row(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def as_flat_row(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The inputs of a single row without its padding on the left, as ms-swift would hand it over alone."""
     start = int(inputs["attention_mask"].int().argmax())
     return {

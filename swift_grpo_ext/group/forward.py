@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from torch import Tensor, nn
+from transformers.modeling_outputs import CausalLMOutput
 
 from swift_grpo_ext.group.interface import pack_mask
 from swift_grpo_ext.group.logps import TokenQuery, scores_for_logits
@@ -25,7 +25,7 @@ ROW_INPUTS = (
 )
 
 
-def pack_inputs(inputs: Mapping[str, Any], pack: Pack, media: Mapping[str, Any]) -> dict[str, Any]:
+def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The model's inputs for a pack; leave ``logits_to_keep`` out for a model that does not know it.
 
     Args:
@@ -65,13 +65,17 @@ def _positions(attention_mask: Tensor, pack: Pack) -> Tensor:
     return pack.gather(attention_mask.long().cumsum(-1) - 1)
 
 
-def pack_query(input_ids: Tensor, pack: Pack, **options: Any) -> TokenQuery:
+def pack_query(input_ids: Tensor, pack: Pack, **options: object) -> TokenQuery:
     """Query for the loss tokens of a pack; ``options`` as in `TokenQuery`."""
     return TokenQuery(pack.targets(input_ids), **options)
 
 
 def packed_scores(
-    model: Callable[..., Any], head: nn.Module, inputs: Mapping[str, Any], pack: Pack, query: TokenQuery
+    model: Callable[..., CausalLMOutput],
+    head: nn.Module,
+    inputs: Mapping[str, Tensor],
+    pack: Pack,
+    query: TokenQuery,
 ) -> Tensor:
     """Run the model over a pack and put the scores of the loss tokens back into the batch's shape.
 
@@ -92,11 +96,11 @@ def packed_scores(
 
 
 def row_scores(
-    model: Callable[..., Any],
+    model: Callable[..., CausalLMOutput],
     head: nn.Module,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Tensor],
     completion_mask: Tensor,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Scores of the loss tokens through the ordinary batch; ``options`` as in `TokenQuery`.
 

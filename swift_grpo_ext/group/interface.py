@@ -9,7 +9,6 @@ gradient checkpointing finds its way, because the layout travels with the argume
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from transformers import AttentionInterface, PretrainedConfig
 from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout
 
-_wrapped: set[Callable[..., Any]] = set()
+_wrapped: set[Callable[..., object]] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
 # Options of an attention call that a pack does not know.
 _SPECIAL = ("softcap", "s_aux", "position_bias")
@@ -44,7 +43,9 @@ class PackMask(Tensor):
         return mask
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
         """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
         found = super().__torch_function__(func, types, args, kwargs or {})
         if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
@@ -64,8 +65,8 @@ def install(implementation: str) -> None:
         return
 
     def attend_pack_or_rows(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
-    ) -> tuple[Tensor, Any]:
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **kwargs: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         if not isinstance(attention_mask, PackMask):
             return original(module, query, key, value, attention_mask, **kwargs)
         return attend(module, query, key, value, attention_mask.pack_layout, kwargs), None
@@ -75,7 +76,12 @@ def install(implementation: str) -> None:
 
 
 def attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, options: dict[str, Any]
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: PackLayout,
+    options: dict[str, Tensor],
 ) -> Tensor:
     """Attention over a pack as a layer of the model calls it: ``(1, T, heads, dim)``.
 
@@ -97,7 +103,7 @@ def attend(
     return out.transpose(1, 2).contiguous()
 
 
-def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
+def window_of(module: nn.Module, options: dict[str, Tensor]) -> int | None:
     """The sliding window of a layer, in tokens, itself included; None if it sees everything before."""
     window = options.get("sliding_window")
     if window is not None:
@@ -110,7 +116,7 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
     return None
 
 
-def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> Any:
+def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask | dict[str, PackMask]:
     """What to pass as ``attention_mask``: the mask, or a mapping with it for each type of layer."""
     mask = PackMask.of(layout, device)
     return dict.fromkeys(layout.form.layer_types, mask) or mask
@@ -120,7 +126,6 @@ def pack_form(text_config: PretrainedConfig, backend: str, image_blocks: ImageBl
     """How a language model of this config takes packs.
 
     transformers drops masks of four dimensions on their way to layers with a recurrent state, but takes a
-
     mapping there.
     """
     kinds = tuple(sorted(set(getattr(text_config, "layer_types", None) or [])))

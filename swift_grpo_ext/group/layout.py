@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ class Reach:
     blocks: bool = False  # also the later tokens of the image that it belongs to
 
 
+Made = TypeVar("Made")
 EVERYTHING_BEFORE = Reach()
 ImageBlocks = Literal["none", "windows", "all"]
 
@@ -63,7 +64,7 @@ class PackLayout:
     spans: tuple[Span, ...]  # groups, one after another without a gap
     form: PackForm  # how the model takes packs
     blocks: tuple[tuple[int, int], ...] = ()
-    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    cache: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def length(self) -> int:
@@ -105,11 +106,12 @@ class PackLayout:
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Reach(None if window is None or window >= longest else window, blocks)
 
-    def once(self, key: object, make: Callable[[], object]) -> Any:
+    def once(self, key: object, make: Callable[[], Made]) -> Made:
         """``make()``, kept under ``key``."""
         if key not in self.cache:
             self.cache[key] = make()
-        return self.cache[key]
+        made: Made = self.cache[key]
+        return made
 
 
 def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE) -> Tensor:

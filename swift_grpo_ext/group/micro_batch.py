@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
@@ -35,8 +34,8 @@ class MicroBatch:
         order: Images of the pack in the order of their tokens, by the name of the input; empty without one.
     """
 
-    given: Mapping[str, Any]  # the model's inputs as the host collated them
-    inputs: Mapping[str, Any]
+    given: Mapping[str, Tensor]  # the model's inputs as the host collated them
+    inputs: Mapping[str, Tensor]
     completion_mask: Tensor  # ``(batch, keep)`` at the time of its first pass
     media: dict[str, Images] | None
     pack: Pack | None = None  # its pack; None if no prompt is shared or it cannot be packed
@@ -49,7 +48,7 @@ class MicroBatch:
             return None
         return [(self.media[name], which) for name, which in self._all_images().items() if which]
 
-    def forward_inputs(self, encoded: bool) -> dict[str, Any]:
+    def forward_inputs(self, encoded: bool) -> dict[str, Tensor]:
         """Inputs of the forward: packed if there is a pack, else those of the host.
 
         Leave ``logits_to_keep`` out for a model that does not know it.
@@ -65,7 +64,7 @@ class MicroBatch:
             return pack_inputs(self.text_inputs(), self.pack, media)
         return {**self.text_inputs(), **media, **of_rows}
 
-    def row_inputs(self, rows: range) -> dict[str, Any]:
+    def row_inputs(self, rows: range) -> dict[str, Tensor]:
         """Inputs of some rows as the host would collate them, with pixels. Not where ``media`` is None.
 
         Without padding the host has one row at a time.
@@ -89,7 +88,7 @@ class MicroBatch:
         self.given = StoredInputs(_without_media(self.given), grids, self.media)
         return self.given
 
-    def text_inputs(self) -> dict[str, Any]:
+    def text_inputs(self) -> dict[str, Tensor]:
         """The inputs without those of the images."""
         return _without_media(self.inputs)
 
@@ -100,8 +99,8 @@ class MicroBatch:
         every = range(len(self.completion_mask))
         return {name: images.of_rows(every) for name, images in (self.media or {}).items()}
 
-    def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Any]:
-        inputs: dict[str, Any] = {}
+    def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Tensor]:
+        inputs: dict[str, Tensor] = {}
         for pixels_name, which in chosen.items():
             if not which:
                 continue
@@ -117,12 +116,12 @@ class MicroBatch:
         return images.parts[0].new_empty(0)
 
 
-def _without_media(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _without_media(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: inputs[name] for name in inputs if name not in MEDIA_INPUTS}
 
 
 def analyse(
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Tensor],
     completion_mask: Tensor,
     family: Family | None,
     form: PackForm | None,
@@ -153,7 +152,7 @@ def analyse(
     return batch
 
 
-def _media_of(inputs: Mapping[str, Any], family: Family | None) -> dict[str, Images] | None:
+def _media_of(inputs: Mapping[str, Tensor], family: Family | None) -> dict[str, Images] | None:
     if family is None:  # a language model, or a family whose images nobody here can tell apart
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)}:

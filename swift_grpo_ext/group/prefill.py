@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import Cache
 
 from swift_grpo_ext.group.family import MEDIA_INPUTS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.group.forward import options_of
@@ -50,7 +50,7 @@ def _say_nothing(reason: str) -> None:
 class Distinct:
     """The distinct prompts of a batch."""
 
-    inputs: dict[str, Any]  # the model's inputs of these rows alone
+    inputs: dict[str, Tensor]  # the model's inputs of these rows alone
     row_of: Tensor  # for each row of the batch the number of its prompt, ``(batch,)``
     wanted: Wanted  # images and videos of the batch, and which of them are the distinct rows', in order
     repeats: bool  # some prompts stand there several times
@@ -73,7 +73,7 @@ def shared_prefill(
     """
     forward = model.forward
 
-    def prefill_once(*args: Any, **kwargs: Any) -> Any:
+    def prefill_once(*args: object, **kwargs: Tensor) -> object:
         cache = kwargs.get("past_key_values")
         if args or (cache is not None and cache.get_seq_length() > 0):
             return forward(*args, **kwargs)  # a later step
@@ -94,13 +94,13 @@ def shared_prefill(
 
 
 @contextmanager
-def encoding_inside(model: nn.Module, forward: Callable[..., Any] | None = None) -> Iterator[None]:
+def encoding_inside(model: nn.Module, forward: Callable[..., object] | None = None) -> Iterator[None]:
     """While this is open, ``model.generate`` encodes images in the prefill, after embedding the text."""
     usual = model.forward
     chosen = forward or usual
 
     @functools.wraps(usual)
-    def inside(*args: Any, **kwargs: Any) -> Any:
+    def inside(*args: object, **kwargs: Tensor) -> object:
         return chosen(*args, **kwargs)
 
     inside.__signature__ = _without_encoded(usual)  # type: ignore[attr-defined]
@@ -108,14 +108,14 @@ def encoding_inside(model: nn.Module, forward: Callable[..., Any] | None = None)
         yield
 
 
-def _without_encoded(forward: Callable[..., Any]) -> inspect.Signature:
+def _without_encoded(forward: Callable[..., object]) -> inspect.Signature:
     """The signature that ``generate`` reads: else transformers 5.19 encodes all images before the prefill."""
     signature = inspect.signature(forward)
     kept = [one for name, one in signature.parameters.items() if name != "mm_encoder_outputs"]
     return signature.replace(parameters=kept)
 
 
-def spread(cache: Any, row_of: Tensor) -> None:
+def spread(cache: Cache, row_of: Tensor) -> None:
     """Give every row of a batch the cache of its prompt: keys and values, or the state of recurrent layers.
 
     Args:
@@ -127,7 +127,7 @@ def spread(cache: Any, row_of: Tensor) -> None:
         select(row_of)
 
 
-def find_distinct(inputs: dict[str, Any], media: Sequence[Medium]) -> Distinct:
+def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinct:
     """Inputs of the distinct prompts of a prefill.
 
     Args:
@@ -161,12 +161,12 @@ def find_distinct(inputs: dict[str, Any], media: Sequence[Medium]) -> Distinct:
     return Distinct(kept, torch.tensor(row_of, device=ids.device), wanted, len(rows) < len(ids))
 
 
-def _like(given: Any, values: Sequence[Any], which: Sequence[int]) -> Any:
+def _like(given: Tensor, values: Sequence[Tensor], which: Sequence[int]) -> Tensor | list[Tensor]:
     """Some entries of a tensor or a list."""
     return given[list(which)] if isinstance(given, Tensor) else [values[video] for video in which]
 
 
-def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
+def _of_rows(value: Tensor, name: str, chosen: Tensor, batch: int) -> Tensor:
     axis = _ROW_AXIS.get(name)
     if axis is None or value is None or value.shape[axis] != batch:  # positions may be one row for all
         return value
@@ -174,13 +174,13 @@ def _of_rows(value: Any, name: str, chosen: Tensor, batch: int) -> Any:
 
 
 def _distinct_rows(
-    ids: Tensor, mask: Tensor | None, found: Mapping[str, Images], speeds: Sequence[Sequence[Any]]
+    ids: Tensor, mask: Tensor | None, found: Mapping[str, Images], speeds: Sequence[Sequence[Tensor]]
 ) -> tuple[list[int], list[int]]:
     """Rows of the first appearance of each prompt, and for each row its place among them."""
     tokens = ids.cpu().contiguous().view(torch.uint8)
     shown = torch.ones(ids.shape[:2]) if mask is None else mask.cpu()
     videos = found.get(VIDEO_PIXELS)
-    first: dict[Any, int] = {}
+    first: dict[object, int] = {}
     rows: list[int] = []
     row_of: list[int] = []
     for row in range(len(tokens)):

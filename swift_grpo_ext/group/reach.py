@@ -20,8 +20,7 @@ def prompt_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.devi
         blocks = layout.block_numbers()[span.start : span.start + span.prompt] if reach.blocks else None
         return _seen(place, place, reach, blocks, blocks).to(device)
 
-    mask: Tensor = layout.once(("prompt", span.start, reach, device), make)
-    return mask
+    return layout.once(("prompt", span.start, reach, device), make)
 
 
 def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
@@ -46,8 +45,7 @@ def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch
         ]
         return torch.stack(masks)[:, None].to(device)
 
-    mask: Tensor = layout.once(("completions", span.start, reach, device), make)
-    return mask
+    return layout.once(("completions", span.start, reach, device), make)
 
 
 def _blocks_of_rows(layout: PackLayout, span: Span, width: int) -> list[Tensor]:

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +27,7 @@ from swift_grpo_ext.group.layout import PackLayout, Span
 
 CONVOLUTION, DELTA_RULE = "causal_conv1d_fn", "torch_chunk_gated_delta_rule"
 _layout: ContextVar[PackLayout | None] = ContextVar("layout", default=None)
-_wrapped: set[Any] = set()
+_wrapped: set[object] = set()
 
 
 def install(decoder: nn.Module) -> None:
@@ -120,6 +119,7 @@ def convolve(
     return torch.cat(done, 2)
 
 
+Run = tuple[Tensor, Tensor | None]  # output and state
 _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
@@ -145,7 +145,7 @@ def delta_rule(
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
 
-    def run(parts: list[Tensor], state: Tensor | None, **further: object) -> Any:
+    def run(parts: list[Tensor], state: Tensor | None, **further: object) -> Run:
         g, beta = parts[3:]
         return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
 
@@ -161,7 +161,7 @@ def delta_rule(
     return torch.cat(done, 1), None
 
 
-def _completions_as_rows(run: Callable[..., Any], mixed: list[Tensor], span: Span, state: Tensor) -> Tensor:
+def _completions_as_rows(run: Callable[..., Run], mixed: list[Tensor], span: Span, state: Tensor) -> Tensor:
     """A group's completions as padded rows; what stands behind a completion changes nothing before it."""
     rows = [_to_rows(part, span) for part in mixed]
     spread = state.expand(len(span.completions), -1, -1, -1)
@@ -170,7 +170,7 @@ def _completions_as_rows(run: Callable[..., Any], mixed: list[Tensor], span: Spa
 
 
 def _completions_without_padding(
-    run: Callable[..., Any], mixed: list[Tensor], span: Span, state: Tensor
+    run: Callable[..., Run], mixed: list[Tensor], span: Span, state: Tensor
 ) -> Tensor:
     """A group's completions one after another, as flash-linear-attention takes them: ``cu_seqlens``."""
     lengths = torch.tensor([length for length in span.completions if length])

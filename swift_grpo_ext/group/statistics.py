@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,7 +77,7 @@ class WeightedMean:
         return self.total / self.weight if self.weight else math.nan
 
 
-def with_mean_for_nonfinite(values: Sequence[Any]) -> list[Any]:
+def with_mean_for_nonfinite(values: Sequence[Tensor]) -> list[Tensor]:
     """The values with the mean of the finite ones in the place of the others: the mean is that of the finite.
 
     The length stays, because the host stacks some metrics side by side. Empty if none is finite.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
+
+from torch import Tensor
 
 from swift_grpo_ext.group.vision import Images
 
 
-class StoredInputs(MutableMapping[str, Any]):
+class StoredInputs(MutableMapping[str, Tensor]):
     """A model's inputs whose pixels lie in the main memory, those of equal images once.
 
     Whoever reads the pixels gets all of them, on the device of the tokens.
@@ -18,18 +19,18 @@ class StoredInputs(MutableMapping[str, Any]):
     """
 
     def __init__(
-        self, text: Mapping[str, Any], grids: Mapping[str, Any], media: Mapping[str, Images]
+        self, text: Mapping[str, Tensor], grids: Mapping[str, Tensor], media: Mapping[str, Images]
     ) -> None:
         self._plain = {**text, **grids}
         self._media = dict(media)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Tensor:
         if name not in self._media:
             return self._plain[name]
         images = self._media[name]
         return images.pixels_of(range(len(images.parts))).to(self._plain["input_ids"].device)
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: Tensor) -> None:
         self._media.pop(name, None)
         self._plain[name] = value
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from transformers import PreTrainedModel
 
 from swift_grpo_ext.group import interface, recurrent
 from swift_grpo_ext.group.attention import choose_backend
 from swift_grpo_ext.group.layout import ImageBlocks, PackForm
 
 
-def why_no_packs(base: Any) -> str:
+def why_no_packs(base: PreTrainedModel) -> str:
     """Why a model cannot take packs; empty when it can."""
     if reason := _other_code(base):
         return reason
     return interface.unsupported(base.config.get_text_config()) or recurrent.unsupported(base.get_decoder())
 
 
-def why_no_shared_prefill(base: Any) -> str:
+def why_no_shared_prefill(base: PreTrainedModel) -> str:
     """Why the cache of a model's prompt cannot be spread over its completions; empty when it can."""
     return _other_code(base) or interface.special_layers(base.config.get_text_config())
 
 
-def take_packs(base: Any, asked: str, image_blocks: ImageBlocks = "none") -> PackForm:
+def take_packs(base: PreTrainedModel, asked: str, image_blocks: ImageBlocks = "none") -> PackForm:
     """Let packs through a model's layers, once per process, and say how it takes them.
 
     Args:
@@ -36,7 +36,7 @@ def take_packs(base: Any, asked: str, image_blocks: ImageBlocks = "none") -> Pac
     return interface.pack_form(config, backend, image_blocks)
 
 
-def _other_code(base: Any) -> str:
+def _other_code(base: PreTrainedModel) -> str:
     """Names code that is not transformers' own: nothing is known of its attention."""
     if type(base).__module__.startswith("transformers_modules"):
         return "code of the checkpoint (trust_remote_code)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +61,7 @@ class Images:
         return replace(self, parts=tuple(first[key] for key in self.keys))
 
 
-def assign_media(inputs: Mapping[str, Any], media: Sequence[Medium]) -> dict[str, Images]:
+def assign_media(inputs: Mapping[str, Tensor], media: Sequence[Medium]) -> dict[str, Images]:
     """Images and videos of each row of a batch, by the name of the input that holds the pixels.
 
     Raises `CannotPackError` where placeholders and images do not fit together, or `media` lacks one.

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.utils import ModelOutput
 
 from swift_grpo_ext.group.family import Family
 from swift_grpo_ext.group.vision import FeatureCache, Images, Key
 from swift_grpo_ext.swap import swapped
 
+Encoded = ModelOutput  # or a tensor, or in transformers 4 a tuple of them
 Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
 _DEEPSTACK = "deepstack_features"
@@ -36,7 +37,7 @@ class VisionOnce:
         self.family = family
         self.cache = FeatureCache(limit)
         self._agree = agree
-        self._form: Any = None  # what the encoder answered last, emptied
+        self._form: Encoded | None = None  # what the encoder answered last, emptied
 
     @contextmanager
     def standing_in(self, base: nn.Module, wanted: Wanted | None) -> Iterator[None]:
@@ -50,7 +51,7 @@ class VisionOnce:
         encode = getattr(owner, name)
         of_tower = name == "forward"  # which calls the grid of any medium by one name
 
-        def answer(*args: Any, **kwargs: Any) -> Any:
+        def answer(*args: Tensor, **kwargs: Tensor) -> Encoded:
             given = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
                 return self._as_they_are(lambda: encode(*args, **kwargs))
@@ -78,7 +79,7 @@ class VisionOnce:
         self,
         tower: Callable[[Images, Sequence[int]], Tensor],
         wanted: Wanted,
-        encode_blank: Callable[[], Any],
+        encode_blank: Callable[[], Encoded],
     ) -> dict[Key, Tensor]:
         """All known features, after as many tower calls as the rank with the most images to encode."""
         missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
@@ -95,7 +96,7 @@ class VisionOnce:
             self.cache.calls += 1
         return {**self.cache.features, **fresh}
 
-    def _as_they_are(self, encode_given: Callable[[], Any]) -> Any:
+    def _as_they_are(self, encode_given: Callable[[], Encoded]) -> Encoded:
         further = self._agree(1) - 1
         found = encode_given()
         self._note_form(found)
@@ -105,14 +106,14 @@ class VisionOnce:
         self.cache.calls += 1 + further
         return found
 
-    def _note_form(self, found: Any) -> Tensor:
+    def _note_form(self, found: Encoded) -> Tensor:
         features = _features_of(found)
         # A view of no row would keep all of them in memory.
         self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
         return features
 
 
-def _asked_for(wanted: Wanted, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Wanted:
+def _asked_for(wanted: Wanted, args: tuple[Tensor, ...], kwargs: Mapping[str, Tensor]) -> Wanted:
     """The media of one call: all, where images and videos are encoded together, else the one of its grid."""
     grids = [value for name, value in kwargs.items() if name.endswith("grid_thw")] or list(args[1:2])
     if len(wanted) < 2 or not grids or not isinstance(grids[0], Tensor):
@@ -128,7 +129,7 @@ def _smallest(images: Images, which: Sequence[int]) -> list[int]:
     return [min(which, key=lambda image: images.sizes[image])]
 
 
-def encoder_of(base: nn.Module, family: Family) -> tuple[Any, str]:
+def encoder_of(base: nn.Module, family: Family) -> tuple[nn.Module, str]:
     """Object and name of what turns pixels into features of the language model's width."""
     path, method = family.encoder
     return base.get_submodule(path), method
@@ -150,7 +151,7 @@ def share_weights(one: nn.Module, other: nn.Module) -> None:
             theirs[name].data = ours.data
 
 
-def _local(parameter: Any) -> Tensor:
+def _local(parameter: nn.Parameter) -> Tensor:
     """This rank's part of a parameter; of ZeRO-3's without the padding at its end, which is unset memory."""
     part: Tensor | None = getattr(parameter, "ds_tensor", None)
     if part is None:
@@ -159,7 +160,7 @@ def _local(parameter: Any) -> Tensor:
     return part.detach().flatten()[: max(0, parameter.ds_numel - start)]
 
 
-def _features_of(found: Any) -> Tensor:
+def _features_of(found: Encoded) -> Tensor:
     """Features of an encoder's answer, one tensor; those for deeper layers (deepstack) side by side."""
     if isinstance(found, Tensor):
         return found
@@ -169,12 +170,12 @@ def _features_of(found: Any) -> Tensor:
     return torch.cat([_joined(found.pooler_output), *deeper], -1)
 
 
-def _joined(features: Any) -> Tensor:
+def _joined(features: Tensor | Sequence[Tensor]) -> Tensor:
     """Some models answer with one tensor for each image."""
     return features if isinstance(features, Tensor) else torch.cat(list(features))
 
 
-def _in_form(found: Any, features: Tensor) -> Any:
+def _in_form(found: Encoded, features: Tensor) -> Encoded:
     """``features`` in the form that the encoder answers in: a tensor, a tuple or an output class."""
     if isinstance(found, Tensor):
         return features
@@ -187,5 +188,5 @@ def _in_form(found: Any, features: Tensor) -> Any:
     return type(found)(**{**kept, "pooler_output": _like(found.pooler_output, own)})
 
 
-def _like(found: Any, features: Tensor) -> Any:
+def _like(found: Encoded, features: Tensor) -> Encoded:
     return features if isinstance(found, Tensor) else type(found)([features])

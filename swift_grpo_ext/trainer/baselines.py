@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import gather, gather_object
@@ -16,6 +16,9 @@ from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages
 from swift_grpo_ext.group.statistics import reward_statistics
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
 logger = get_logger()
 _MIXED = (
@@ -66,7 +69,7 @@ class Baselines:
         return result.advantages[rows]
 
     def leave_out_unscored(
-        self, samples: Sequence[VisionSample], batches: Sequence[Mapping[str, Any]]
+        self, samples: Sequence[VisionSample], batches: Sequence[Mapping[str, GRPOBatch]]
     ) -> None:
         """Take completions that are not scored out of the loss of this rank's micro-batches."""
         host = self._host
@@ -125,7 +128,7 @@ class Baselines:
             logger.warning_once(_MIXED)
         return groups, rows
 
-    def _kl_penalty(self, batches: Sequence[Mapping[str, Any]]) -> Tensor | None:
+    def _kl_penalty(self, batches: Sequence[Mapping[str, GRPOBatch]]) -> Tensor | None:
         """Beta times the KL of each completion of all ranks, ``(n,)``, if it is to be taken off rewards."""
         host = self._host
         if not host.kl_in_reward or host.beta == 0.0:

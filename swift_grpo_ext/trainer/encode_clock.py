@@ -6,9 +6,13 @@ import functools
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.swap import swapped
+
+if TYPE_CHECKING:
+    from swift.infer_engine import InferEngine
+    from swift.infer_engine.protocol import RolloutOutput
 
 ENGINE = "swift.infer_engine.grpo_vllm_engine"
 _KEY = "swift_grpo_ext_encode_seconds"
@@ -22,7 +26,7 @@ def time_servers() -> None:
     infer = kind.infer
 
     @functools.wraps(infer)
-    def timed_infer(engine: Any, *args: Any, **kwargs: Any) -> object:
+    def timed_infer(engine: InferEngine, *args: object, **kwargs: object) -> object:
         encode, spent = engine._batch_encode, []
 
         def timed_encode(*args: object, **kwargs: object) -> object:
@@ -41,6 +45,6 @@ def time_servers() -> None:
     kind.infer = timed_infer
 
 
-def seconds_of(outputs: Sequence[Any]) -> float:
+def seconds_of(outputs: Sequence[RolloutOutput]) -> float:
     """Seconds that encoding took, taken out of rollout outputs; of servers side by side the longest."""
     return max((output.rollout_infos.pop(_KEY, 0.0) for output in outputs), default=0.0)

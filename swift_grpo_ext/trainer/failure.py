@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 
@@ -64,7 +63,7 @@ class News:
         store: A connection of its own to the job's key-value store: the process group's may be busy.
     """
 
-    def __init__(self, store: Any, rank: int, world_size: int) -> None:
+    def __init__(self, store: dist.Store, rank: int, world_size: int) -> None:
         self.store, self.rank, self.world_size = store, rank, world_size
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="swift-grpo-ext-failure", daemon=True)
@@ -127,7 +126,7 @@ def all_ranks_are_here(where: str) -> bool:
     return not here % ranks
 
 
-def obituary(failure: dict[str, Any], rank: int) -> str:
+def obituary(failure: dict[str, object], rank: int) -> str:
     """What a rank says that ends because another failed."""
     return (
         f"swift-grpo-ext: rank {failure['rank']} failed, so rank {rank} ends too. Its error:\n"
@@ -139,7 +138,7 @@ def _last_line(text: str) -> str:
     return text.rstrip().rpartition("\n")[2]
 
 
-def _connect() -> Any:
+def _connect() -> dist.Store:
     """A client of the store that the launcher or rank 0 serves, under keys of this attempt of this job."""
     client = dist.TCPStore(
         os.environ["MASTER_ADDR"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -99,7 +99,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
     )
 
 
-def base_model(host: Host, model: nn.Module) -> Any:
+def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
     """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
     return speaking_model(host.template.get_base_model(host.accelerator.unwrap_model(model)))
 

@@ -23,6 +23,7 @@ from swift_grpo_ext.trainer.features import why_not_shared
 from swift_grpo_ext.trainer.liger_loss import OF_MICRO_BATCH
 
 if TYPE_CHECKING:
+    from swift.rlhf_trainers.arguments import GRPOConfig
     from transformers import PreTrainedModel
 
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
@@ -175,7 +176,7 @@ def _trains_little(model: PreTrainedModel) -> bool:
     return sum(size for trains, size in counts if trains) < 0.2 * sum(size for _, size in counts)
 
 
-def _stage(args: Any) -> int:
+def _stage(args: GRPOConfig) -> int:
     config = args.deepspeed if isinstance(args.deepspeed, dict) else {}
     stage = config.get("zero_optimization", {}).get("stage", 0)
     return stage if stage in (1, 2, 3) else 0

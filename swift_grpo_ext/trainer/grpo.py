@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
@@ -40,7 +39,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # Construction.
 
-    def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, model: object, *args: object, **kwargs: object) -> None:
         with ending_together():
             turn_off_unasked_dropout(model)
             self.cut = cut_by_groups(Early.of(model, kwargs), current_settings())
@@ -57,10 +56,10 @@ class GRPOTrainer(HostGRPOTrainer):
             if self.accelerator.is_main_process:
                 write_report(Path(self.args.output_dir))
 
-    def _get_callbacks(self, args: Any) -> list[Any]:
+    def _get_callbacks(self, args: object) -> list[object]:
         return self.monitors.among(super()._get_callbacks(args), args)
 
-    def _prepare_rewards(self, reward_funcs: Any, *args: Any, **kwargs: Any) -> None:
+    def _prepare_rewards(self, reward_funcs: object, *args: object, **kwargs: object) -> None:
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
         register_short_forms(names)
         super()._prepare_rewards(reward_funcs, *args, **kwargs)
@@ -75,21 +74,21 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # Training.
 
-    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: object = None, *args: object, **kwargs: object) -> object:
         """Train; an exception on one rank ends all."""
         with ending_together(), self.monitors.watching(resume_from_checkpoint):
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+    def get_batch_samples(self, *args: object, **kwargs: object) -> object:
         """The next rows of the dataset."""
         with self.monitors.phase("data"):
             return super().get_batch_samples(*args, **kwargs)
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+    def training_step(self, *args: object, **kwargs: object) -> Tensor:
         """One micro-batch; a generation batch comes before the first."""
         with self.monitors.phase("backward"):  # less the phases inside it
             loss = self.passes.halves.step(super().training_step, *args, **kwargs)
@@ -98,18 +97,20 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # A generation batch: roll out, score, prepare, finish, log.
 
-    def _generate_and_score_completions(self, inputs: Any) -> Any:
+    def _generate_and_score_completions(self, inputs: object) -> object:
         self.passes.start_generation_batch()
         with self.monitors.phase("prepare"):  # less the phases inside it
             return self.passes.stored(super()._generate_and_score_completions(inputs))
 
-    def resample_encode_failed_inputs(self, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
+    def resample_encode_failed_inputs(
+        self, inputs: list[object], *args: object, **kwargs: object
+    ) -> list[object]:
         """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
         if self.rows.ours:
             return inputs
         return list(super().resample_encode_failed_inputs(inputs, *args, **kwargs))
 
-    def to_samples(self, rows: list[Any]) -> list[VisionSample]:
+    def to_samples(self, rows: list[object]) -> list[VisionSample]:
         """Samples of rows, once every broken row is replaced."""
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
@@ -123,14 +124,16 @@ class GRPOTrainer(HostGRPOTrainer):
     def _add_prompt_id_to_inputs(self, samples: list[VisionSample]) -> list[VisionSample]:
         return self.rows.number_prompts(samples)
 
-    def _move_model_to_vllm(self, *args: Any, **kwargs: Any) -> Any:
+    def _move_model_to_vllm(self, *args: object, **kwargs: object) -> object:
         with self.monitors.phase("weight_sync"):
             return super()._move_model_to_vllm(*args, **kwargs)
 
-    def _get_request_config(self) -> Any:
+    def _get_request_config(self) -> object:
         return self.rollout.seeded(super()._get_request_config())
 
-    def _engine_infer(self, infer_requests: Any, request_config: Any = None, **kwargs: Any) -> Any:
+    def _engine_infer(
+        self, infer_requests: object, request_config: object = None, **kwargs: object
+    ) -> object:
         with self.passes.sampling(), self.monitors.encoding():
             self.rollout.agree(infer_requests, request_config)
             asked = partial(super()._engine_infer, **kwargs)
@@ -138,7 +141,7 @@ class GRPOTrainer(HostGRPOTrainer):
                 return asked(infer_requests, request_config)
             return self.rollout.ask(infer_requests, request_config, asked)
 
-    def _postprocess_rollout_outputs(self, samples: Any, outputs: Any) -> list[VisionSample]:
+    def _postprocess_rollout_outputs(self, samples: object, outputs: object) -> list[VisionSample]:
         self.monitors.add_outputs(outputs)
         completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
         return self.engine_check.note(completed, outputs)
@@ -151,14 +154,16 @@ class GRPOTrainer(HostGRPOTrainer):
         self.monitors.tracer.look_at_rewards(samples)
         return rewards
 
-    def _dynamic_sampling(self, samples: Any, rewards_per_func: Tensor) -> tuple[list[VisionSample], Tensor]:
+    def _dynamic_sampling(
+        self, samples: object, rewards_per_func: Tensor
+    ) -> tuple[list[VisionSample], Tensor]:
         return resampled(self, samples, rewards_per_func)
 
     def compute_std(self, samples: list[VisionSample], rewards_per_func: Tensor) -> Tensor:
         """Deviation of the rewards of each completion's group; 0 sends it to resampling."""
         return self.scoring.baselines.deviations(samples, rewards_per_func)
 
-    def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, Any]]:
+    def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, object]]:
         self.passes.old.begin(samples)
         with self.passes.batches.preparing(self, samples):
             return list(super()._prepare_batch_inputs(samples))
@@ -168,11 +173,11 @@ class GRPOTrainer(HostGRPOTrainer):
         self.passes.batches.of(grpo_batch)  # of the teacher, so its first pass is no old one
         return inputs, grpo_batch
 
-    def _postprocess_batch(self, samples: list[VisionSample], batch_encoded_inputs: list[Any]) -> None:
+    def _postprocess_batch(self, samples: list[VisionSample], batch_encoded_inputs: list[object]) -> None:
         super()._postprocess_batch(samples, batch_encoded_inputs)
         self.scoring.baselines.leave_out_unscored(samples, batch_encoded_inputs)
 
-    def _compute_advantages(self, samples: Any, rewards_per_func: Tensor, batches: Any) -> Tensor:
+    def _compute_advantages(self, samples: object, rewards_per_func: Tensor, batches: object) -> Tensor:
         return self.scoring.baselines.advantages(samples, rewards_per_func, batches)
 
     def _log_rollout(self, samples: list[VisionSample]) -> None:
@@ -183,8 +188,8 @@ class GRPOTrainer(HostGRPOTrainer):
     # A pass: old, reference or policy.
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, model_inputs: Any, grpo_batch: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+        self, model: object, model_inputs: object, grpo_batch: object, *args: object, **kwargs: object
+    ) -> object:
         phase = self.passes.phase_of(model, grpo_batch)
         known = self.passes.batches.of(grpo_batch)
         if phase == "old" and (instead := self.passes.old.spare(known, grpo_batch, self.engine_check)):
@@ -200,36 +205,40 @@ class GRPOTrainer(HostGRPOTrainer):
         return logps, entropies
 
     def _get_per_token_logps_and_entropies_single(
-        self, model: Any, model_inputs: Any, grpo_batch: Any, compute_entropy: bool = False
-    ) -> Any:
+        self, model: object, model_inputs: object, grpo_batch: object, compute_entropy: bool = False
+    ) -> object:
         stock = super()._get_per_token_logps_and_entropies_single
         return self.passes.logps(model, model_inputs, grpo_batch, compute_entropy, stock)
 
     # The loss of a micro-batch.
 
-    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
         """The loss, looked at; liger's over our log-probs."""
         with self.monitors.phase("forward"), over_our_pass(self, self.passes.enabled, model, inputs):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
         return loss
 
-    def _compute_loss_and_metrics(self, model: Any, model_inputs: Any, grpo_batch: Any) -> Any:
+    def _compute_loss_and_metrics(self, model: object, model_inputs: object, grpo_batch: object) -> object:
         with loss_fixes(self, grpo_batch):
             loss, metrics = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         self.logging.add_kl(grpo_batch, metrics)
         return loss, metrics
 
-    def _compute_rollout_offpolicy_metrics(self, old: Tensor, rollout: Tensor, mask: Any) -> dict[str, Any]:
+    def _compute_rollout_offpolicy_metrics(
+        self, old: Tensor, rollout: Tensor, mask: object
+    ) -> dict[str, object]:
         logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
         return dict(super()._compute_rollout_offpolicy_metrics(logps, rollout, mask))
 
-    def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
+    def _update_metrics(self, metrics_data: dict[str, object]) -> None:
         super()._update_metrics(self.logging.without_nan(metrics_data))
 
     # After an optimizer step.
 
-    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any = None, *rest: Any, **named: Any) -> None:
+    def _maybe_log_save_evaluate(
+        self, tr_loss: object, grad_norm: object = None, *rest: object, **named: object
+    ) -> None:
         self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):
             super()._maybe_log_save_evaluate(tr_loss, grad_norm, *rest, **named)
@@ -239,11 +248,11 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.logging.completed():
             super().log(logs, start_time)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+    def evaluate(self, *args: object, **kwargs: object) -> object:
         """An evaluation, which has generation batches of its own."""
         with self.monitors.phase("evaluate"):
             return super().evaluate(*args, **kwargs)
 
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+    def _save_checkpoint(self, *args: object, **kwargs: object) -> object:
         with self.monitors.phase("save"):
             return super()._save_checkpoint(*args, **kwargs)

@@ -98,7 +98,7 @@ class Host(Watched, Protocol):
 
     def _get_per_token_logps_and_entropies(
         self, model: object, model_inputs: object, grpo_batch: object, *args: object, **kwargs: object
-    ) -> Any:
+    ) -> tuple[Tensor, Tensor | None]:
         """Log-probs and entropies of a micro-batch."""
 
     def _template_context(self, template: object) -> AbstractContextManager[None]:

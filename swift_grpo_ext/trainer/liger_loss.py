@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -18,13 +18,16 @@ from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.features import Enabled
 from swift_grpo_ext.trainer.host import Host
 
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+
 # Losses that liger divides by what else a micro-batch holds: its tokens, or the longest completion.
 OF_MICRO_BATCH = ("bnpo", "cispo", "dapo", "luspo", "vespo")
 
 
 @contextmanager
 def over_our_pass(
-    host: Host, enabled: Enabled, model: nn.Module, inputs: dict[str, Any] | list[dict[str, Any]]
+    host: Host, enabled: Enabled, model: nn.Module, inputs: dict[str, GRPOBatch] | list[dict[str, GRPOBatch]]
 ) -> Iterator[None]:
     """While this is open, ms-swift's liger loss, if it is on, is of log-probs that our pass computes.
 
@@ -36,7 +39,7 @@ def over_our_pass(
         yield
         return
     batch = inputs[0] if isinstance(inputs, list) else inputs
-    stand_ins: dict[str, Callable[..., Any]] = {
+    stand_ins: dict[str, Callable[..., tuple[Tensor, list[Tensor]]]] = {
         # It goes through the wrappers with all rows to come to the hidden states: our pass goes by itself.
         "_forward_redirection": lambda wrapped, unwrapped, method, **rows: method(),
         "_get_last_hidden_state": lambda *rows: host._get_per_token_logps_and_entropies(
@@ -56,12 +59,12 @@ def takes_logps(loss: object) -> bool:
     return formula is not None and "per_token_logps" in inspect.signature(formula).parameters
 
 
-def _formula(loss: object) -> Callable[..., Any] | None:
+def _formula(loss: object) -> Callable[..., tuple[Tensor, list[Tensor]]] | None:
     module = sys.modules.get(type(loss).__module__)
     return getattr(getattr(module, "LigerFusedLinearGRPOFunction", None), "ppo_loss_fn", None)
 
 
-def _of_logps(loss: object) -> Callable[..., Any]:
+def _of_logps(loss: object) -> Callable[..., tuple[Tensor, list[Tensor]]]:
     """Stands in for liger's module: takes log-probs ``(batch, keep)`` for hidden states."""
     formula = _formula(loss)
     assert formula is not None

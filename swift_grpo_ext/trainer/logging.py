@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import gather
@@ -50,7 +50,7 @@ class Logging:
         """Keep the log-probs of a pass, ``(batch, keep)``: within a loss the latest are the policy's."""
         self.latest = logps.detach()
 
-    def add_kl(self, grpo_batch: GRPOBatch, metrics: dict[str, Any]) -> None:
+    def add_kl(self, grpo_batch: GRPOBatch, metrics: dict[str, Tensor]) -> None:
         """Count the KL of a loss's tokens, of all ranks, if ms-swift logs one."""
         if "kl" not in metrics or self.latest is None:
             return
@@ -61,7 +61,7 @@ class Logging:
         self._token_kl[metrics["mode"]].add(total, tokens)
 
     @staticmethod
-    def without_nan(metrics: dict[str, Any]) -> dict[str, object]:
+    def without_nan(metrics: dict[str, Tensor]) -> dict[str, object]:
         """Figures of a micro-batch in which an entropy may be NaN where no token counts: NaN is no JSON."""
         logs = metrics["entropy"].get("entropy_logs")
         if logs is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +96,7 @@ def compare(
     model: nn.Module,
     batch: MicroBatch,
     ours: Callable[[], Tensor],
-    stock: Callable[..., Any],
+    stock: Callable[..., tuple[Tensor, object]],
     dtype: torch.dtype,
 ) -> str:
     """Why our log-probs of the first rows of a micro-batch cannot be used; empty if they can.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from swift.utils import get_logger
@@ -36,6 +36,10 @@ from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
 from swift_grpo_ext.trainer.pass_work import PassWork
 from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.silence import tokens_heard
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
+    from transformers import PreTrainedModel
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
@@ -99,7 +103,7 @@ class Passes:
         vision = self.vision if self.enabled.vision_once and not self._keeps_step else None
         return sampled_once(self._host, base, self._family, vision, self.enabled.shared_prefill, self.tell)
 
-    def phase_of(self, model: nn.Module, grpo_batch: Any) -> str:
+    def phase_of(self, model: nn.Module, grpo_batch: GRPOBatch) -> str:
         """What a pass is for, as in `watch.phases`."""
         return self.batches.phase_of(grpo_batch, lambda: self._handles(model))
 
@@ -116,8 +120,8 @@ class Passes:
     def logps(
         self,
         model: nn.Module,
-        model_inputs: Any,
-        grpo_batch: Any,
+        model_inputs: Mapping[str, Tensor],
+        grpo_batch: GRPOBatch,
         with_entropy: bool,
         stock: Callable[..., Any],
     ) -> Scores:
@@ -155,7 +159,9 @@ class Passes:
         with self.vision.standing_in(base_model(self._host, model), batch.wanted()):
             return stock_pass()
 
-    def _forward(self, model: nn.Module, batch: MicroBatch, grpo_batch: Any, with_entropy: bool) -> Scores:
+    def _forward(
+        self, model: nn.Module, batch: MicroBatch, grpo_batch: GRPOBatch, with_entropy: bool
+    ) -> Scores:
         """Log-probs, and entropies if they are asked for, of the completions that are not silent."""
         known = self.batches.of(grpo_batch)
         part = self._heard(batch, grpo_batch, known)
@@ -166,7 +172,7 @@ class Passes:
         logps, entropies = filled(scores, known.forwarded, grpo_batch.old_per_token_logps)
         return logps, entropies if with_entropy else None
 
-    def _heard(self, batch: MicroBatch, grpo_batch: Any, known: Known) -> MicroBatch | None:
+    def _heard(self, batch: MicroBatch, grpo_batch: GRPOBatch, known: Known) -> MicroBatch | None:
         """The micro-batch without its silent completions; None where all are needed."""
         known.forwarded = None
         tokens = tokens_heard(self._host, grpo_batch) if self.enabled.skip_silent else None
@@ -189,7 +195,7 @@ class Passes:
         unwrap, reference = self._host.accelerator.unwrap_model, self._host.ref_model
         return reference is not None and unwrap(model) is unwrap(reference)
 
-    def _analysed(self, model_inputs: Any, grpo_batch: Any) -> MicroBatch:
+    def _analysed(self, model_inputs: Mapping[str, Tensor], grpo_batch: GRPOBatch) -> MicroBatch:
         """What is known of a micro-batch; found out at its first pass."""
         known = self.batches.of(grpo_batch)
         if known.batch is None or known.batch.given["input_ids"] is not model_inputs["input_ids"]:
@@ -224,7 +230,7 @@ class Passes:
                 return packed_scores(model, head, inputs, batch.pack, query)
             return row_scores(model, head, inputs, batch.completion_mask, **options)
 
-    def _options(self, base: Any, with_entropy: bool) -> dict[str, Any]:
+    def _options(self, base: PreTrainedModel, with_entropy: bool) -> dict[str, object]:
         return {
             "vocab_size": base.config.get_text_config().vocab_size,
             "temperature": self._host.temperature,

@@ -7,10 +7,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.swap import swapped
+
+if TYPE_CHECKING:
+    from swift.infer_engine import InferEngine
+    from swift.infer_engine.protocol import RolloutOutput
+    from vllm import SamplingParams
 
 
 def completions_per_request(requests: Sequence[object], workers: int = 1) -> int:
@@ -30,7 +35,7 @@ def completions_per_request(requests: Sequence[object], workers: int = 1) -> int
     return next((size for size in sizes if len(requests) // size % workers == 0), 1)
 
 
-def one_by_one(outputs: Sequence[Any], size: int) -> list[object]:
+def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[object]:
     """Answers with several choices each as answers with one each, in order.
 
     Raises RolloutError: An engine answered with another number of choices than it was asked for.
@@ -56,14 +61,14 @@ def one_by_one(outputs: Sequence[Any], size: int) -> list[object]:
 
 
 @contextmanager
-def seeds_apart(engine: Any, size: int) -> Iterator[None]:
+def seeds_apart(engine: InferEngine, size: int) -> Iterator[None]:
     """Give every completion the seed that it has when each is a request.
 
     ms-swift counts seeds up by one for each request, and vLLM from there for each completion of it.
     """
     prepare, asked = engine._prepare_generation_config, 0
 
-    def prepared(request_config: object) -> Any:
+    def prepared(request_config: object) -> SamplingParams:
         nonlocal asked
         config = prepare(request_config)
         if config.seed is not None:

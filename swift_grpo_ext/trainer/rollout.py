@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift.infer_engine import RequestConfig
 
@@ -17,6 +17,11 @@ from swift_grpo_ext.trainer.requests_once import completions_per_request, one_by
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tensor_parallel import agree, request_digest, seed_of
 
+if TYPE_CHECKING:
+    from swift.infer_engine.protocol import RolloutInferRequest
+
+Asked = Callable[["Sequence[RolloutInferRequest]", RequestConfig], "list[object]"]
+
 
 class Rollout:
     """What stands between the trainer and its engine."""
@@ -25,7 +30,7 @@ class Rollout:
         self._host = host
         self._generations = 0
 
-    def agree(self, infer_requests: Any, request_config: RequestConfig) -> None:
+    def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
         """Before a tensor-parallel engine generates, its ranks compare requests.
 
         vLLM in colocate mode runs one engine over the ranks of a group. If they hold different requests,
@@ -47,7 +52,7 @@ class Rollout:
             return replace(config, seed=seed_of(self._host.args.seed, self._generations, config.seed))
         return config
 
-    def ask(self, requests: Any, config: Any, asked: Callable[[Any, Any], Any]) -> object:
+    def ask(self, requests: Sequence[RolloutInferRequest], config: RequestConfig, asked: Asked) -> object:
         """Answers of the engine, one for each request; a group's prompt is handed to vLLM once."""
         host, server = self._host, self._host.vllm_mode == "server"
         engine = host.vllm_client if server else host.engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelerate.utils import gather_object
 from swift.template import MaxLengthError
@@ -19,6 +19,9 @@ from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = get_logger()
 _ROUNDS = 10
@@ -156,7 +159,7 @@ class Rows:
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
             raise refusal(problem.text for problem in bad.values())
 
-    def _refuse_bad_rows(self, dataset: Any) -> None:
+    def _refuse_bad_rows(self, dataset: Dataset | None) -> None:
         """Try every row of a dataset, each rank its share.
 
         Raises DatasetRowError: On every rank, with the number of broken rows and the first of them.
@@ -176,7 +179,7 @@ class Rows:
         if bad := self._agree_on_rows(problems):
             raise refusal(problem.text for problem in bad.values())
 
-    def _rows_now(self) -> Any:
+    def _rows_now(self) -> Dataset:
         return self._host.train_dataset if self._host.model.training else self._host.eval_dataset
 
 

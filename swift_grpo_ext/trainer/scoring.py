@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -79,7 +79,7 @@ class Scoring:
             else:
                 host.reward_funcs[number] = self._guarded(function, metric, self._rules[-1])
 
-    def _guarded(self, function: Any, name: str, rule: RewardRule) -> Guard:
+    def _guarded(self, function: Callable[..., object], name: str, rule: RewardRule) -> Guard:
         """The function behind a guard; with a limit, and with its rule if it is a user's own."""
         own = not hasattr(function, "keeps_ledger")
         composition = self._composition(rule) if own and name not in NAMES else None
@@ -157,7 +157,7 @@ class Scoring:
         self._log()["completions/with_placeholder"].append(sum(held) / max(1, len(held)))
         return rewards
 
-    def _log(self) -> Any:
+    def _log(self) -> defaultdict[str, list[float]]:
         return self._host._metrics["train" if self._host.model.training else "eval"]
 
 

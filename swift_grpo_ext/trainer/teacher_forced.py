@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
 Places = Sequence[Sequence[int]]
 
@@ -65,7 +68,9 @@ class TeacherForced:
         return found.flatten(0, -2)
 
 
-def collated(host: Host, samples: Sequence[VisionSample], template: object) -> tuple[dict[str, Any], Any]:
+def collated(
+    host: Host, samples: Sequence[VisionSample], template: object
+) -> tuple[dict[str, Tensor], GRPOBatch]:
     """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
     samples = [copy(sample) for sample in samples]
     with host._template_context(host.template):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import partial
@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from swift.utils import get_logger
-from torch import Tensor
+from torch import Tensor, nn
 
 from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
@@ -56,7 +56,7 @@ class Tracer:
             return
         accelerator = self._host.accelerator
 
-        def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> object:
+        def clip_grad_norm_(parameters: Iterable[nn.Parameter], *args: object, **kwargs: object) -> object:
             parameters = list(parameters)
             self._look_at_gradients(parameters)
             # The class's own, which ms-swift replaces while it trains.
@@ -112,7 +112,7 @@ class Tracer:
         named = self._called([samples[row] for row in rows]) if samples else [str(row) for row in rows]
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 
-    def look_at_loss(self, loss: Any, batch: Any) -> None:
+    def look_at_loss(self, loss: object, batch: Any) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
             one = batch[0] if isinstance(batch, list) else batch
@@ -191,7 +191,7 @@ class Tracer:
         return list(dict.fromkeys(row_name(sample, dataset) for sample in samples[:_NAMED]))
 
 
-def _dump(path: Path, model_inputs: Any, grpo_batch: GRPOBatch) -> None:
+def _dump(path: Path, model_inputs: Mapping[str, object] | None, grpo_batch: GRPOBatch) -> None:
     """Write the tensors of a micro-batch, as safetensors: what the model gets, and ``batch.*``.
 
     Raises OSError: It cannot be written.

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from swift.rlhf_trainers.arguments import GRPOConfig
+    from swift.template import Template
+    from transformers import PreTrainedModel
 
 
 class Unwrapped(Protocol):
     """What of a trainer decides whether prompts are shared."""
 
     @property
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         """The model, not yet wrapped or out of its wrappers."""
 
     @property
-    def template(self) -> Any:
+    def template(self) -> Template:
         """Its template."""
 
     @property
-    def args(self) -> Any:
+    def args(self) -> GRPOConfig:
         """The training arguments."""
 
     @property

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from swift_grpo_ext.group.family import GRIDS_OF
 from swift_grpo_ext.group.prefill import encoding_inside
@@ -31,7 +32,7 @@ _BLANK = Image.new("RGB", (112, 112))  # a multiple of every patch size
 
 @contextmanager
 def in_step(
-    base: PreTrainedModel, agree: Callable[[int], int], encode_blank: Callable[[], Any]
+    base: PreTrainedModel, agree: Callable[[int], int], encode_blank: Callable[[], object]
 ) -> Iterator[None]:
     """While this is open, each prefill of ``base`` runs the tower as often as on the rank with most images.
 
@@ -40,7 +41,7 @@ def in_step(
     """
     forward, blanks = base.forward, [0]
 
-    def agreeing(*args: Any, **kwargs: Any) -> Any:
+    def agreeing(*args: object, **kwargs: Tensor) -> object:
         cache = kwargs.get("past_key_values")
         if cache is None or cache.get_seq_length() == 0:
             # Before all else: the tower's gather on one rank must not meet this collective on another.
@@ -63,12 +64,12 @@ def in_step(
         hook.remove()
 
 
-def blank_encoder(base: PreTrainedModel, template: Template, facts: VisionFamily) -> Callable[[], Any]:
+def blank_encoder(base: PreTrainedModel, template: Template, facts: VisionFamily) -> Callable[[], object]:
     """What encodes a blank image, prepared as the template prepares any other."""
     tensors, _, _ = template.prepare_image(_BLANK)
     grids = {"grid_thw": tensors["image_grid_thw"].to(base.device)} if "image_grid_thw" in tensors else {}
 
-    def encode() -> Any:
+    def encode() -> object:
         owner, name = encoder_of(base, facts)
         call = owner if name == "forward" else getattr(owner, name)  # through its hooks, which gather
         with torch.no_grad():
