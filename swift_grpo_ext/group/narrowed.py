@@ -1,12 +1,14 @@
-"""A micro-batch with some of its completions only."""
+"""A micro-batch with some of its completions only, and a pass over it in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 
 from swift_grpo_ext.group.family import Family
 from swift_grpo_ext.group.layout import PackForm
@@ -56,3 +58,17 @@ def in_parts(batch: MicroBatch, parts: int, family: Family | None, form: PackFor
 def _chunks(mask: Tensor, parts: int) -> Sequence[Tensor]:
     """Numbers of the rows of each part; as many parts on every rank, for each is a call of the model."""
     return torch.arange(len(mask), device=mask.device).tensor_split(parts)
+
+
+def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
+    """The sum of what the parts give, each 0 where it has nothing to say.
+
+    Every part is run without a graph, and again when the gradient of the sum is known: gradients are those of
+    one pass over all parts, whatever the loss makes of the sum.
+    """
+    if not torch.is_grad_enabled():
+        return torch.stack([run() for run in parts]).sum(0)
+    anchor = torch.zeros((), requires_grad=True)
+    # The host replaces torch's function by one that always takes the other kind.
+    later = inspect.unwrap(checkpoint.checkpoint)
+    return torch.stack([later(lambda _, run=run: run(), anchor, use_reentrant=True) for run in parts]).sum(0)

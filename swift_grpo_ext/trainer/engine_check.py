@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from accelerate.utils import gather_object
 from swift.utils import get_logger
 
-from swift_grpo_ext.group.sampled_logps import Sampling
+from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine_compare import Comparison, together

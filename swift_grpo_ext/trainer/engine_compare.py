@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swift_grpo_ext.group.sampled_logps import Sampling, sampled_logps
+from swift_grpo_ext.group.logps import Sampling, sampled_logps
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample

@@ -21,10 +21,9 @@ from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, Unwrapped
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
-from swift_grpo_ext.trainer.unwrapped import Unwrapped
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -102,13 +102,11 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.monitors.phase("prepare"):  # less the phases inside it
             return self.passes.stored(super()._generate_and_score_completions(inputs))
 
-    def resample_encode_failed_inputs(
-        self, inputs: list[object], *args: object, **kwargs: object
-    ) -> list[object]:
+    def resample_encode_failed_inputs(self, inputs: object, *args: object, **kwargs: object) -> object:
         """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
         if self.rows.ours:
             return inputs
-        return list(super().resample_encode_failed_inputs(inputs, *args, **kwargs))
+        return super().resample_encode_failed_inputs(inputs, *args, **kwargs)
 
     def to_samples(self, rows: list[object]) -> list[VisionSample]:
         """Samples of rows, once every broken row is replaced."""
@@ -131,12 +129,10 @@ class GRPOTrainer(HostGRPOTrainer):
     def _get_request_config(self) -> object:
         return self.rollout.seeded(super()._get_request_config())
 
-    def _engine_infer(
-        self, infer_requests: object, request_config: object = None, **kwargs: object
-    ) -> object:
+    def _engine_infer(self, infer_requests: object, request_config: object = None, **rest: object) -> object:
         with self.passes.sampling(), self.monitors.encoding():
             self.rollout.agree(infer_requests, request_config)
-            asked = partial(super()._engine_infer, **kwargs)
+            asked = partial(super()._engine_infer, **rest)
             if not self.args.use_vllm or not self.passes.enabled.shared_prefill:
                 return asked(infer_requests, request_config)
             return self.rollout.ask(infer_requests, request_config, asked)
@@ -154,9 +150,7 @@ class GRPOTrainer(HostGRPOTrainer):
         self.monitors.tracer.look_at_rewards(samples)
         return rewards
 
-    def _dynamic_sampling(
-        self, samples: object, rewards_per_func: Tensor
-    ) -> tuple[list[VisionSample], Tensor]:
+    def _dynamic_sampling(self, samples: object, rewards_per_func: Tensor) -> tuple[object, Tensor]:
         return resampled(self, samples, rewards_per_func)
 
     def compute_std(self, samples: list[VisionSample], rewards_per_func: Tensor) -> Tensor:
@@ -225,11 +219,9 @@ class GRPOTrainer(HostGRPOTrainer):
         self.logging.add_kl(grpo_batch, metrics)
         return loss, metrics
 
-    def _compute_rollout_offpolicy_metrics(
-        self, old: Tensor, rollout: Tensor, mask: object
-    ) -> dict[str, object]:
+    def _compute_rollout_offpolicy_metrics(self, old: Tensor, rollout: Tensor, mask: object) -> object:
         logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
-        return dict(super()._compute_rollout_offpolicy_metrics(logps, rollout, mask))
+        return super()._compute_rollout_offpolicy_metrics(logps, rollout, mask)
 
     def _update_metrics(self, metrics_data: dict[str, object]) -> None:
         super()._update_metrics(self.logging.without_nan(metrics_data))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from torch import Tensor, nn
 
 from swift_grpo_ext.watch.watched import Watched
+
+if TYPE_CHECKING:
+    from swift.rlhf_trainers.arguments import GRPOConfig
+    from swift.template import Template
+    from transformers import PreTrainedModel
 
 
 class Host(Watched, Protocol):
@@ -109,3 +114,23 @@ class Host(Watched, Protocol):
 
     def _has_teacher_explicit(self) -> bool:
         """A teacher was asked for."""
+
+
+class Unwrapped(Protocol):
+    """What of a trainer decides whether prompts are shared."""
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model, not yet wrapped or out of its wrappers."""
+
+    @property
+    def template(self) -> Template:
+        """Its template."""
+
+    @property
+    def args(self) -> GRPOConfig:
+        """The training arguments."""
+
+    @property
+    def is_multimodal(self) -> bool:
+        """It takes images."""

@@ -13,10 +13,9 @@ from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
-from swift_grpo_ext.group.in_parts import summed
 from swift_grpo_ext.group.logps import CHUNK_BYTES
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
-from swift_grpo_ext.group.narrowed import in_parts, narrowed
+from swift_grpo_ext.group.narrowed import in_parts, narrowed, summed
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.self_check import forward_dtype
 from swift_grpo_ext.group.shared_prefix import CannotPackError
@@ -25,7 +24,7 @@ from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.batches import Batches, Known
+from swift_grpo_ext.trainer.batches import Batches, Known, PassWork
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
@@ -33,7 +32,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
-from swift_grpo_ext.trainer.pass_work import PassWork
 from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.silence import tokens_heard
 

@@ -1,24 +1,32 @@
-"""Rollouts: ranks agree on what they ask an engine, and every completion can be trained on."""
+"""Rollouts: ranks agree on what they ask an engine, ask for a prompt once, and can train on every answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, is_dataclass, replace
+from itertools import groupby
+from math import gcd
+from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
 from swift.infer_engine import RequestConfig
 
+from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.models.families import forbidden_token_ids
-from swift_grpo_ext.trainer.empty_completions import fill_empty
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.completions import cut_placeholders, fill_empty
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.placeholders import cut_placeholders
-from swift_grpo_ext.trainer.requests_once import completions_per_request, one_by_one, seeds_apart
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.trainer.tensor_parallel import agree, request_digest, seed_of
 
 if TYPE_CHECKING:
-    from swift.infer_engine.protocol import RolloutInferRequest
+    from swift.infer_engine import InferEngine
+    from swift.infer_engine.protocol import RolloutInferRequest, RolloutOutput
+    from vllm import SamplingParams
+
 
 Asked = Callable[["Sequence[RolloutInferRequest]", RequestConfig], "list[object]"]
 
@@ -84,3 +92,115 @@ class Rollout:
 
     def _shares_engine(self) -> bool:
         return bool(self._host.vllm_mode == "colocate" and self._host.vllm_tensor_parallel_size > 1)
+
+
+def completions_per_request(requests: Sequence[object], workers: int = 1) -> int:
+    """How many completions each request can ask for, so that equal neighbours are one request.
+
+    Args:
+        requests: One for each completion, in order; ids apart, those of a group are equal.
+        workers: Engines that the requests are dealt to, which must not have less to do than before.
+
+    Returns:
+        The largest number that cuts every group, and all requests into equal shares of the workers; 1 at
+        worst.
+    """
+    contents = [{**(one if isinstance(one, dict) else vars(one)), "uuid": None} for one in requests]
+    most = gcd(*(len(list(equal)) for _, equal in groupby(contents)))
+    sizes = (size for size in range(most, 1, -1) if most % size == 0)
+    return next((size for size in sizes if len(requests) // size % workers == 0), 1)
+
+
+def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[object]:
+    """Answers with several choices each as answers with one each, in order.
+
+    Raises RolloutError: An engine answered with another number of choices than it was asked for.
+    """
+    found = []
+    for output in outputs:
+        response = getattr(output, "response", output)
+        if len(response.choices) != size:
+            raise RolloutError(
+                f"the engine gave {len(response.choices)} completions of a prompt, asked for {size}",
+                where="a request of several completions",
+                fix="SWIFT_GRPO_EXT_DISABLE=trainer.shared_prefill asks for each by itself",
+            )
+        for choice in sorted(response.choices, key=lambda choice: choice.index):
+            single = replace(response, choices=[replace(choice, index=0)])
+            if choice.token_ids is not None:
+                prompt, sampled = response.usage.prompt_tokens, len(choice.token_ids)
+                single.usage = replace(
+                    response.usage, completion_tokens=sampled, total_tokens=prompt + sampled
+                )
+            found.append(single if output is response else output.model_copy(update={"response": single}))
+    return found
+
+
+@contextmanager
+def seeds_apart(engine: InferEngine, size: int) -> Iterator[None]:
+    """Give every completion the seed that it has when each is a request.
+
+    ms-swift counts seeds up by one for each request, and vLLM from there for each completion of it.
+    """
+    prepare, asked = engine._prepare_generation_config, 0
+
+    def prepared(request_config: object) -> SamplingParams:
+        nonlocal asked
+        config = prepare(request_config)
+        if config.seed is not None:
+            config.seed += asked * (size - 1)
+        asked += 1
+        return config
+
+    with swapped(engine, "_prepare_generation_config", prepared):
+        yield
+
+
+TENSOR_PARALLEL = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
+
+
+def seed_of(run: int, generation: int, group: int) -> int:
+    """A seed below 2 ** 31 for one generation by one tensor-parallel group; its requests count on from it."""
+    return random.Random(f"{run} {generation} {group}").getrandbits(31)
+
+
+def agree(digest: str, group: object) -> None:
+    """Raise on every rank of a group unless all of them hold the same digest.
+
+    Raises RolloutError: Names the ranks on each side.
+    """
+    digests: list[str] = [""] * dist.get_world_size(group)
+    dist.all_gather_object(digests, digest, group=group)
+    sides: dict[str, list[int]] = {}
+    for rank, held in zip(dist.get_process_group_ranks(group), digests, strict=True):
+        sides.setdefault(held, []).append(rank)
+    if len(sides) > 1:
+        raise RolloutError(
+            f"ranks of one tensor-parallel group hold different requests: {sorted(sides.values())}",
+            where="vllm_tensor_parallel_size, before generation, where their collectives would hang",
+            fix="give all ranks the same dataset files and image folders, and the same request settings, or "
+            f"--vllm_tensor_parallel_size 1 ({TENSOR_PARALLEL})",
+        )
+
+
+def request_digest(requests: Sequence[object], request_config: object = None) -> str:
+    """Digest of requests and their sampling settings; the same content gives the same digest anywhere.
+
+    Ids of requests are left out: they are drawn at random by each rank.
+    """
+    plain = [_plain(request) for request in requests]
+    for request in plain:
+        if isinstance(request, dict):
+            request.pop("uuid", None)
+    text = json.dumps([plain, _plain(request_config)], sort_keys=True, default=_bytes_digest)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: object) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _bytes_digest(value: object) -> str:
+    """For what JSON has no word for: images by their pixels, bytes, and anything else by its text."""
+    raw = value if isinstance(value, bytes) else value.tobytes() if hasattr(value, "tobytes") else None
+    return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)

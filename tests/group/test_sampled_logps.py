@@ -10,7 +10,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from swift_grpo_ext.group.sampled_logps import Sampling, sampled_logps
+from swift_grpo_ext.group.logps import Sampling, sampled_logps
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from swift.infer_engine.protocol import (
 )
 
 from swift_grpo_ext.errors import RolloutError
-from swift_grpo_ext.trainer.requests_once import completions_per_request, one_by_one, seeds_apart
-from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.rollout import Rollout, completions_per_request, one_by_one, seeds_apart
 
 
 def requests(*groups, image="aGVsbG8="):

@@ -12,8 +12,7 @@ from swift.infer_engine.protocol import RolloutInferRequest
 
 from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.testing.run import free_port
-from swift_grpo_ext.trainer.rollout import Rollout
-from swift_grpo_ext.trainer.tensor_parallel import request_digest
+from swift_grpo_ext.trainer.rollout import Rollout, request_digest
 
 
 def requests(text="Which digit?", image="a.png"):
