@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
@@ -24,7 +24,7 @@ def probe() -> bool:
     return "token_ids" not in inspect.getsource(Template._jinja_encode)
 
 
-def fix(encode: Callable[..., dict[str, list[float] | None]]) -> Callable[..., object]:
+def fix(encode: Callable[..., dict[str, Any]]) -> Callable[..., object]:
     """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
 
     The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer.
@@ -54,9 +54,7 @@ def fix(encode: Callable[..., dict[str, list[float] | None]]) -> Callable[..., o
     return _encode
 
 
-def with_completion(
-    encoded: dict[str, list[float] | None], completion: list[tuple[int, float]]
-) -> dict[str, list[float] | None]:
+def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]) -> dict[str, Any]:
     """An encoded prompt with a completion behind it; of the prompt nothing is trained on."""
     prompt = len(encoded["input_ids"])
     encoded["input_ids"] = [*encoded["input_ids"], *(token for token, _ in completion)]

@@ -81,10 +81,6 @@ def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
 
     Templates that expand image tokens inside the forward are fine as long as every row of the batch grows by
     the same number. Which rows have grown shows in the attention mask that they return.
-
-    Args:
-        before: Inputs with ``input_ids`` ``(batch, seq)``.
-        after: What the template made of them, with ``inputs_embeds`` or ``input_ids``.
     """
     embedded = after.get("inputs_embeds", after.get("input_ids"))
     batch, tokens = before["input_ids"].shape

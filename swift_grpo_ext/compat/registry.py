@@ -71,9 +71,8 @@ def patches() -> dict[str, Patch]:
 def apply_all() -> list[str]:
     """Apply every patch that this environment needs; those of packages not yet imported wait for them.
 
-    Returns the ids of the patches applied, and of those waiting with the module that they wait for.
-
-    Raises RefusedError: Strict mode, and a patch that is needed could not be applied.
+    Returns their ids, and what they wait for. Raises RefusedError in strict mode where one could not be
+    applied.
     """
     settings = current_settings()
     for patch in patches().values():

@@ -156,12 +156,8 @@ def _sdpa_lower_right(
 
 
 def choose_backend(asked: str, implementation: str, device: torch.device, dtype: torch.dtype) -> str:
-    """The name in `BACKENDS` for a run.
-
-    Args:
-        asked: A name, or ``auto``.
-
-    Raises RefusedError: The function that was asked for does not run there.
+    """The name in `BACKENDS` for a run that asks for one, or for ``auto``; raises RefusedError where it
+    cannot run.
     """
     half = dtype in (torch.float16, torch.bfloat16)
     if asked == "auto":

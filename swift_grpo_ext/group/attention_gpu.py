@@ -182,7 +182,7 @@ def varlen_kernel() -> VarlenKernel:
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func
 
-        def installed(q: Tensor, k: Tensor, v: Tensor, *lengths: object) -> Tensor:
+        def installed(q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
             *sequences, scale, window = lengths
             sizes = (-1, -1) if window is None else (window - 1, 0)
             return flash_attn_varlen_func(
@@ -191,7 +191,7 @@ def varlen_kernel() -> VarlenKernel:
 
         return installed
 
-    def built_in(q: Tensor, k: Tensor, v: Tensor, *lengths: object) -> Tensor:
+    def built_in(q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
         *sequences, scale, window = lengths
         sizes = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
         forward = torch.ops.aten._flash_attention_forward

@@ -19,11 +19,8 @@ def is_flat(inputs: Mapping[str, object]) -> bool:
 def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Tensor]:
     """The inputs as a collated batch with padding on the left would have them; those of images as they are.
 
-    Args:
-        inputs: As the host collated them: ``(..., 1, total)``, places that start again at 0 in each row.
-        keep: Width of the completion region, which ms-swift counts from the end of each row.
-
-    Raises CannotPackError: The rows cannot be told apart.
+    ``inputs`` are ``(..., 1, total)``, with places that start again at 0 in each row. ms-swift counts the
+    ``keep`` columns of the completions from the end of each row.
     """
     places = inputs.get("text_position_ids", inputs.get("position_ids"))
     total = inputs["input_ids"].shape[-1]

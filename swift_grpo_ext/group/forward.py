@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
@@ -28,12 +29,8 @@ ROW_INPUTS = (
 def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The model's inputs for a pack; leave ``logits_to_keep`` out for a model that does not know it.
 
-    Args:
-        inputs: Those of the ordinary batch. Position ids may have leading axes (mRoPE) or be missing.
-        pack: What `swift_grpo_ext.group.shared_prefix.build_pack` made of the batch.
-        media: Pixels (or features) and grids of the representatives' images, by the names of the inputs.
-
-    Raises CannotPackError: An input that this function does not know.
+    Position ids of ``inputs`` may have leading axes (mRoPE) or be missing. ``media`` are pixels (or features)
+    and grids of the representatives' images. Raises `CannotPackError` for an input that nobody here knows.
     """
     options = options_of(inputs)
     unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}
@@ -65,7 +62,7 @@ def _positions(attention_mask: Tensor, pack: Pack) -> Tensor:
     return pack.gather(attention_mask.long().cumsum(-1) - 1)
 
 
-def pack_query(input_ids: Tensor, pack: Pack, **options: object) -> TokenQuery:
+def pack_query(input_ids: Tensor, pack: Pack, **options: Any) -> TokenQuery:
     """Query for the loss tokens of a pack; ``options`` as in `TokenQuery`."""
     return TokenQuery(pack.targets(input_ids), **options)
 
@@ -77,14 +74,7 @@ def packed_scores(
     pack: Pack,
     query: TokenQuery,
 ) -> Tensor:
-    """Run the model over a pack and put the scores of the loss tokens back into the batch's shape.
-
-    Args:
-        inputs: What `pack_inputs` made.
-        query: What `pack_query` made.
-
-    Returns ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 where there is no loss.
-    """
+    """Run the model over a pack: ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 without a loss."""
 
     kept = "logits_to_keep" in inputs
 
@@ -100,15 +90,9 @@ def row_scores(
     head: nn.Module,
     inputs: Mapping[str, Tensor],
     completion_mask: Tensor,
-    **options: object,
+    **options: Any,
 ) -> Tensor:
-    """Scores of the loss tokens through the ordinary batch; ``options`` as in `TokenQuery`.
-
-    Args:
-        completion_mask: ``(batch, keep)``, True where a token has a loss.
-
-    Returns ``(batch, keep, 2)`` as `packed_scores`.
-    """
+    """The scores of `packed_scores` through the ordinary batch; ``options`` as in `TokenQuery`."""
     keep = completion_mask.shape[1]
     slot = completion_mask.bool().flatten().nonzero()[:, 0]
     query = TokenQuery(inputs["input_ids"][:, -keep:].flatten()[slot], **options)

@@ -83,14 +83,9 @@ def attend(
     layout: PackLayout,
     options: dict[str, Tensor],
 ) -> Tensor:
-    """Attention over a pack as a layer of the model calls it: ``(1, T, heads, dim)``.
+    """Attention over a pack as a layer calls it: ``(1, heads, T, dim)`` to ``(1, T, heads, dim)``.
 
-    Args:
-        query: ``(1, heads, T, dim)``.
-        key: ``(1, key heads, T, dim)``.
-        value: ``(1, key heads, T, dim of values)``.
-
-    Raises ValueError: An option that packs do not know.
+    There may be fewer heads of keys and values. Raises ValueError for an option that packs do not know.
     """
     odd = [name for name in _SPECIAL if options.get(name) is not None]
     if odd or options.get("dropout"):

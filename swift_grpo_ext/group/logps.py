@@ -40,9 +40,7 @@ class TokenQuery:
 def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
     """Log-prob and entropy of each target: ``(N, 2)`` in fp32; the entropy is 0 unless asked for.
 
-    Args:
-        hidden: ``(N, hidden)``, the state that predicts each target.
-        head: Turns ``(n, hidden)`` into ``(n, vocab)`` logits.
+    ``hidden``, ``(N, hidden)``, predicts the targets; ``head`` turns ``(n, hidden)`` into ``(n, vocab)``.
     """
     chunk = max(1, query.chunk_bytes // (4 * query.vocab_size))
     parts = list(zip(hidden.split(chunk), query.targets.split(chunk), strict=True))
@@ -70,11 +68,9 @@ def _score_chunk(hidden: Tensor, targets: Tensor, head: Head, query: TokenQuery)
 def scores_for_logits(
     head: nn.Module, query: TokenQuery, select: Callable[[Tensor], Tensor]
 ) -> Iterator[None]:
-    """While this is open, ``head`` answers with `score` instead of logits.
+    """While this is open, the output layer answers with `score` instead of logits.
 
-    Args:
-        head: The output layer; its ``forward`` is put back at the end.
-        select: Picks the ``(N, hidden)`` states that predict the targets out of the layer's input.
+    ``select`` picks the ``(N, hidden)`` states that predict the targets out of the layer's input.
     """
     logits_of = head.forward
 
@@ -97,21 +93,11 @@ class Sampling:
 
 
 def sampled_logps(logits: Tensor, tokens: Tensor, sampling: Sampling) -> Tensor:
-    """``(N,)`` log-probs in fp32 of tokens drawn from logits.
+    """``(N,)`` log-probs in fp32 of ``tokens`` drawn from ``logits`` ``(N, vocab)``.
 
     A token that the filters leave out keeps the value that it would have were it let through: rounding moves
-    tokens over a filter's edge, and minus infinity would say nothing about how far they are from it.
-
-    Args:
-        logits: ``(N, vocab)``.
-        tokens: ``(N,)`` ids.
-        sampling: How they were drawn. The order of the filters is that of transformers and vLLM: ``top_k``,
-            then ``top_p`` of what is left.
-
-    Example:
-        >>> logits = torch.tensor([[2.0, 1.0, 0.0]])
-        >>> sampled_logps(logits, torch.tensor([0]), Sampling(top_k=1)).tolist()
-        [0.0]
+    tokens over a filter's edge, and minus infinity would say nothing about how far they are from it. The
+    order of the filters is that of transformers and vLLM: ``top_k``, then ``top_p`` of what is left.
     """
     logits = logits.float() / sampling.temperature
     logps = logits.log_softmax(-1)

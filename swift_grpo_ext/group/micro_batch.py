@@ -49,12 +49,9 @@ class MicroBatch:
         return [(self.media[name], which) for name, which in self._all_images().items() if which]
 
     def forward_inputs(self, encoded: bool) -> dict[str, Tensor]:
-        """Inputs of the forward: packed if there is a pack, else those of the host.
+        """Inputs of the forward: packed if there is a pack; without pixels where features stand in for them.
 
         Leave ``logits_to_keep`` out for a model that does not know it.
-
-        Args:
-            encoded: Leave the pixels out, for features stand in for them.
         """
         of_rows = {"use_cache": False, "logits_to_keep": self.completion_mask.shape[1] + 1}
         if self.media is None:
@@ -127,14 +124,10 @@ def analyse(
     form: PackForm | None,
     prompts: Sequence[str] = (),
 ) -> MicroBatch:
-    """Find the images and the groups of a micro-batch.
+    """Find the images and the groups of a micro-batch; make no pack without a ``form``.
 
-    Args:
-        completion_mask: ``(batch, keep)``.
-        family: The model's family; None for a language model.
-        form: How the model takes packs; None to make none.
-        prompts: Key of each row's prompt, as far as it is known: only rows of equal keys are a group, and
-            their tokens and images must be equal, too.
+    ``prompts`` are keys of the rows' prompts, as far as they are known: only rows of equal keys are a group,
+    and their tokens and images must be equal, too.
     """
     rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
     try:

@@ -22,12 +22,8 @@ class BatchSizes:
 def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> BatchSizes:
     """The same completions per step and per generation, in micro-batches that hold parts of one group only.
 
-    Args:
-        group: Completions of one prompt (``num_generations``).
-        budget: Most completion tokens of a micro-batch; 0 for no limit. A group that is longer is split into
-            equal parts.
-
-    Raises RefusedError: The completions of a rank or of a step cannot be cut so.
+    ``budget`` is the most completion tokens of a micro-batch, 0 for no limit: a longer group is split into
+    equal parts. Raises RefusedError if the completions of a rank or of a step cannot be cut so.
     """
     of_generation = sizes.batch * sizes.per_generation
     of_step = sizes.batch * sizes.accumulation

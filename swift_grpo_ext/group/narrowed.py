@@ -26,11 +26,7 @@ def narrowed(
 ) -> MicroBatch:
     """The same micro-batch with some of its completions only; with none, a pack of two tokens.
 
-    Args:
-        batch: What `analyse` found.
-        tokens: ``(batch, keep)`` bool, the loss tokens of the completions that stay.
-
-    Raises CannotPackError: The micro-batch has a form that a pack cannot express.
+    ``tokens``, ``(batch, keep)`` bool, have the loss of those that stay. Raises `CannotPackError`.
     """
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")

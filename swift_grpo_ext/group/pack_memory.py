@@ -87,12 +87,9 @@ class TextSizes:
 
 
 def text_sizes(config: object) -> TextSizes:
-    """Sizes of a language model from its text configuration.
+    """Sizes of a language model from its transformers config, or the mapping that its config.json holds.
 
-    Args:
-        config: A transformers text config, or the mapping that its config.json holds.
-
-    Raises ArithmeticError, TypeError: Sizes are missing or no sizes.
+    Raises ArithmeticError or TypeError where sizes are missing or none.
     """
     heads, hidden = _get(config, "num_attention_heads"), _get(config, "hidden_size")
     head = _get(config, "head_dim") or hidden // heads

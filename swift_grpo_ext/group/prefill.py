@@ -65,11 +65,8 @@ def shared_prefill(
 ) -> Iterator[None]:
     """While this is open, a prompt that ``model.generate`` is given several times is computed once.
 
-    Args:
-        model: The model that generates, out of PEFT and other wrappers.
-        media: What it takes beside text; empty for a language model.
-        encoding: Open while the model encodes some of a batch's images and videos.
-        tell: Gets the reason when a batch goes the usual way though prompts may repeat.
+    The model, out of its wrappers, takes ``media`` beside text. ``encoding`` is open while it encodes some of
+    a batch's images and videos; ``tell`` gets the reason when a batch goes the usual way.
     """
     forward = model.forward
 
@@ -128,12 +125,9 @@ def spread(cache: Cache, row_of: Tensor) -> None:
 
 
 def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinct:
-    """Inputs of the distinct prompts of a prefill.
+    """Inputs of the distinct prompts among those that ``generate`` passes to the model at first.
 
-    Args:
-        inputs: What ``generate`` passes to the model at first.
-
-    Raises CannotPackError: An input that this function does not know, or a cache that cannot be spread out.
+    Raises `CannotPackError` for an input that nobody here knows, or a cache that cannot be spread out.
     """
     known = {*_ROW_AXIS, *_PLAIN}
     odd = {name for name, value in inputs.items() if value is not None} - known - set(options_of(inputs))

@@ -95,14 +95,7 @@ def convolve(
     *args: object,
     **kwargs: object,
 ) -> Tensor:
-    """The causal convolution of a pack.
-
-    Args:
-        columns: ``(1, channels, T)``.
-        weight: ``(channels, kernel)``.
-
-    Returns ``(1, channels, T)``.
-    """
+    """The causal convolution of a pack, ``(1, channels, T)``; ``weight`` is ``(channels, kernel)``."""
     before = weight.shape[-1] - 1
     done = []
     for span in layout.spans:
@@ -124,23 +117,17 @@ _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
 def delta_rule(
-    usual: Callable[..., object],
+    usual: Callable[..., Run],
     layout: PackLayout,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
-    """The gated delta rule over a pack.
+    """The gated delta rule over a pack: ``(1, T, heads, value dim)``, and no state.
 
-    Args:
-        usual: The model's own, for rows: transformers', or flash-linear-attention's where it is installed.
-        query: ``(1, T, heads, key dim)``.
-        key: ``(1, T, heads, key dim)``.
-        value: ``(1, T, heads, value dim)``.
-        **kwargs: ``g`` and ``beta``, ``(1, T, heads)``, and options of the call.
-
-    Returns ``(1, T, heads, value dim)``, and no state.
+    ``usual`` is transformers' own, or flash-linear-attention's where it is installed. Queries and keys are
+    ``(1, T, heads, key dim)``; ``g`` and ``beta`` among the options ``(1, T, heads)``.
     """
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}

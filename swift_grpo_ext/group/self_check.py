@@ -19,12 +19,8 @@ _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> tuple[float, float]:
     """How far log-probs may be from the stock path's: on average, and at most.
 
-    Below fp32 the order of summation shows: the stock path's own log-probs depend on the rows beside them.
-    That spread is the measure, or one rounding of each log-prob where it is larger.
-
-    Args:
-        alone: ``(batch, keep)`` log-probs of the stock path, row by row.
-        mask: ``(batch, keep)``, True where they count.
+    Below fp32 the order of summation shows: the stock path's own log-probs, ``(batch, keep)`` row by row and
+    with two rows in a batch, are apart. That is the measure, or one rounding where it is larger.
     """
     eps = torch.finfo(dtype).eps
     both = mask.bool() & alone.isfinite() & paired.isfinite()
@@ -38,14 +34,8 @@ def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> t
 
 
 def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, allowed: tuple[float, float] = EXACT) -> str:
-    """How far two sets of log-probs are apart, if further than `limits` allows.
-
-    Args:
-        ours: ``(batch, keep)``.
-        stock: ``(batch, keep)``.
-        mask: ``(batch, keep)``, True where they count.
-
-    Returns a clause for the log; empty if they agree.
+    """How far log-probs ``(batch, keep)`` are apart, if further than `limits` allows: a clause for the log,
+    or empty.
     """
     # What stock cannot compute is no measure: where only it is not finite, ours stays.
     difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]

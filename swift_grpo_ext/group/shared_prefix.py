@@ -73,13 +73,10 @@ class Pack:
 
 
 def read_rows(attention_mask: Tensor, completion_mask: Tensor) -> list[Row]:
-    """Find prompt and completion of each row of a collated batch, padded on either side.
+    """Prompt and completion of each row of a collated batch, padded on either side.
 
-    Args:
-        attention_mask: ``(batch, seq)``, 1 where there is a token.
-        completion_mask: ``(batch, keep)`` over the last ``keep`` columns, True where a token has a loss.
-
-    Raises CannotPackError: Padding inside a row, or a completion without a prompt before it.
+    ``completion_mask`` is over the last ``keep`` columns, True where a token has a loss. Raises
+    `CannotPackError` for padding inside a row, or a completion without a prompt before it.
     """
     present, losses = attention_mask.bool().cpu(), completion_mask.bool().cpu()
     seq, keep = present.shape[1], losses.shape[1]
@@ -106,14 +103,8 @@ def find_groups(
 ) -> list[list[Row]]:
     """Put rows together whose prompts have equal tokens AND equal images, in order of appearance.
 
-    Rows without a loss token are left out: nothing is asked of them.
-
-    Args:
-        input_ids: ``(batch, seq)``.
-        rows: What `read_rows` found.
-        images: For each row something that is equal when, and only when, the images of two rows are.
-        position_ids: ``(..., batch, seq)``, which must be equal too: videos of equal frames and unequal
-            frame rates have the same tokens.
+    Rows without a loss token are left out. ``images`` are equal when, and only when, the images of two rows
+    are. Positions must be equal, too: videos of equal frames and unequal frame rates have the same tokens.
     """
     ids = input_ids.cpu()
     positions = None if position_ids is None else position_ids.cpu()
@@ -134,16 +125,11 @@ def build_pack(
     form: PackForm,
     token_types: Tensor | None = None,
 ) -> Pack:
-    """Lay the groups out one after another.
+    """Lay the groups out one after another, on the device of the masks.
 
-    Args:
-        groups: What `find_groups` found.
-        attention_mask: ``(batch, seq)``; gives the sizes and the device of the index tensors.
-        completion_mask: ``(batch, keep)``, True where a token has a loss.
-        token_types: ``(batch, seq)``, 1 for tokens of images and 2 for those of videos. Only read where the
-            tokens of an image see each other.
-
-    Raises CannotPackError: No row has a loss token, or an image reaches from a prompt into a completion.
+    ``token_types`` are 1 for tokens of images and 2 for those of videos, and only read where the tokens of an
+    image see each other. Raises `CannotPackError` where no row has a loss token, or an image reaches from a
+    prompt into a completion.
     """
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
@@ -186,13 +172,7 @@ def _laid_out(
 
 
 def image_runs(of_images: Tensor, layout: PackLayout) -> tuple[tuple[int, int], ...]:
-    """``[start, stop)`` of each run of image tokens in a pack.
-
-    Args:
-        of_images: ``(T,)`` True for tokens of images.
-
-    Raises CannotPackError: A run reaches from a prompt into a completion.
-    """
+    """``[start, stop)`` of each run of image tokens in a pack, none of which may reach into a completion."""
     runs: list[tuple[int, int]] = []
     start = 0
     open_prompt = False

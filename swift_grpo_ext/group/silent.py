@@ -11,12 +11,10 @@ from torch import Tensor
 
 
 def silent_rows(advantages: Tensor, completion_mask: Tensor, filtered: Tensor | None = None) -> Tensor:
-    """Rows of a micro-batch without a gradient, ``(batch,)`` bool.
+    """Rows of a micro-batch without a gradient, ``(batch,)`` bool; those that are ``filtered`` leave the loss
+    later.
 
-    Args:
-        advantages: ``(batch, keep)`` or ``(batch,)``.
-        completion_mask: ``(batch, keep)``, True where a token has a loss.
-        filtered: ``(batch,)`` bool, rows that leave the loss later.
+    Advantages are ``(batch, keep)`` or ``(batch,)``.
     """
     zero = advantages.view(len(completion_mask), -1) == 0
     silent: Tensor = (zero | ~completion_mask.bool()).all(1)
@@ -37,17 +35,11 @@ def first_token(completion_mask: Tensor) -> Tensor:
 
 
 def filled(scores: Tensor, tokens: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of a whole micro-batch from those of some of its tokens.
+    """Log-probs and entropies ``(batch, keep)`` of a whole micro-batch from those of some of its tokens.
 
-    Args:
-        scores: ``(batch, keep, 2)``.
-        tokens: ``(batch, keep)`` bool, the tokens that were asked for; without any, the scores only keep the
-            model's parameters in the graph.
-        others: ``(batch, keep)`` what stands for the log-probs of the others, so that their importance ratio
-            is 1: the old ones; 0 if there are none, for the loss then takes these for the old ones, too.
-
-    Returns:
-        Both ``(batch, keep)``.
+    Without any tokens the scores only keep the model's parameters in the graph. ``others`` stand for the log-
+    probs of the rest, so that their importance ratio is 1: the old ones; 0 if there are none, for the loss
+    then takes these for the old ones, too.
     """
     logps = scores[..., 0]
     rest = torch.zeros_like(logps) if others is None else others.to(logps.dtype)

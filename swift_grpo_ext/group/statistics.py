@@ -19,11 +19,7 @@ def reward_statistics(
 
     Ours are ``reward_coverage`` (share of completions that are scored), ``dropped_groups`` (share of groups
     with fewer than two scored members) and ``unscored/<reward>`` (share of completions without a score by
-    that function). The host's are taken over what is scored.
-
-    Args:
-        rewards_per_func: ``(n, functions)``; a value that is not finite means "not scored".
-        scale: The host's ``scale_rewards``; with ``batch`` the deviation is that of the batch.
+    that function). The host's are taken over what is scored; with ``batch`` its deviation is the batch's.
     """
     rewards = result.rewards[result.scored]
     first = _first_rows(result.segments.index)
@@ -48,12 +44,7 @@ def reward_statistics(
 
 
 def per_token_kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """The k3 estimate of KL(policy || reference) of each token, clamped as the host's loss clamps it.
-
-    Args:
-        logps: Policy's log-probs of the sampled tokens, ``(batch, seq)``.
-        ref_logps: The reference's, ``(batch, seq)``.
-    """
+    """The k3 estimate of KL(policy || reference) of each token, clamped as the host's loss clamps it."""
     log_ratio = (ref_logps - logps).clamp(-20, 20)
     return (log_ratio.exp() - log_ratio - 1).clamp(-10, 10)
 

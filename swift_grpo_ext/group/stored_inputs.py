@@ -13,9 +13,6 @@ class StoredInputs(MutableMapping[str, Tensor]):
     """A model's inputs whose pixels lie in the main memory, those of equal images once.
 
     Whoever reads the pixels gets all of them, on the device of the tokens.
-
-    Args:
-        media: The images, by the name of the input that holds their pixels.
     """
 
     def __init__(

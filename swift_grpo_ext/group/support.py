@@ -22,13 +22,7 @@ def why_no_shared_prefill(base: PreTrainedModel) -> str:
 
 
 def take_packs(base: PreTrainedModel, asked: str, image_blocks: ImageBlocks = "none") -> PackForm:
-    """Let packs through a model's layers, once per process, and say how it takes them.
-
-    Args:
-        base: A transformers model, out of its wrappers, that `why_no_packs` has nothing against.
-        asked: Name of an attention function for packs, or ``auto``.
-        image_blocks: Layers in which the tokens of an image see each other.
-    """
+    """Let packs through a model's layers, once per process, and say how it takes them."""
     config = base.config.get_text_config()
     interface.install(config._attn_implementation)
     recurrent.install(base.get_decoder())

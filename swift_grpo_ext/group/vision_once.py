@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from swift_grpo_ext.group.family import Family
 from swift_grpo_ext.group.vision import FeatureCache, Images, Key
 from swift_grpo_ext.swap import swapped
 
-Encoded = ModelOutput  # or a tensor, or in transformers 4 a tuple of them
+Encoded: TypeAlias = ModelOutput  # or a tensor, or in transformers 4 a tuple of them
 Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
 _DEEPSTACK = "deepstack_features"
@@ -28,9 +29,8 @@ _DEEPSTACK = "deepstack_features"
 class VisionOnce:
     """Encodes the images of one kind of generation batch (training, or evaluation).
 
-    Args:
-        limit: Most bytes of features.
-        agree: The largest of a number over the ranks that must call the tower equally often.
+    ``limit`` is the most bytes of features; ``agree`` the largest of a number over the ranks that must call
+    the tower equally often.
     """
 
     def __init__(self, family: Family, limit: int, agree: Callable[[int], int]) -> None:
@@ -43,9 +43,8 @@ class VisionOnce:
     def standing_in(self, base: nn.Module, wanted: Wanted | None) -> Iterator[None]:
         """While this is open, the model gets features of the ``wanted`` images for the pixels it encodes.
 
-        Args:
-            wanted: Images of the model's inputs in their order, for each medium; empty for text only. Then
-                zeros answer for the blank image that the template encodes. None if they cannot be told
+        They stand in the order of the inputs, for each medium. Of none, zeros answer for the blank image that
+        the template encodes. None if they cannot be told apart: the tower runs over them as they are.
         """
         owner, name = encoder_of(base, self.family)
         encode = getattr(owner, name)

@@ -38,12 +38,7 @@ def fill_empty(sample: VisionSample, token: int) -> None:
 def cut_placeholders(
     sample: VisionSample, forbidden: Collection[int], tokenizer: PreTrainedTokenizerBase
 ) -> bool:
-    """End each of a sample's turns before its first forbidden token; whether there was one.
-
-    Args:
-        sample: The host's sample after its rollout; ``response_token_ids`` of one turn, or of several.
-        tokenizer: Gives the end-of-sequence token that an empty turn is left with.
-    """
+    """End each of a sample's turns before its first forbidden token; whether there was one."""
     ids = sample.response_token_ids
     nested = bool(ids) and isinstance(ids[0], list)
     turns = ids if nested else [ids]

@@ -31,14 +31,11 @@ def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None
 
 
 def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
-    """What is on, idle or off, by name, with the batch sizes that it hangs on.
+    """What is on, idle or off, by name, with the batch sizes that it hangs on, and how micro-batches were
+    ``cut``.
 
-    Args:
-        cut: What micro-batches were cut into, or why they were not.
-
-    Returns:
-        ``gains``: by name ``state`` (``on``, ``idle``: on, without anything to do, or ``off``), ``why`` and
-        ``fix``, what would turn it on; and the sizes of a rank in completions.
+    ``gains`` has ``state`` (``on``, ``idle``: on, without anything to do, or ``off``), ``why`` and ``fix``,
+    what would turn it on.
     """
     args, group = host.args, host.num_generations
     batch = args.per_device_train_batch_size

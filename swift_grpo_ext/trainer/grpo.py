@@ -26,7 +26,7 @@ from swift_grpo_ext.trainer.resampling import resampled
 from swift_grpo_ext.trainer.resuming import load_translated
 from swift_grpo_ext.trainer.rollout import Rollout
 from swift_grpo_ext.trainer.rows import Rows
-from swift_grpo_ext.trainer.samples import VisionSample, require_sample_hook
+from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Samples, VisionSample, require_sample_hook
 from swift_grpo_ext.trainer.scoring import Scoring, names_of
 
 require_sample_hook(HostGRPOTrainer)
@@ -74,7 +74,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # Training.
 
-    def train(self, resume_from_checkpoint: object = None, *args: object, **kwargs: object) -> object:
+    def train(self, resume_from_checkpoint: str | None = None, *args: object, **kwargs: object) -> object:
         """Train; an exception on one rank ends all."""
         with ending_together(), self.monitors.watching(resume_from_checkpoint):
             return super().train(resume_from_checkpoint, *args, **kwargs)
@@ -104,22 +104,20 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def resample_encode_failed_inputs(self, inputs: object, *args: object, **kwargs: object) -> object:
         """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
-        if self.rows.ours:
-            return inputs
-        return super().resample_encode_failed_inputs(inputs, *args, **kwargs)
+        return inputs if self.rows.ours else super().resample_encode_failed_inputs(inputs, *args, **kwargs)
 
-    def to_samples(self, rows: list[object]) -> list[VisionSample]:
+    def to_samples(self, rows: list[object]) -> Samples:
         """Samples of rows, once every broken row is replaced."""
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
-    def _generate_completions(self, samples: list[VisionSample]) -> list[VisionSample]:
+    def _generate_completions(self, samples: Samples) -> Samples:
         with self.monitors.phase("rollout"), self.monitors.tracer.sampling(), self.engine_check.listening():
-            completed: list[VisionSample] = super()._generate_completions(samples)
+            completed: Samples = super()._generate_completions(samples)
         with self.monitors.phase("check"):
             self.monitors.add_engine(self.engine_check.look(completed))
         return completed
 
-    def _add_prompt_id_to_inputs(self, samples: list[VisionSample]) -> list[VisionSample]:
+    def _add_prompt_id_to_inputs(self, samples: Samples) -> Samples:
         return self.rows.number_prompts(samples)
 
     def _move_model_to_vllm(self, *args: object, **kwargs: object) -> object:
@@ -129,20 +127,22 @@ class GRPOTrainer(HostGRPOTrainer):
     def _get_request_config(self) -> object:
         return self.rollout.seeded(super()._get_request_config())
 
-    def _engine_infer(self, infer_requests: object, request_config: object = None, **rest: object) -> object:
+    def _engine_infer(
+        self, infer_requests: list[object], request_config: object = None, **kw: object
+    ) -> object:
         with self.passes.sampling(), self.monitors.encoding():
             self.rollout.agree(infer_requests, request_config)
-            asked = partial(super()._engine_infer, **rest)
+            asked = partial(super()._engine_infer, **kw)
             if not self.args.use_vllm or not self.passes.enabled.shared_prefill:
                 return asked(infer_requests, request_config)
             return self.rollout.ask(infer_requests, request_config, asked)
 
-    def _postprocess_rollout_outputs(self, samples: object, outputs: object) -> list[VisionSample]:
+    def _postprocess_rollout_outputs(self, samples: object, outputs: list[object]) -> Samples:
         self.monitors.add_outputs(outputs)
         completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
         return self.engine_check.note(completed, outputs)
 
-    def _compute_rewards_per_func(self, samples: list[VisionSample]) -> Tensor:
+    def _compute_rewards_per_func(self, samples: Samples) -> Tensor:
         with self.monitors.phase("reward"):
             self.rows.add_image_columns(samples)
             self.scoring.follow_schedule()
@@ -150,14 +150,14 @@ class GRPOTrainer(HostGRPOTrainer):
         self.monitors.tracer.look_at_rewards(samples)
         return rewards
 
-    def _dynamic_sampling(self, samples: object, rewards_per_func: Tensor) -> tuple[object, Tensor]:
+    def _dynamic_sampling(self, samples: list[object], rewards_per_func: Tensor) -> tuple[object, Tensor]:
         return resampled(self, samples, rewards_per_func)
 
-    def compute_std(self, samples: list[VisionSample], rewards_per_func: Tensor) -> Tensor:
+    def compute_std(self, samples: Samples, rewards_per_func: Tensor) -> Tensor:
         """Deviation of the rewards of each completion's group; 0 sends it to resampling."""
         return self.scoring.baselines.deviations(samples, rewards_per_func)
 
-    def _prepare_batch_inputs(self, samples: list[VisionSample]) -> list[dict[str, object]]:
+    def _prepare_batch_inputs(self, samples: Samples) -> list[dict[str, object]]:
         self.passes.old.begin(samples)
         with self.passes.batches.preparing(self, samples):
             return list(super()._prepare_batch_inputs(samples))
@@ -167,14 +167,14 @@ class GRPOTrainer(HostGRPOTrainer):
         self.passes.batches.of(grpo_batch)  # of the teacher, so its first pass is no old one
         return inputs, grpo_batch
 
-    def _postprocess_batch(self, samples: list[VisionSample], batch_encoded_inputs: list[object]) -> None:
+    def _postprocess_batch(self, samples: Samples, batch_encoded_inputs: Batches) -> None:
         super()._postprocess_batch(samples, batch_encoded_inputs)
         self.scoring.baselines.leave_out_unscored(samples, batch_encoded_inputs)
 
-    def _compute_advantages(self, samples: object, rewards_per_func: Tensor, batches: object) -> Tensor:
+    def _compute_advantages(self, samples: Samples, rewards_per_func: Tensor, batches: Batches) -> Tensor:
         return self.scoring.baselines.advantages(samples, rewards_per_func, batches)
 
-    def _log_rollout(self, samples: list[VisionSample]) -> None:
+    def _log_rollout(self, samples: Samples) -> None:
         super()._log_rollout(samples)
         self.logging.add_images(samples)
         self.monitors.look_at_rollout(samples)
@@ -199,14 +199,14 @@ class GRPOTrainer(HostGRPOTrainer):
         return logps, entropies
 
     def _get_per_token_logps_and_entropies_single(
-        self, model: object, model_inputs: object, grpo_batch: object, compute_entropy: bool = False
+        self, model: object, model_inputs: Inputs, grpo_batch: GRPOBatch, compute_entropy: bool = False
     ) -> object:
         stock = super()._get_per_token_logps_and_entropies_single
         return self.passes.logps(model, model_inputs, grpo_batch, compute_entropy, stock)
 
     # The loss of a micro-batch.
 
-    def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
+    def compute_loss(self, model: object, inputs: Batch, *args: object, **kwargs: object) -> object:
         """The loss, looked at; liger's over our log-probs."""
         with self.monitors.phase("forward"), over_our_pass(self, self.passes.enabled, model, inputs):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
@@ -229,7 +229,7 @@ class GRPOTrainer(HostGRPOTrainer):
     # After an optimizer step.
 
     def _maybe_log_save_evaluate(
-        self, tr_loss: object, grad_norm: object = None, *rest: object, **named: object
+        self, tr_loss: object, grad_norm: float | None = None, *rest: object, **named: object
     ) -> None:
         self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):

@@ -31,9 +31,7 @@ def over_our_pass(
 ) -> Iterator[None]:
     """While this is open, ms-swift's liger loss, if it is on, is of log-probs that our pass computes.
 
-    Args:
-        enabled: What is on; without log-probs in chunks liger's own way takes less memory.
-        inputs: The micro-batch as ``compute_loss`` gets it.
+    Without log-probs in chunks liger's own way takes less memory.
     """
     if not (host.use_liger_loss and enabled.chunked_logps and takes_logps(host.liger_grpo_loss)):
         yield

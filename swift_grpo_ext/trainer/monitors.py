@@ -106,7 +106,7 @@ class Monitors:
             self.watch.phases.move("rollout", "encode", seconds)
 
     @contextmanager
-    def watching(self, resumed_from: str | bool | None) -> Iterator[None]:
+    def watching(self, resumed_from: str | None) -> Iterator[None]:
         """While this is open, the run trains; afterwards its end is written down, and the books are closed.
 
         Raises DeadRunError: The run was stopped because it could not learn.
@@ -140,11 +140,8 @@ class Monitors:
             self.watch.phases.rest_in("optimizer")
 
     def add_pass(self, logps: torch.Tensor, grpo_batch: GRPOBatch, forwarded: torch.Tensor | None) -> None:
-        """Count the tokens of a pass with gradients, and how surprised the policy is by them.
-
-        Args:
-            logps: ``(batch, keep)``.
-            forwarded: ``(batch, keep)`` tokens that the pass was over; None for all.
+        """Count the tokens of a pass with gradients, ``(batch, keep)``, and how surprised the policy is by
+        them.
         """
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
             return

@@ -28,11 +28,9 @@ class Halves:
         self._tried = False  # a whole micro-batch, backward pass included
 
     def halve(self, error: BaseException | None) -> None:
-        """Compute each micro-batch in twice as many parts from now on.
+        """Compute each micro-batch in twice as many parts from now on. Every rank must come here.
 
-        Every rank must come here.
-
-        Raises torch.OutOfMemoryError: There is no half, or gradients are reduced while they are computed.
+        Raises OutOfMemoryError where there is no half, or gradients are reduced while they are computed.
         """
         host, rows = self._host, self._host.args.per_device_train_batch_size
         if self.parts * 2 > rows or host.is_deepspeed_enabled or host.is_fsdp_enabled:

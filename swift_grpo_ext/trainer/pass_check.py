@@ -24,9 +24,8 @@ Result = TypeVar("Result")
 class Attempt:
     """Something that may raise on some ranks, after which all of them give it up.
 
-    Args:
-        gathers: Ranks wait for each other inside the model (ZeRO-3, FSDP): one that raises alone leaves the
-            others waiting, so its error ends the run; where all raise, they give up together.
+    Where ranks wait for each other inside the model (ZeRO-3, FSDP), one that raises alone leaves the others
+    waiting, so its error ends the run; where all raise, they give up together.
     """
 
     def __init__(self, host: Host, gathers: bool) -> None:
@@ -69,9 +68,7 @@ def tried(
 ) -> tuple[Result | None, str]:
     """The first pass of a kind, or why it cannot be used: on every rank alike.
 
-    Args:
-        gathers: As in `Attempt`.
-        halve: Makes both take less memory, where they have run out of it.
+    ``halve`` makes check and pass take less memory, where they have run out of it.
     """
     found: list[Result] = []
 
@@ -101,10 +98,8 @@ def compare(
 ) -> str:
     """Why our log-probs of the first rows of a micro-batch cannot be used; empty if they can.
 
-    Args:
-        model: The model as the trainer calls it for passes without gradients.
-        ours: Gives ``(batch, keep, 2)`` log-probs and entropies.
-        stock: ms-swift's ``_get_per_token_logps_and_entropies_single``.
+    ``ours`` gives ``(batch, keep, 2)``; ``stock`` is ms-swift's
+    ``_get_per_token_logps_and_entropies_single``.
     """
     keep = batch.completion_mask.shape[1]
     rows = range(min(len(batch.completion_mask), _ROWS))

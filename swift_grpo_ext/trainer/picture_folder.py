@@ -32,11 +32,8 @@ class PictureFolder:
     def path_of(self, image: object) -> str | None:
         """Where an image of a row lies: its own path or address, else that of the copy kept here.
 
-        Args:
-            image: The host's form of it: ``{"path": ..., "bytes": ...}``, a path, an address, base64, or an
-                image of PIL.
-
-        Returns None for what is no picture, does not fit any more or cannot be written.
+        It may be ``{"path": ..., "bytes": ...}``, a path, an address, base64, or an image of PIL. None for
+        what is no picture, does not fit any more or cannot be written.
         """
         path = image.get("path") if isinstance(image, dict) else image
         content = image.get("bytes") if isinstance(image, dict) else None

@@ -22,15 +22,10 @@ logger = get_logger()
 
 
 def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
-    """Load a full checkpoint whose names are not the module's own.
+    """Load a full checkpoint whose names are not the module's own; False for others, which are ms-swift's to
+    load.
 
-    Args:
-        model: What to load it into; the trainer's own if None.
-
-    Returns:
-        Whether that was done; other checkpoints are ms-swift's to load.
-
-    Raises OutputFolderError: The checkpoint is of another model.
+    Raises OutputFolderError if it is of another model.
     """
     target = host.accelerator.unwrap_model(model if model is not None else host.model)
     sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled

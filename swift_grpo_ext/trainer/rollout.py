@@ -95,15 +95,10 @@ class Rollout:
 
 
 def completions_per_request(requests: Sequence[object], workers: int = 1) -> int:
-    """How many completions each request can ask for, so that equal neighbours are one request.
+    """How many completions each request can ask for, so that equal neighbours are one request; 1 at worst.
 
-    Args:
-        requests: One for each completion, in order; ids apart, those of a group are equal.
-        workers: Engines that the requests are dealt to, which must not have less to do than before.
-
-    Returns:
-        The largest number that cuts every group, and all requests into equal shares of the workers; 1 at
-        worst.
+    Each group is cut evenly, and all requests into equal shares of the engines (``workers``) that they are
+    dealt to, which must not have less to do than before.
     """
     contents = [{**(one if isinstance(one, dict) else vars(one)), "uuid": None} for one in requests]
     most = gcd(*(len(list(equal)) for _, equal in groupby(contents)))

@@ -6,7 +6,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from swift.rl_core.data import GRPOSample
+from swift.rl_core.data import GRPOBatch, GRPOSample
+from torch import Tensor
 
 from swift_grpo_ext.errors import RefusedError
 
@@ -42,6 +43,10 @@ class VisionSample(GRPOSample):
         return sample
 
 
+Samples = list[VisionSample]
+Batch = dict[str, GRPOBatch]  # ms-swift's micro-batch, with the inputs of the model
+Batches = list[Batch]
+Inputs = dict[str, Tensor]
 _OURS = {field.name for field in fields(VisionSample)} - {field.name for field in fields(GRPOSample)}
 
 

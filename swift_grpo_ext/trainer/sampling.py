@@ -58,11 +58,8 @@ def sampled_once(
 ) -> Iterator[None]:
     """While this is open, a prompt is computed once for its completions, and ranks are in step.
 
-    Args:
-        vision: Features of the generation batch; None if the model encodes its images itself.
-        shared: Prompts are; else only ``generate`` is kept from encoding images that nobody would read (F24
-            of docs/findings.md).
-        tell: Gets the reason when a batch goes the usual way.
+    If prompts are not ``shared``, only ``generate`` is kept from encoding images that nobody would read (F24
+    of docs/findings.md). ``tell`` gets the reason when a batch goes the usual way.
     """
 
     def encoding(wanted: Wanted) -> AbstractContextManager[None]:

@@ -59,12 +59,10 @@ class Scoring:
         self._given_weights: Tensor | None = None
 
     def guard(self, names: Sequence[str]) -> None:
-        """Put each of the trainer's reward functions behind a guard.
+        """Put each of the trainer's reward functions behind a guard; raises RefusedError for what must not
+        run.
 
-        Args:
-            names: Under which they were asked for; empty for a function that was given itself.
-
-        Raises RefusedError: A combination that must not run.
+        ``names`` are those under which they were asked for; empty for a function that was given itself.
         """
         host = self._host
         refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
@@ -112,14 +110,10 @@ class Scoring:
         self._host.reward_weights = weights
 
     def settled(self, samples: Sequence[VisionSample], rewards: Tensor) -> Tensor:
-        """Rewards on which all ranks agree.
+        """Rewards ``(n, functions)`` on which all ranks agree: NaN is "not scored", everything else is
+        finite.
 
-        Args:
-            rewards: ``(n, functions)`` of all ranks, as ms-swift has gathered them.
-
-        Returns ``(n, functions)``: NaN is "not scored", everything else is finite.
-
-        Raises RewardError: More completions failed than the budget allows; on every rank.
+        Raises RewardError on every rank if more completions failed than the budget allows.
         """
         rewards = torch.where(rewards.isfinite(), rewards, torch.nan)  # a gym environment may give infinities
         tasks = [sample.extra.get(self._table.task_column) for sample in samples]

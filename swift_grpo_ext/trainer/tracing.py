@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = get_logger()
 
+Inputs = Mapping[str, object] | None
 _NAMED = 8
 """Completions whose rows a message names, at most: each is looked up in the dataset."""
 
@@ -92,7 +93,7 @@ class Tracer:
         grpo_batch: GRPOBatch,
         forward: Callable[[object], object],
         model: PreTrainedModel,
-        inputs: object,
+        inputs: Inputs,
         samples: Sequence[VisionSample],
     ) -> None:
         """Name rows whose log-probs are not finite, and the module from which that comes.
@@ -144,7 +145,7 @@ class Tracer:
         self._name_fault(fault, last.get("model_inputs"), last.get("grpo_batch"))
 
     def _name_fault(
-        self, fault: Fault, model_inputs: object, grpo_batch: object, names: Sequence[str] = ()
+        self, fault: Fault, model_inputs: Inputs, grpo_batch: GRPOBatch, names: Sequence[str] = ()
     ) -> None:
         """Say where the first value was not finite, and keep its batch."""
         assert self._journal
@@ -191,7 +192,7 @@ class Tracer:
         return list(dict.fromkeys(row_name(sample, dataset) for sample in samples[:_NAMED]))
 
 
-def _dump(path: Path, model_inputs: Mapping[str, object] | None, grpo_batch: GRPOBatch) -> None:
+def _dump(path: Path, model_inputs: Inputs, grpo_batch: GRPOBatch) -> None:
     """Write the tensors of a micro-batch, as safetensors: what the model gets, and ``batch.*``.
 
     Raises OSError: It cannot be written.
