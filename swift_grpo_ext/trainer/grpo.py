@@ -182,7 +182,7 @@ class GRPOTrainer(HostGRPOTrainer):
     # A pass: old, reference or policy.
 
     def _get_per_token_logps_and_entropies(
-        self, model: object, model_inputs: object, grpo_batch: object, *args: object, **kwargs: object
+        self, model: object, model_inputs: Inputs, grpo_batch: object, *args: object, **kwargs: object
     ) -> object:
         phase = self.passes.phase_of(model, grpo_batch)
         known = self.passes.batches.of(grpo_batch)
