@@ -110,7 +110,7 @@ def plan(
     quant_bits: Annotated[int, typer.Option(help="Bits of a weight: 16, or 8 or 4 with LoRA.")] = 16,
     batch: Annotated[int, typer.Option(min=0, help="Completions of a micro-batch; 0: try several.")] = 0,
     completions_per_step: Annotated[int, typer.Option(min=0, help="Over all GPUs; 0: whole groups.")] = 0,
-    num_generations: Annotated[int, typer.Option(min=1, help="Completions of one prompt.")] = 8,
+    num_generations: Annotated[int, typer.Option(min=2, help="Completions of one prompt.")] = 8,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = 1_003_520,
     images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,

@@ -1,8 +1,9 @@
-"""Every plan that is written passes check, the shell, and ms-swift's own argument class, in its own process."""
+"""Written plans and ms-swift's examples: check, the shell, and ms-swift's own argument class in its own process."""
 
 import itertools
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,13 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command
 from swift_grpo_ext.doctor.plan import script
-from swift_grpo_ext.doctor.plan.catalogue import bundled, loadable, require_config, shape_by_config
+from swift_grpo_ext.doctor.plan.catalogue import (
+    bundled,
+    bundled_name,
+    loadable,
+    require_config,
+    shape_by_config,
+)
 from swift_grpo_ext.doctor.plan.search import plans
 from swift_grpo_ext.doctor.plan.setting import Machine, Work
 from swift_grpo_ext.findings import Severity
@@ -134,3 +141,41 @@ def test_every_written_plan_passes_check_and_ms_swift(monkeypatch):
     faults, count = faults_of(EVERY)
     assert faults == {}
     assert count > len(EVERY) / 3
+
+
+HOST_ROWS = Path(__file__).parents[2] / "benchmarks" / "ms_swift_commands.jsonl"
+
+
+@pytest.mark.slow
+def test_the_examples_of_ms_swift_are_refused_where_ms_swift_itself_refuses_them():
+    """Each as a command; a model whose sizes are not bundled is taken for Qwen2.5-VL-3B."""
+    rows = [json.loads(line) for line in HOST_ROWS.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if not row["engine"].startswith("megatron")]
+    Path("rows.jsonl").write_text('{"query": "What is 1 + 2?", "solution": "3"}\n' * 4096)
+    errors, commands = [], []
+    for row in rows:
+        model = bundled_name(row["args"]["model"]) or "Qwen2.5-VL-3B"
+        given = {
+            "rlhf_type": "grpo",
+            "dataset": "rows.jsonl",
+            "reward_funcs": "accuracy",
+            "tuner_type": "lora",
+        }
+        given |= row["args"] | {"model": loadable(model)}
+        if given.get("vllm_mode") == "server":
+            given["vllm_server_host"] = "10.0.0.9"
+        words = [
+            word
+            for name, value in given.items()
+            for word in (f"--{name}", *shlex.split(str(value), posix=True))
+        ]
+        environ = {"NPROC_PER_NODE": "1", **row.get("env", {})}
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environ.items())
+        Path("train.sh").write_text(f"{exports}swift rlhf {shlex.join(words)}\n")
+        found = command.verdict_of(["train.sh"], row_limit=0)
+        errors.append([one.what for one in found.findings if one.severity is Severity.ERROR])
+        commands.append((with_the_model_here(words, model), environ))
+    assert len(commands) >= 30
+    said = refusals(commands)
+    wrong = [(row["script"], mine, theirs) for row, mine, theirs in zip(rows, errors, said, strict=True)]
+    assert [one for one in wrong if bool(one[1]) != bool(one[2])] == []

@@ -23,6 +23,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 # Notes of what could not be looked at: they make up the last line.
 _NOT_CHECKED = {
     "memory-unknown": "memory",
+    "memory-of-megatron": "memory",
     "dataset-elsewhere": "rows",
     "rows-not-encoded": "lengths of prompts",
     "reward-not-run": "a reward",

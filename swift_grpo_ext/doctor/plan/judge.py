@@ -30,12 +30,8 @@ class Objection:
 
 def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> list[Objection]:
     """Every reason why a setting cannot run; empty if it can."""
-    found = list(_arithmetic(work, setting, machine))
-    if setting.rollout != "transformers":
-        found += _engine(shape, work, setting, machine)
-    if not found or setting.train_gpus(machine) > 0:
-        found += memory_objections(memory_range(shape, work, setting, machine), machine)
-    return found
+    of_engine = [] if setting.rollout == "transformers" else list(_engine(shape, work, setting, machine))
+    return [*of_engine, *memory_objections(memory_range(shape, work, setting, machine), machine)]
 
 
 def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objection]:
@@ -85,36 +81,6 @@ def _largest(terms: list[Term]) -> list[Term]:
     return sorted(terms, key=lambda term: -term.high)[:4]
 
 
-def _arithmetic(work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
-    ranks = setting.train_gpus(machine)
-    if ranks <= 0:
-        yield Objection("no GPU is left to train on", "give the server fewer GPUs")
-        return
-    batch = setting.generation_batch(machine)
-    if work.generations < 2:
-        yield Objection("num_generations 1: the advantage of a group of one is 0/0", "--num_generations 8")
-    elif batch % work.generations:
-        divisors = [n for n in range(2, batch + 1) if batch % n == 0]
-        yield Objection(
-            f"a generation batch of {ranks} ranks x {setting.micro_batch} x {setting.accumulation} = "
-            f"{batch} is not divisible by num_generations {work.generations}",
-            f"--num_generations {divisors[-1]}, or one of {divisors}"
-            if divisors
-            else "a larger --gradient_accumulation_steps",
-        )
-    if setting.rollout == "colocate" and ranks % setting.tensor_parallel:
-        yield Objection(
-            f"vllm_tensor_parallel_size {setting.tensor_parallel} does not divide {ranks} ranks",
-            f"one of {[n for n in range(1, ranks + 1) if ranks % n == 0]}",
-        )
-    if setting.tensor_parallel > machine.gpus_per_node:
-        yield Objection(
-            f"vllm_tensor_parallel_size {setting.tensor_parallel} spans nodes of {machine.gpus_per_node} "
-            "GPUs",
-            "keep an engine inside a node",
-        )
-
-
 def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
     prompt = activations.prompt_tokens(shape, work)
     needed = prompt + work.completion_tokens
@@ -123,11 +89,6 @@ def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
             f"vllm_max_model_len {setting.max_model_len} is less than prompt {prompt} + completion "
             f"{work.completion_tokens} = {needed} tokens",
             f"--vllm_max_model_len {-(-needed // 256) * 256}",
-        )
-    if shape.heads % setting.tensor_parallel:
-        yield Objection(
-            f"{shape.heads} attention heads cannot be split over {setting.tensor_parallel} GPUs",
-            "a tensor parallel size that divides the heads",
         )
     if states.concurrent(shape, work, setting, machine) < 1:
         least = states.OVERHEAD[0]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.rows import drawn
+from swift_grpo_ext.doctor.check.rows import drawn, rows_of
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem
-
-_MOST_BYTES = 16 * 2**20  # of a JSON list, which is read as a whole
 
 
 @table.on("dataset-below-a-batch")
@@ -88,13 +85,8 @@ def count(run: Run, names: Sequence[str], *, enough: int) -> int | None:
 def _rows(path: Path, enough: int) -> int | None:
     if not path.is_file() or path.suffix not in (".jsonl", ".json"):
         return None
-    with path.open(encoding="utf-8", errors="replace") as file:
-        if path.suffix == ".jsonl":
+    if path.suffix == ".jsonl":  # lines are not parsed, there may be millions
+        with path.open(encoding="utf-8", errors="replace") as file:
             return sum(1 for _ in islice((line for line in file if line.strip()), enough))
-    if path.stat().st_size > _MOST_BYTES:
-        return None
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None
-    return len(table) if isinstance(table, list) else None
+    found = [row for _, row in islice(rows_of(path), enough)]
+    return None if not found or None in found else len(found)
