@@ -23,24 +23,13 @@ LEGACY_KEYS = {
     "stage3_gather_fp16_weights_on_model_save": '"stage3_gather_16bit_weights_on_model_save"',
 }
 # Top level keys that people write; DeepSpeed has more.
-_KEYS = (
-    "activation_checkpointing",
-    "bf16",
-    "communication_data_type",
-    "data_types",
-    "fp16",
-    "gradient_accumulation_steps",
-    "gradient_clipping",
-    "optimizer",
-    "scheduler",
-    "steps_per_print",
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "wall_clock_breakdown",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-    "zero_optimization",
-)
+_KEYS_TEXT = """
+    activation_checkpointing bf16 communication_data_type data_types fp16 gradient_accumulation_steps
+    gradient_clipping optimizer scheduler steps_per_print train_batch_size
+    train_micro_batch_size_per_gpu wall_clock_breakdown zero_allow_untested_optimizer
+    zero_force_ds_cpu_optimizer zero_optimization
+    """
+_KEYS = _KEYS_TEXT.split()
 
 
 @dataclass(frozen=True)

@@ -16,29 +16,15 @@ from swift_grpo_ext.findings import Finding, Severity
 if TYPE_CHECKING:
     from swift.template import Template
 
-_PIXEL_VARIABLES = (
-    "MAX_PIXELS",
-    "MIN_PIXELS",
-    "IMAGE_MAX_TOKEN_NUM",
-    "IMAGE_MIN_TOKEN_NUM",
-    "VIDEO_MAX_PIXELS",
-    "FPS",
-    "FPS_MAX_FRAMES",
-    "ROOT_IMAGE_DIR",
-    "USE_HF",
-)
+_PIXEL_VARIABLES_TEXT = """
+    MAX_PIXELS MIN_PIXELS IMAGE_MAX_TOKEN_NUM IMAGE_MIN_TOKEN_NUM VIDEO_MAX_PIXELS FPS FPS_MAX_FRAMES
+    ROOT_IMAGE_DIR USE_HF
+    """
+_PIXEL_VARIABLES = _PIXEL_VARIABLES_TEXT.split()
 
 # What templates raise for a row, the host's and ours.
-_REFUSALS = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AssertionError,
-    AttributeError,
-    RuntimeError,
-    OSError,
-    SwiftGrpoExtError,
-)
+_OF_OTHERS = (ValueError, TypeError, LookupError, AssertionError, AttributeError, RuntimeError, OSError)
+_REFUSALS = (*_OF_OTHERS, SwiftGrpoExtError)
 
 
 def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Finding]:

@@ -25,21 +25,11 @@ from swift_grpo_ext.doctor.check.words import is_known, opened
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
-_PACKAGES = (
-    "ms-swift",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "deepspeed",
-    "torch",
-    "torchvision",
-    "msgspec",
-    "nvidia-cublas-cu12",
-    "vllm",
-    "flash-attn",
-    "kernels",
-)
+_PACKAGES_TEXT = """
+    ms-swift transformers trl peft accelerate deepspeed torch torchvision msgspec nvidia-cublas-cu12
+    vllm flash-attn kernels
+    """
+_PACKAGES = _PACKAGES_TEXT.split()
 _MOST_BYTES = 2**20
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
 _NO_SHELL = (".py", ".ipynb", ".bat", ".cmd", ".ps1", ".toml", ".jsonl", ".md")

@@ -22,20 +22,11 @@ FORMS = (
 )
 GARBAGE = ("", "I do not know.")
 LONG = "no " * 4000  # for rewards of length and repetition
-NOT_GOLD = frozenset(
-    {
-        "messages",
-        "images",
-        "videos",
-        "audios",
-        "tools",
-        "objects",
-        "channel",
-        "dataset",
-        "chat_template_kwargs",
-    }
-    | {"rejected_messages", "rejected_images", "positive_messages", "negative_messages", "teacher_prompt"}
-)
+_NOT_GOLD = """
+    messages images videos audios tools objects channel dataset chat_template_kwargs rejected_messages
+    rejected_images positive_messages negative_messages teacher_prompt
+    """
+NOT_GOLD = frozenset(_NOT_GOLD.split())
 _FIRST = ("solution", "ground_truth", "answer", "gt", "target", "label", "gold", "reference", "response")
 _COLUMNS = 3
 _WRONG = "-987654"

@@ -13,14 +13,6 @@ from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.rewards import catalogue
 
 
-@table.on("hardly-random")
-def _hardly_random(run: Run) -> Iterator[Problem]:
-    if 0 < run.arguments.temperature < 0.4 or 0 < (run.arguments.top_p or 0) < 0.5:
-        low = run.arguments.temperature < 0.4
-        what, where = ("temperature", "--temperature 1") if low else ("top_p", "--top_p 1")
-        yield Problem(f"{what} {run.arguments.get(what)} leaves little to compare", f"--{what}", where)
-
-
 @table.on("learning-rate-kills")
 def _deadly_rate(run: Run) -> Iterator[Problem]:
     rate, limit = run.arguments.learning_rate, 1e-4 if run.full else 1e-2

@@ -13,18 +13,6 @@ from swift_grpo_ext.models.families import FAMILIES
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import PREFIX
 
-_TABLES = (
-    "lr_scheduler_type",
-    "callbacks",
-    "multi_turn_scheduler",
-    "template",
-    "model_type",
-    "optimizer",
-    "reward_model_plugin",
-    "eval_strategy",
-    "report_to",
-    "attn_impl",
-)
 _OURS = {
     "template": [family.host_template for family in FAMILIES.values()],
     "model_type": [family.host_model_type for family in FAMILIES.values()],
@@ -36,7 +24,7 @@ _FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 
 @table.on("unknown-name")
 def _unknown(run: Run) -> Iterator[Problem]:
-    for argument in filter(run.arguments.known, _TABLES):
+    for argument in filter(run.arguments.known, table.texts["unknown-name"]["arguments"]):
         if argument not in _FIXED and run.has_plugins_of_the_user:
             continue  # they may register any name
         value = run.arguments.get(argument)

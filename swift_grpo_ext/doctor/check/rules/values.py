@@ -17,54 +17,17 @@ from swift_grpo_ext.findings import Problem
 
 # What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
-_AT_LEAST_ONE = (
-    "num_generations",
-    "num_iterations",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "max_completion_length",
-    "max_length",
-    "steps_per_generation",
-    "generation_batch_size",
-    "vllm_tensor_parallel_size",
-    "vllm_data_parallel_size",
-    "vllm_max_model_len",
-    "move_model_batches",
-    "lora_rank",
-)
-_BETWEEN = {
-    "temperature": (0, float("inf")),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "beta": (0, float("inf")),
-    "vllm_gpu_memory_utilization": (0.01, 1),
-    "warmup_ratio": (0, 1),
-    "split_dataset_ratio": (0, 1),
-    "lora_dropout": (0, 0.99),
-    "epsilon": (0, float("inf")),
-    "epsilon_high": (0, float("inf")),
-    "num_train_epochs": (0.000001, float("inf")),
-}
-_JSON = (
-    "columns",
-    "model_kwargs",
-    "gradient_checkpointing_kwargs",
-    "vllm_limit_mm_per_prompt",
-    "vllm_engine_kwargs",
-    "lr_scheduler_kwargs",
-)
 
 
 @table.on("out-of-range")
 def _range(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    for name in filter(args.known, _AT_LEAST_ONE):
+    for name in filter(args.known, table.texts["out-of-range"]["at_least_one"]):
         value = args.get(name)
         if isinstance(value, int) and value < 1:
             yield Problem(f"{name} is {value}, at least 1", f"--{name}", f"--{name} 1")
-    for name in filter(args.known, _BETWEEN):
-        value, (low, high) = args.get(name), _BETWEEN[name]
+    for name, (low, high) in table.texts["out-of-range"]["between"].items():
+        value = args.get(name) if args.known(name) else None
         if isinstance(value, (int, float)) and not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
             yield Problem(
@@ -140,7 +103,7 @@ def _tuner(run: Run) -> Iterator[Problem]:
 
 @table.on("broken-json")
 def _json(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, _JSON):
+    for name in filter(run.arguments.known, table.texts["broken-json"]["arguments"]):
         value = run.arguments.get(name)
         if isinstance(value, str) and not value.endswith(".json"):
             try:
