@@ -20,6 +20,7 @@ _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 _OPTION = re.compile(r"[-–—]+[A-Za-z]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
+_FETCHES = re.compile(r"\$\([^()]*\b(modelscope|huggingface-cli|hf|git clone|wget|curl)\b")
 
 
 class Shell(ShellState):
@@ -29,8 +30,8 @@ class Shell(ShellState):
         """Follow text in this shell."""
         if self.depth > DEEPEST:
             return
-        tree = parsed(text)
-        self.block(tree)
+        self.found.makes_files |= bool(_FETCHES.search(text))
+        self.block(parsed(text))
         for name in [name for name in self.functions if name not in self.called]:
             self.call(name, None)  # started in a way that is not seen
 
