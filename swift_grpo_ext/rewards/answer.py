@@ -21,30 +21,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from swift_grpo_ext.rewards.statement import after_label, fold_width
+from swift_grpo_ext.rewards.words import WORDS
 
 THINK = ("<think>", "</think>")
-THINKING = (
-    THINK,
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<analysis>", "</analysis>"),
-    ("<seed:think>", "</seed:think>"),
-    ("[think]", "[/think]"),
-    ("◁think▷", "◁/think▷"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
-)
 ANSWER = ("<answer>", "</answer>")
-GLM_BOX = ("<|begin_of_box|>", "<|end_of_box|>")
-BLOCKS = (
-    ANSWER,
-    ("<final_answer>", "</final_answer>"),
-    ("<conclusion>", "</conclusion>"),
-    ("<solution>", "</solution>"),
-    ("<|begin_of_solution|>", "<|end_of_solution|>"),
-    GLM_BOX,
-)
+THINKING = tuple(WORDS["thinking"].items())
+BLOCKS = tuple(WORDS["answer_blocks"].items())
 FENCE = "```"
 MAX_ANSWER_CHARS = 32_768
 """A longer answer counts as none: no task of the catalogue needs it, and costs stay bounded."""
@@ -60,11 +42,6 @@ _END = re.compile(
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 _KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
-_PAIRS = (
-    ("**", "**"), ("__", "__"), ("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"),
-    ("「", "」"), ("『", "』"), ("【", "】"), ("«", "»"), ("<b>", "</b>"),
-    *((mark, mark) for mark in "*_`$\"'"),
-)  # fmt: skip
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 _ROUNDS = 5
@@ -171,7 +148,7 @@ def _without_pair(text: str) -> str:
         inner = text[command.end() :]
         return inner[:-1] if balanced_end(inner) == len(inner) - 1 else text
     ended = text[:-1] if text.endswith((".", "。")) else text  # **B**.
-    for opening, closing in _PAIRS:
+    for opening, closing in WORDS["wrapping"].items():
         if len(ended) >= len(opening + closing) and ended.startswith(opening) and ended.endswith(closing):
             inner = ended[len(opening) : -len(closing)]
             return text if opening in inner or closing in inner else inner

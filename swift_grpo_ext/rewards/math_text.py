@@ -10,15 +10,9 @@ import re
 
 from swift_grpo_ext.rewards.answer import all_boxed, last_boxed, unwrapped
 from swift_grpo_ext.rewards.statement import after_label, fold_width
+from swift_grpo_ext.rewards.words import WORDS
 
-_SIGNS = {
-    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "π": r"\pi ",
-    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "±": r"\pm ",
-    "°": r"^{\circ}", "∈": r"\in ", "θ": r"\theta ", "∅": r"\emptyset ", "，": ", ", "、": ", ", "∶": ":",
-    "⁄": "/",
-    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
-}  # fmt: skip
-_TABLE = {ord(sign): latex for sign, latex in _SIGNS.items()}
+_SIGNS = str.maketrans(WORDS["latex"])
 _RAISED = {ord(sign): plain for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True)}
 _RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
 _ROOT = re.compile(
@@ -75,7 +69,7 @@ def latex(text: str) -> str:
     text = _METRES.sub("", _GROUPED.sub(lambda groups: re.sub(r"\D", "", groups[0]), text))
     text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
     text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
-    text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_TABLE).replace("**", "^"))).strip()
+    text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_SIGNS).replace("**", "^"))).strip()
     return _values(_COMMAS.sub(", ", _LIST_WORD.sub(", ", text)).rstrip(" .,"))
 
 

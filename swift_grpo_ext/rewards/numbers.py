@@ -9,16 +9,9 @@ from dataclasses import dataclass
 
 from swift_grpo_ext.rewards.statement import after_label
 from swift_grpo_ext.rewards.units import NO_UNIT, Unit, find_unit, per, raised, with_digits
+from swift_grpo_ext.rewards.words import meanings
 
-_SCALES = {
-    **dict.fromkeys(("k", "thousand", "千"), 1e3),
-    **dict.fromkeys(("万", "萬"), 1e4),
-    **dict.fromkeys(("M", "mn", "mio", "million", "millions", "百万"), 1e6),
-    **dict.fromkeys(("亿", "億"), 1e8),
-    **dict.fromkeys(("b", "bn", "billion", "billions"), 1e9),
-    **dict.fromkeys(("tn", "trillion", "trillions", "万亿"), 1e12),
-}
-
+_SCALES = {word: float(scale) for word, scale in meanings("scales").items()}
 _MANY = 308  # digits that a float can have before its point
 _DIGITS = (
     r"\d{1,3}(?:,\d{2,3}){0,8},\d{3}(?![\d,])(?:\.\d{1,18})?"

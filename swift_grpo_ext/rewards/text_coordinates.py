@@ -90,15 +90,9 @@ _LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
 
 NAMES = meanings("coordinates")  # names of one coordinate, and what each means
 
-BOX_SHAPES: tuple[tuple[str, ...], ...] = (
-    ("x1", "y1", "x2", "y2"),
-    ("x0", "y0", "x1", "y1"),
-    ("cx", "cy", "w", "h"),
-    ("x", "y", "w", "h"),
-    ("x1", "y1", "w", "h"),
-    ("x", "y", "x2", "y2"),
-)
-POINT_SHAPES: tuple[tuple[str, ...], ...] = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
+_SHAPES = "x1 y1 x2 y2, x0 y0 x1 y1, cx cy w h, x y w h, x1 y1 w h, x y x2 y2"
+BOX_SHAPES = tuple(tuple(shape.split()) for shape in _SHAPES.split(", "))
+POINT_SHAPES = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
 
 _EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
 _NAMED = re.compile(
