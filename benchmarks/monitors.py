@@ -86,7 +86,7 @@ class OwnWork:
         seconds: Their sum.
     """
 
-    CALLS = ("end_step", "look_at_rollout", "add_pass", "add_loss")
+    CALLS = ("end_step", "look_at_rollout", "add_pass", "end_micro_batch")
 
     def __init__(self, trainer: Any) -> None:
         self.seconds = 0.0

@@ -92,7 +92,7 @@ class GRPOTrainer(HostGRPOTrainer):
         """One micro-batch; a generation batch comes before the first."""
         with self.monitors.phase("backward"):  # less the phases inside it
             loss = self.passes.halves.step(super().training_step, *args, **kwargs)
-        self.monitors.add_loss(loss)
+        self.monitors.end_micro_batch()
         return loss
 
     # A generation batch: roll out, score, prepare, finish, log.

@@ -131,12 +131,9 @@ class Monitors:
 
                 report_at_end(self._host.args.output_dir)
 
-    def add_loss(self, loss: torch.Tensor) -> None:
-        """A micro-batch is done; what follows the last one of a step is the optimizer's."""
-        if not self.watch:
-            return
-        self.watch.tally.loss = self.watch.tally.loss + loss.detach()
-        if self._host.accelerator.sync_gradients:
+    def end_micro_batch(self) -> None:
+        """What follows the last one of a step is the optimizer's."""
+        if self.watch and self._host.accelerator.sync_gradients:
             self.watch.phases.rest_in("optimizer")
 
     def add_pass(self, logps: torch.Tensor, grpo_batch: GRPOBatch, forwarded: torch.Tensor | None) -> None:

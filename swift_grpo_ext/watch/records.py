@@ -15,16 +15,12 @@ class RewardFacts:
 
     Attributes:
         scored: Share of completions that it scored, 0 to 1.
-        mean: Over scored completions; None if there are none.
-        std: Sample deviation over scored completions; 0 of one.
         commonest, commonest_share: The value that scored completions got most often, to six places.
         infinite: Completions for which it gave an infinity.
     """
 
     name: str
     scored: float
-    mean: float | None = None
-    std: float | None = None
     commonest: float | None = None
     commonest_share: float = 0.0
     infinite: int = 0
@@ -35,7 +31,6 @@ class RolloutFacts:
     """One generation batch of all ranks. Shares lie between 0 and 1; None where nothing could be observed.
 
     Attributes:
-        reward: Mean weighted reward of scored completions.
         reward_std: Mean deviation within groups.
         advantaged: Share of completions whose advantage is not 0.
         zero_variance, identical: Share of groups whose rewards are all equal, or whose texts all are.
@@ -46,7 +41,6 @@ class RolloutFacts:
 
     groups: int = 0
     rewards: tuple[RewardFacts, ...] = ()
-    reward: float | None = None
     reward_std: float | None = None
     advantaged: float | None = None
     zero_variance: float | None = None
@@ -88,7 +82,6 @@ class StepFacts:
         ulps: By how many representable steps those that moved did, geometric mean.
         master_moved: `moved` of the optimizer's float32 copies; None where there are none.
         tokens: Completion tokens in the loss, all ranks.
-        loss: Mean loss of the step's micro-batches.
         entropy: Nats per token at the sampling temperature.
         kl: Nats per token between the policy and where it started from.
         rollout, engine: What the step was taken on, and the last check of the engine that made it.
@@ -102,7 +95,6 @@ class StepFacts:
     ulps: float | None = None
     master_moved: float | None = None
     tokens: int | None = None
-    loss: float | None = None
     entropy: float | None = None
     kl: float | None = None
     rollout: RolloutFacts = RolloutFacts()
@@ -148,12 +140,8 @@ def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
     valid = [score for score in scores if score is not None and math.isfinite(score)]
     if not valid:
         return RewardFacts(name, scored=0.0)
-    mean = math.fsum(valid) / len(valid)
-    variance = math.fsum((score - mean) ** 2 for score in valid) / max(len(valid) - 1, 1)
     value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
-    return RewardFacts(
-        name, len(valid) / len(scores), mean, math.sqrt(variance), value, commonest_share=count / len(valid)
-    )
+    return RewardFacts(name, len(valid) / len(scores), value, commonest_share=count / len(valid))
 
 
 def with_infinite(rollout: RolloutFacts, counts: Sequence[float]) -> RolloutFacts:

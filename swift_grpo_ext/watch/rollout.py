@@ -44,7 +44,6 @@ def rollout_facts(
     return RolloutFacts(
         groups=len(completions) // group_size if group_size else 0,
         rewards=tuple(map(reward_facts, names, columns)),
-        reward=figures.get("reward"),
         reward_std=figures.get("reward_std"),
         advantaged=advantaged_share(advantages, figures),
         zero_variance=figures.get("frac_reward_zero_std"),

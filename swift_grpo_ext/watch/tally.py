@@ -21,7 +21,6 @@ class Tally:
         asked_to_end, dead: This rank was told to end the run, or its verdict asks to stop it.
         skipped: The update was dropped.
         elements, moved, log2_ulps: See `Movement`; `masters`, `masters_moved` are of the float32 copies.
-        loss: Sum over micro-batches, as the trainer scales it.
         surprise, forwarded: Sum over completion tokens that were forwarded of minus their log-prob, and their
             number: silent completions are left out.
         tokens: Completion tokens in the loss.
@@ -37,7 +36,6 @@ class Tally:
     log2_ulps: float = 0.0
     masters: float = 0.0
     masters_moved: float = 0.0
-    loss: Any = 0.0
     surprise: Any = 0.0
     forwarded: Any = 0.0
     tokens: Any = 0.0
@@ -72,6 +70,8 @@ def add_scalars(
         "watch/entropy": facts.entropy,
         "watch/kl_to_start": facts.kl,
         "watch/engine_ratio": facts.engine.ratio,
+        "watch/engine_difference": facts.engine.mean,
+        "watch/engine_largest": facts.engine.largest,
     }
     for name, value in scalars.items():
         if value is not None and math.isfinite(value):

@@ -212,7 +212,6 @@ class Watch(TrainerCallback):
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
         weights = Movement(total.elements, total.moved, total.log2_ulps)
-        ranks = self._trainer.args.world_size
         if total.kl_tokens:
             self._kl = total.kl / total.kl_tokens
         return StepFacts(
@@ -224,7 +223,6 @@ class Watch(TrainerCallback):
             ulps=weights.ulps,
             master_moved=Movement(total.masters, total.masters_moved).share,
             tokens=round(total.tokens),
-            loss=total.loss / ranks,
             entropy=total.surprise / total.forwarded if total.forwarded else None,
             kl=self._kl,
             rollout=with_infinite(self.rollout, total.infinite),

@@ -25,8 +25,7 @@ from swift_grpo_ext.watch.rules import RULES, findings
 RUN = RunFacts(num_generations=8, max_steps=100)
 GOOD_ROLLOUT = RolloutFacts(
     groups=8,
-    rewards=(RewardFacts("iou", 1.0, 0.4, 0.3, 0.0, 0.2),),
-    reward=0.4,
+    rewards=(RewardFacts("iou", 1.0, 0.0, 0.2),),
     reward_std=0.3,
     advantaged=0.9,
     zero_variance=0.1,
@@ -41,7 +40,6 @@ GOOD = StepFacts(
     moved=0.99,
     ulps=4.0,
     tokens=900,
-    loss=0.0,
     entropy=1.0,
     kl=0.001,
     rollout=GOOD_ROLLOUT,
@@ -88,7 +86,7 @@ NO_SIGNAL = {
     "--num_generations 1": ({}, {"num_generations": 1}),
     "reward iou gave no number for any": ({"rewards": (RewardFacts("iou", 0.0),)}, {}),
     "all completions are the same text": ({"identical": 1.0}, {}),
-    "reward iou returned 0 for 100 %": ({"rewards": (RewardFacts("iou", 1.0, 0, 0, 0.0, 1.0),)}, {}),
+    "reward iou returned 0 for 100 %": ({"rewards": (RewardFacts("iou", 1.0, 0.0, 1.0),)}, {}),
     "although rewards differ between groups": ({}, {}),
 }
 
@@ -105,7 +103,7 @@ def test_why_there_is_no_advantage(text):
 def test_the_example_follows_the_reason():
     rollout = replace(
         NO_ADVANTAGE.rollout,
-        rewards=(RewardFacts("ext_iou", 1.0, 0.0, 0.0, 0.0, 1.0),),
+        rewards=(RewardFacts("ext_iou", 1.0, 0.0, 1.0),),
         example="row 17 (a.png): completion '[1, 2]'",
     )
     text = verdicts(steps(3, NO_ADVANTAGE, rollout=rollout, moved=0.0))["parameters-still"]
@@ -140,8 +138,8 @@ WARNINGS = {
     "empty": ({"empty": 0.6}, "60 % of the completions are empty"),
     "identical": ({"identical": 0.95}, "in 95 % of the groups all completions are the same text"),
     "few-varying-groups": ({"zero_variance": 0.95}, "in 95 % of the groups every completion got the same"),
-    "unscored": ({"rewards": (RewardFacts("iou", 0.5, 0.1, 0.1, 0.0, 0.5),)}, "iou scored only 50 %"),
-    "infinite-rewards": ({"rewards": (RewardFacts("iou", 0.9, 0.1, 0.1, infinite=3),)}, "gave 3 of the"),
+    "unscored": ({"rewards": (RewardFacts("iou", 0.5, 0.0, 0.5),)}, "iou scored only 50 %"),
+    "infinite-rewards": ({"rewards": (RewardFacts("iou", 0.9, infinite=3),)}, "gave 3 of the"),
 }
 
 
@@ -235,7 +233,7 @@ def test_reward_facts_leave_out_what_is_not_scored():
     found = reward_facts("r", [1.0, None, float("nan"), float("inf"), 1.0, 0.0])
     assert found.scored == 0.5
     assert (found.commonest, found.commonest_share) == (1.0, 2 / 3)
-    assert reward_facts("r", [None]).mean is None
+    assert reward_facts("r", [None]).commonest is None
 
 
 def test_shares_of_completions():
