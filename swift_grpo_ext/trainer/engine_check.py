@@ -92,7 +92,9 @@ class EngineCheck:
             choice = output.response.choices[0]
             logps = self._recorder.of_row(row, len(outputs)) if self._recorder else _logps_of(choice)
             if output.messages is None:  # of several turns the prompt is not one piece
-                sample.claim = Claim(output.response.prompt_token_ids or (), choice.token_ids or (), logps)
+                told = output.response
+                seen = (told.prompt_token_ids or (), choice.token_ids or ())
+                sample.claim = Claim(*seen, logps, getattr(told, "images_size", None) or ())
         return samples
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:

@@ -18,7 +18,7 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.teacher_forced import TeacherForced
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
-from swift_grpo_ext.watch.prompts import prompt_difference
+from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
 from swift_grpo_ext.watch.rollout import row_name
 
 PLACES = 64
@@ -70,7 +70,7 @@ class Comparison:
             rest,
             engine_logp=sum(map(sum, self._told)) / tokens,
             trainer_logp=sum(map(sum, ours)) / tokens,
-            prompt=next(filter(None, map(self._prompt, self._forced.rows, self._samples)), ""),
+            prompt=next(filter(None, map(self._prompt, self._forced.rows, self._samples)), self._grids()),
             parted=self._parted(ours),
         )
 
@@ -114,6 +114,9 @@ class Comparison:
         placeholders = family.placeholder_token_ids if family else ()
         words = prompt_difference(sample.claim.prompt, row, placeholders, template.tokenizer.decode)
         return f"{words} ({row_name(sample)})" if words else ""
+
+    def _grids(self) -> str:
+        return grid_difference([size for claim in self._claims for size in claim.sizes], self._forced.grids)
 
     def _parted(self, ours: Sequence[Sequence[float]]) -> str:
         """The first token of a completion at which the two part, in words; empty if there is none."""

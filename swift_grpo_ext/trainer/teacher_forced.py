@@ -28,6 +28,7 @@ class TeacherForced:
     Attributes:
         rows: Token ids of each, prompt and completion.
         tokens: Ids of those that have a loss.
+        grids: (frames, rows, columns) of patches of each image; empty if the model takes none.
     """
 
     def __init__(self, host: Host, samples: Sequence[VisionSample]) -> None:
@@ -37,6 +38,8 @@ class TeacherForced:
         self._inputs, batch = collated(host, samples, template)
         self._inputs.pop("logits_to_keep", None)
         ids, present = self._inputs["input_ids"], self._inputs["attention_mask"].bool()
+        grids = self._inputs.get("image_grid_thw")
+        self.grids: list[list[int]] = [] if grids is None else grids.tolist()
         self._mask = batch.completion_mask.bool()
         self._keep = self._mask.shape[1]
         self.rows = [row[there].tolist() for row, there in zip(ids, present, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby, takewhile, zip_longest
+from math import isqrt
 
 Decode = Callable[[Sequence[int]], str]
 _CONTEXT = 12
@@ -57,6 +58,25 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
         f"the engine has {one} image tokens{where}, the trainer {other}: images are resized differently; "
         "give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
     )
+
+
+def grid_difference(sizes: Sequence[Sequence[int]], grids: Sequence[Sequence[int]]) -> str:
+    """How images of as many patches are shaped differently, in words; empty if they are not, or nobody knows.
+
+    An engine tells (width, height) in pixels as it resized an image, or as the image was before; the trainer
+    has (frames, rows, columns) of patches. Only of resized ones is the area that of whole square patches.
+    """
+    if len(sizes) != len(grids):
+        return ""
+    for number, ((width, height), (_, rows, columns)) in enumerate(zip(sizes, grids, strict=True), start=1):
+        side = isqrt(width * height // (rows * columns))
+        same_area = side * side * rows * columns == width * height
+        if same_area and abs(width * rows - height * columns) > 0.1 * height * columns:
+            return (
+                f"image {number} is {width} x {height} pixels in the engine and {columns * side} x "
+                f"{rows * side} in the trainer: it is turned (EXIF) or stretched on one side"
+            )
+    return ""
 
 
 def _runs(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import Agreement, Distance, EngineFacts, distance, judge
-from swift_grpo_ext.watch.prompts import prompt_difference
+from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
 
 ENGINE = EngineFacts("vLLM server", asked={"temperature": 0.9, "top_p": 1.0})
 
@@ -153,3 +153,19 @@ def test_two_images_that_are_resized_differently_differ_though_their_tokens_add_
     rows = [[USER, *[IMAGE] * first, QUESTION, *[IMAGE] * (5 - first), ASSISTANT] for first in (2, 3)]
     found = prompt_difference(rows[0], rows[1], {IMAGE}, decode)
     assert "the engine has 2 image tokens for image 1, the trainer 3" in found
+
+
+@pytest.mark.parametrize(
+    ("size", "grid", "words"),
+    [
+        ((280, 140), (1, 10, 20), ""),
+        ((140, 280), (1, 10, 20), "image 1 is 140 x 280 pixels in the engine and 280 x 140 in the trainer"),
+        ((640, 480), (1, 34, 46), ""),  # as it was before it was resized
+        ((641, 480), (1, 10, 20), ""),
+    ],
+)
+def test_an_image_that_is_turned_on_one_side_has_as_many_tokens(size, grid, words):
+    found = grid_difference([size], [grid])
+    assert words in found
+    assert bool(found) == bool(words)
+    assert grid_difference([size, size], [grid]) == "", "not told of each"

@@ -4,6 +4,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.trainer import engine_check
 from swift_grpo_ext.watch.journal import read_events
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate", "watch/kl_to_start")
@@ -58,12 +59,17 @@ def whole(tiny_qwen, digits, tmp_path, monkeypatch):
     return tmp_path / "whole"
 
 
-def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path):
+def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path, monkeypatch):
+    judge, judged = engine_check.judge, []
+    monkeypatch.setattr(
+        engine_check, "judge", lambda now, *rest: judged.append(now.step) or judge(now, *rest)
+    )
     checkpoint = testing.newest_version(whole) / "checkpoint-2"
     testing.run_in_process(
         "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
     )
     check_goes_on(whole, tmp_path / "resumed")
+    assert judged == [2, 3, 4], "a start has an engine of its own, whose first steps are compared"
 
 
 @pytest.mark.slow
