@@ -72,11 +72,7 @@ def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
 
 
 class Turn:
-    """Lets the other ranks wait for the one that saves: a launcher kills all as soon as one has ended.
-
-    Args:
-        path: A file that says that it is done.
-    """
+    """A file for which the other ranks wait: a launcher kills all as soon as one has ended."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

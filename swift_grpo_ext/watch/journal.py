@@ -22,12 +22,7 @@ STATE = "swift_grpo_ext_watch_rank_{rank}.json"
 
 
 class Journal:
-    """Appends events to ``watch/events.jsonl``. Several ranks may do so: each event is one short write.
-
-    Args:
-        output_dir: The run's own output folder.
-        rank: Of this process.
-    """
+    """Appends events to ``watch/events.jsonl``. Several ranks may do so: each event is one short write."""
 
     def __init__(self, output_dir: str | Path, rank: int) -> None:
         self.folder = Path(output_dir) / FOLDER

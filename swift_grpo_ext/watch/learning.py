@@ -36,10 +36,8 @@ class Verdict:
 class LearningMonitor:
     """Judges a run step by step.
 
-    Args:
-        run: What does not change during the run.
-        patience: Steps in a row that a fault must last before it is told. A run that is dead for twice that
-            many steps `should_stop`.
+    A fault must last for `patience` steps in a row before it is told; one that is dead for twice that many
+    `should_stop`.
     """
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:

@@ -56,12 +56,9 @@ class Movement:
 
 
 class Sampler:
-    """Compares sampled elements of tensors with their values at the last look.
+    """Compares elements of tensors, at fixed random places, with their values at the last look.
 
-    Args:
-        tensors: Gives the tensors at each look; their number and sizes stay the same.
-        limit: Tensors to sample, spread evenly over all of them.
-        elements: Elements of each, at fixed random places.
+    Tensors are sampled evenly over all of them; at each look their number and sizes are the same.
     """
 
     def __init__(
@@ -167,9 +164,7 @@ class Probe:
     def look(self, samples: Sequence[object], step: int) -> tuple[Tensor, Tensor] | None:
         """Keep the first samples; when it is time, score them again. The step is the same on all ranks.
 
-        Returns:
-            When it is time, two scalars of this rank: the sum over tokens of the estimate in nats, and the
-            number of tokens.
+        Then it gives two scalars of this rank: the sum over tokens of the estimate in nats, and their number.
         """
         if self._before is None:
             self._samples = list(samples[:ROWS])

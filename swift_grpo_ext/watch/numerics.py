@@ -16,8 +16,7 @@ class Fault:
 
     Attributes:
         tensor: ``reward <name>``, ``log-probs``, ``loss``, ``gradient`` or ``weights``.
-        rows: Rows of the micro-batch that have such values, or of this rank's rollout for a reward; empty if
-            it is not a tensor of rows.
+        rows: Of the micro-batch, or of this rank's rollout for a reward; empty if it is no tensor of rows.
         module: First module whose output was not finite, or the parameter nearest to the loss whose gradient
             was not; empty if it was not looked for.
     """

@@ -38,7 +38,6 @@ def rollout_facts(
         completions, advantages: Groups one after the other.
         figures: ms-swift's metrics of this batch, by name.
         group_size: Completions per group; 0 if groups differ in size.
-        example: See `RolloutFacts`.
     """
     columns = zip(*scores, strict=True) if scores else ([],) * len(names)
     return RolloutFacts(

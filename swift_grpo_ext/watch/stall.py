@@ -37,8 +37,6 @@ class Watchdog(threading.Thread):
     """Watches one rank, and joins the incidents that others open.
 
     Args:
-        phases, journal: Of this rank.
-        ranks: Number of ranks of the run.
         fixed_limit: Seconds for every phase; learned if None.
         step: Gives the optimizer steps taken.
         also: Called at every look.

@@ -60,8 +60,7 @@ def write_report(
         completions: How many of each run to show, about.
 
     Raises:
-        OutputFolderError: There is no GRPO run in the folder, no step of it is logged yet, or the folder to
-            write to does not let itself be written to.
+        OutputFolderError: There is no GRPO run, no step of it is logged yet, or the folder is not writable.
         MissingExtraError: jinja2 is not installed.
     """
     if find_spec("jinja2") is None:
