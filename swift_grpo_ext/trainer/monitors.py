@@ -22,8 +22,14 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.teacher_forced import collated, looking
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch.movement import Probe
-from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts
-from swift_grpo_ext.watch.rollout import advantaged_share, described, rollout_facts
+from swift_grpo_ext.watch.records import (
+    EngineRecord,
+    RolloutFacts,
+    empty_share,
+    identical_share,
+    reward_facts,
+)
+from swift_grpo_ext.watch.rollout import advantaged_share, described
 from swift_grpo_ext.watch.watch import Watch
 
 if TYPE_CHECKING:
@@ -200,17 +206,22 @@ class Monitors:
         return logps, batch.completion_mask
 
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> RolloutFacts:
+        """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host
         scores = host._rewards_per_func.tolist()
-        advantages = list(host._logs["advantages"])[-len(scores) :]
+        completions = list(host._logs["completion"])[-len(scores) :]
         figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
-        dull = advantaged_share(advantages, figures) == 0
-        return rollout_facts(
-            names=host.reward_func_names,
-            scores=scores,
-            completions=list(host._logs["completion"])[-len(scores) :],
-            advantages=advantages,
-            figures=figures,
-            group_size=0 if host.dynamic_num_samples else host.num_generations,
-            example=described(samples[0], host.train_dataset) if dull and samples else "",
+        size = 0 if host.dynamic_num_samples else host.num_generations
+        advantaged = advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
+        columns = zip(*scores, strict=True) if scores else ([],) * len(host.reward_func_names)
+        return RolloutFacts(
+            groups=len(completions) // size if size else 0,
+            rewards=tuple(map(reward_facts, host.reward_func_names, columns)),
+            reward_std=figures.get("reward_std"),
+            advantaged=advantaged,
+            zero_variance=figures.get("frac_reward_zero_std"),
+            identical=identical_share(completions, size),
+            clipped=figures.get("completions/clipped_ratio"),
+            empty=empty_share(completions),
+            example=described(samples[0], host.train_dataset) if advantaged == 0 and samples else "",
         )

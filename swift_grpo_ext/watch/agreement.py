@@ -75,27 +75,20 @@ def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
 class Agreement:
     """One check of an engine, over all ranks or those that are apart.
 
-    Attributes:
-        step: Optimizer steps taken before it.
-        begin, rest: Distance over the first `EARLY` tokens of each completion, and over the others.
-        hypotheses: Distances, over all tokens, to what the trainer would compute were the engine set
-            otherwise: `RAW`, `UNFILTERED`, `NO_ADAPTERS`, `REFERENCE`, one of `SETTINGS` with a value.
-        engine_logp, trainer_logp: Mean log-prob of a token.
-        garbage: Share of completions that are noise: repeats, unknown tokens, all cut off.
-        prompt, parted, ranks: How the prompts differ, where the first large difference is, which ranks these
-            are, in words; empty if they do not, if there is none, for all.
+    Hypotheses are distances, over all tokens, to what the trainer would compute were the engine set
+    otherwise: `RAW`, `UNFILTERED`, `NO_ADAPTERS`, `REFERENCE`, one of `SETTINGS` with a value.
     """
 
-    step: int
-    begin: Distance = Distance()
-    rest: Distance = Distance()
+    step: int  # optimizer steps taken before it
+    begin: Distance = Distance()  # over the first `EARLY` tokens of each completion
+    rest: Distance = Distance()  # over the others
     hypotheses: Mapping[str, Distance] = field(default_factory=dict)
-    engine_logp: float = 0.0
+    engine_logp: float = 0.0  # mean log-prob of a token
     trainer_logp: float = 0.0
-    garbage: float = 0.0
-    prompt: str = ""
-    parted: str = ""
-    ranks: str = ""
+    garbage: float = 0.0  # share of completions that are noise: repeats, unknown tokens, all cut off
+    prompt: str = ""  # how the prompts differ, in words
+    parted: str = ""  # where the first large difference is, in words
+    ranks: str = ""  # which ranks these are, in words; empty for all
 
     @property
     def all(self) -> Distance:
@@ -105,18 +98,12 @@ class Agreement:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What is fixed about a run's engine.
-
-    Attributes:
-        half: Weights or forwards in bf16 or fp16.
-        lags: Rollouts are one step behind on purpose (``--async_generate``), but for the first.
-        asked: `SETTINGS` as configured.
-    """
+    """What is fixed about a run's engine."""
 
     name: str
-    half: bool = False
-    lags: bool = False
-    asked: Mapping[str, float] = field(default_factory=dict)
+    half: bool = False  # weights or forwards in bf16 or fp16
+    lags: bool = False  # rollouts are one step behind on purpose (--async_generate), but for the first
+    asked: Mapping[str, float] = field(default_factory=dict)  # `SETTINGS` as configured
 
     @property
     def limit(self) -> float:

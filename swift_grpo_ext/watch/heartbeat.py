@@ -22,22 +22,14 @@ _WAITING = "waiting for the other ranks"
 
 @dataclass(frozen=True)
 class Beat:
-    """One rank's last sign of life; clocks are wall clocks, in seconds since 1970.
-
-    Attributes:
-        step: Optimizer steps taken.
-        phase, since: See `phases.PHASES`, and when it got there.
-        beat: When it gave this sign.
-        where: Place in the code; empty while all is well.
-        pid, host: The process, and its machine.
-    """
+    """One rank's last sign of life; clocks are wall clocks, in seconds since 1970."""
 
     rank: int
-    step: int
-    phase: str
-    since: float
-    beat: float
-    where: str = ""
+    step: int  # optimizer steps taken
+    phase: str  # see `phases.PHASES`
+    since: float  # when it got there
+    beat: float  # when it gave this sign
+    where: str = ""  # place in the code; empty while all is well
     pid: int = 0
     host: str = ""
 

@@ -12,17 +12,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Fault:
-    """Where values stopped being finite.
+    """Where values stopped being finite."""
 
-    Attributes:
-        tensor: ``reward <name>``, ``log-probs``, ``loss``, ``gradient`` or ``weights``.
-        rows: Of the micro-batch, or of this rank's rollout for a reward; empty if it is no tensor of rows.
-        module: First module whose output was not finite, or the parameter nearest to the loss whose gradient
-            was not; empty if it was not looked for.
-    """
-
-    tensor: str
-    rows: tuple[int, ...] = ()
+    tensor: str  # ``reward <name>``, ``log-probs``, ``loss``, ``gradient`` or ``weights``
+    rows: tuple[int, ...] = ()  # of the micro-batch, or of this rank's rollout for a reward
+    # First module whose output was not finite, or parameter nearest to the loss whose gradient was not.
     module: str = ""
 
 

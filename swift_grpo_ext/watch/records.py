@@ -11,123 +11,77 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RewardFacts:
-    """One reward function over one generation batch of all ranks.
-
-    Attributes:
-        scored: Share of completions that it scored, 0 to 1.
-        commonest, commonest_share: The value that scored completions got most often, to six places.
-        infinite: Completions for which it gave an infinity.
-    """
+    """One reward function over one generation batch of all ranks."""
 
     name: str
-    scored: float
-    commonest: float | None = None
+    scored: float  # share of completions that it scored, 0 to 1
+    commonest: float | None = None  # the value that scored completions got most often, to six places
     commonest_share: float = 0.0
-    infinite: int = 0
+    infinite: int = 0  # completions for which it gave an infinity
 
 
 @dataclass(frozen=True)
 class RolloutFacts:
-    """One generation batch of all ranks. Shares lie between 0 and 1; None where nothing could be observed.
-
-    Attributes:
-        reward_std: Mean deviation within groups.
-        advantaged: Share of completions whose advantage is not 0.
-        zero_variance, identical: Share of groups whose rewards are all equal, or whose texts all are.
-        clipped: Share of completions that ran into the length limit.
-        empty: Share of completions without a visible character.
-        example: One completion in words, for messages: its row, what was predicted and what was expected.
-    """
+    """One generation batch of all ranks. Shares lie between 0 and 1; None where nothing could be observed."""
 
     groups: int = 0
     rewards: tuple[RewardFacts, ...] = ()
-    reward_std: float | None = None
-    advantaged: float | None = None
-    zero_variance: float | None = None
-    identical: float | None = None
-    clipped: float | None = None
-    empty: float | None = None
-    example: str = ""
+    reward_std: float | None = None  # mean deviation within groups
+    advantaged: float | None = None  # share of completions whose advantage is not 0
+    zero_variance: float | None = None  # share of groups whose rewards are all equal
+    identical: float | None = None  # share of groups whose completions are all the same text
+    clipped: float | None = None  # share of completions that ran into the length limit
+    empty: float | None = None  # share of completions without a visible character
+    example: str = ""  # for messages: a row, what was predicted and what was expected
 
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """The newest comparison of rollout engine and trainer.
+    """The newest comparison of engine and trainer; d is the difference of a token's log-probs, nats."""
 
-    Attributes:
-        ratio: Mean of exp|d| over sampled tokens, d the difference of their log-probs; None if not compared.
-        mean, largest: Of |d|, nats.
-        rule, text: Id of the fault, and the fault with its cause; empty if there is none.
-        note: What is worth knowing and may be meant so.
-    """
-
-    ratio: float | None = None
-    mean: float | None = None
+    ratio: float | None = None  # mean of exp|d| over sampled tokens; None if not compared
+    mean: float | None = None  # of |d|
     largest: float | None = None
-    rule: str = ""
-    text: str = ""
-    note: str = ""
+    rule: str = ""  # id of the fault, if there is one
+    text: str = ""  # the fault with its cause
+    note: str = ""  # what is worth knowing and may be meant so
 
 
 @dataclass(frozen=True)
 class StepFacts:
-    """One optimizer step.
+    """One optimizer step."""
 
-    Attributes:
-        step: Global step, counted from 1.
-        learning_rate: The one that this step's update used.
-        grad_norm: Before clipping; None where ms-swift does not tell.
-        skipped: The update was dropped: by ms-swift for a NaN, by the scaler or by DeepSpeed.
-        moved: Share of sampled trainable elements whose value changed.
-        ulps: By how many representable steps those that moved did, geometric mean.
-        master_moved: `moved` of the optimizer's float32 copies; None where there are none.
-        tokens: Completion tokens in the loss, all ranks.
-        entropy: Nats per token at the sampling temperature.
-        kl: Nats per token between the policy and where it started from.
-        rollout, engine: What the step was taken on, and the last check of the engine that made it.
-    """
-
-    step: int
-    learning_rate: float | None = None
-    grad_norm: float | None = None
-    skipped: bool = False
-    moved: float | None = None
-    ulps: float | None = None
-    master_moved: float | None = None
-    tokens: int | None = None
-    entropy: float | None = None
-    kl: float | None = None
-    rollout: RolloutFacts = RolloutFacts()
-    engine: EngineRecord = EngineRecord()
+    step: int  # global, counted from 1
+    learning_rate: float | None = None  # of this step's update
+    grad_norm: float | None = None  # before clipping; None where ms-swift does not tell
+    skipped: bool = False  # the update was dropped: by ms-swift for a NaN, by the scaler or by DeepSpeed
+    moved: float | None = None  # share of sampled trainable elements whose value changed
+    ulps: float | None = None  # by how many representable steps those did, geometric mean
+    master_moved: float | None = None  # share of the optimizer's float32 copies; None where there are none
+    tokens: int | None = None  # completion tokens in the loss, all ranks
+    entropy: float | None = None  # nats per token at the sampling temperature
+    kl: float | None = None  # nats per token between the policy and where it started from
+    rollout: RolloutFacts = RolloutFacts()  # what the step was taken on
+    engine: EngineRecord = EngineRecord()  # the last check of the engine that made it
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What does not change during a run; `precision` is of the trainable parameters.
-
-    Attributes:
-        accumulation: Micro-batches per optimizer step.
-        max_steps: Optimizer steps of the whole run.
-        learning_rate: As asked for, the peak of its schedule; None if unknown.
-        trainable: Number of trainable parameters.
-        masters: The optimizer keeps float32 copies of them.
-        zero_stage: DeepSpeed's stage; None without DeepSpeed.
-        healed: Ids of the patches of ``compat`` that are applied.
-    """
+    """What does not change during a run."""
 
     num_generations: int = 0
     beta: float = 0.0
     temperature: float = 1.0
-    accumulation: int = 1
+    accumulation: int = 1  # micro-batches per optimizer step
     max_steps: int = 0
-    learning_rate: float | None = None
-    trainable: int = 0
-    precision: str = "float32"
-    masters: bool = False
-    zero_stage: int | None = None
+    learning_rate: float | None = None  # as asked for, the peak of its schedule; None if unknown
+    trainable: int = 0  # parameters
+    precision: str = "float32"  # of the trainable parameters
+    masters: bool = False  # the optimizer keeps float32 copies of them
+    zero_stage: int | None = None  # None without DeepSpeed
     offload_optimizer: bool = False
-    deepspeed: str = ""
-    healed: tuple[str, ...] = ()
+    deepspeed: str = ""  # its release
+    healed: tuple[str, ...] = ()  # ids of the patches of ``compat`` that are applied
 
     @property
     def coarse_weights(self) -> bool:

@@ -1,4 +1,4 @@
-"""Facts of one generation batch: from what ms-swift has gathered of all ranks, and this rank's samples."""
+"""Completions of a generation batch in figures and in words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
-
-from swift_grpo_ext.watch.records import RolloutFacts, empty_share, identical_share, reward_facts
 
 _SHOWN = 60
 _NOISE = 1e-3
@@ -18,39 +16,6 @@ _LEAST = 64
 _PACKED = 0.12
 """Prose packs to a third of its size, a loop to a few percent."""
 _UNKNOWN = 0.05
-
-
-def rollout_facts(
-    *,
-    names: Sequence[str],
-    scores: Sequence[Sequence[float]],
-    completions: Sequence[str],
-    advantages: Sequence[float],
-    figures: Mapping[str, float],
-    group_size: int,
-    example: str = "",
-) -> RolloutFacts:
-    """Facts of a batch of all ranks.
-
-    Args:
-        names: Of the reward functions.
-        scores: One row for each completion, one column for each function; NaN for "not scored".
-        completions, advantages: Groups one after the other.
-        figures: ms-swift's metrics of this batch, by name.
-        group_size: Completions per group; 0 if groups differ in size.
-    """
-    columns = zip(*scores, strict=True) if scores else ([],) * len(names)
-    return RolloutFacts(
-        groups=len(completions) // group_size if group_size else 0,
-        rewards=tuple(map(reward_facts, names, columns)),
-        reward_std=figures.get("reward_std"),
-        advantaged=advantaged_share(advantages, figures),
-        zero_variance=figures.get("frac_reward_zero_std"),
-        identical=identical_share(completions, group_size),
-        clipped=figures.get("completions/clipped_ratio"),
-        empty=empty_share(completions),
-        example=example,
-    )
 
 
 def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) -> float | None:

@@ -15,33 +15,22 @@ from swift_grpo_ext.watch.records import StepFacts
 
 @dataclass
 class Tally:
-    """What one rank counts during one optimizer step; the ranks add these up.
+    """What one rank counts during one optimizer step; the ranks add these up."""
 
-    Attributes:
-        asked_to_end, dead: This rank was told to end the run, or its verdict asks to stop it.
-        skipped: The update was dropped.
-        elements, moved, log2_ulps: See `Movement`; `masters`, `masters_moved` are of the float32 copies.
-        surprise, forwarded: Sum over completion tokens that were forwarded of minus their log-prob, and their
-            number: silent completions are left out.
-        tokens: Completion tokens in the loss.
-        kl, kl_tokens: Sum over tokens of the estimate of `Probe`, and their number.
-        infinite: For each reward function, how many infinities it gave.
-    """
-
-    asked_to_end: float = 0.0
-    dead: float = 0.0
-    skipped: float = 0.0
-    elements: float = 0.0
+    asked_to_end: float = 0.0  # this rank was told to end the run
+    dead: float = 0.0  # this rank's verdict asks to stop the run
+    skipped: float = 0.0  # the update was dropped
+    elements: float = 0.0  # see `Movement`
     moved: float = 0.0
     log2_ulps: float = 0.0
-    masters: float = 0.0
+    masters: float = 0.0  # the same of the float32 copies
     masters_moved: float = 0.0
-    surprise: Any = 0.0
-    forwarded: Any = 0.0
-    tokens: Any = 0.0
-    kl: Any = 0.0
+    surprise: Any = 0.0  # sum over completion tokens that were forwarded of minus their log-prob
+    forwarded: Any = 0.0  # number of them: silent completions are left out
+    tokens: Any = 0.0  # completion tokens in the loss
+    kl: Any = 0.0  # sum over tokens of the estimate of `Probe`
     kl_tokens: Any = 0.0
-    infinite: tuple[float, ...] = ()
+    infinite: tuple[float, ...] = ()  # for each reward function, how many infinities it gave
 
     def over_ranks(self, device: torch.device) -> Tally:
         """The sum over all ranks: one small gather."""

@@ -36,14 +36,11 @@ class Watched(Protocol):
     def save_model(self, output_dir: str, _internal_call: bool) -> None:
         """Writes the model."""
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """Writes their states."""
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None: ...
 
-    def _save_scaler(self, output_dir: str) -> None:
-        """Writes the loss scaler's state."""
+    def _save_scaler(self, output_dir: str) -> None: ...
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Writes the states of the random number generators."""
+    def _save_rng_state(self, output_dir: str) -> None: ...
 
 
 def run_facts(trainer: Watched, max_steps: int) -> RunFacts:

@@ -24,19 +24,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves in one frame.
+    """Curves in one frame."""
 
-    Attributes:
-        percent: The figures are shares of 1.
-        stacked: The lines lie on top of each other.
-        exact: The figures are set, not sampled: a running mean of them would show what never was.
-    """
-
-    title: str
+    title: str  # with the unit if it has one
     lines: tuple[Line, ...] = ()
-    percent: bool = False
-    stacked: bool = False
-    exact: bool = False
+    percent: bool = False  # the figures are shares of 1
+    stacked: bool = False  # the lines lie on top of each other
+    exact: bool = False  # set, not sampled: a running mean of them would show what never was
 
 
 _FIGURES = {

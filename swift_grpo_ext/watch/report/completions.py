@@ -35,22 +35,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Group:
-    """The completions of one prompt at one step.
-
-    Attributes:
-        prompt: As the model reads it, special tokens included.
-        solution: The gold answer, "" if the dataset has none.
-        images: Paths of the prompt's images, as far as the run logged them.
-        gold, image_index: Regions of the gold answer, and which of the images regions lie on.
-    """
+    """The completions of one prompt at one step."""
 
     step: int
-    prompt: str
-    solution: str
-    images: tuple[str, ...]
+    prompt: str  # as the model reads it, special tokens included
+    solution: str  # the gold answer, "" if the dataset has none
+    images: tuple[str, ...]  # paths, as far as the run logged them
     samples: tuple[Sample, ...]
     gold: tuple[Region, ...] = ()
-    image_index: int = 0
+    image_index: int = 0  # which of the images regions lie on
 
 
 def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]:

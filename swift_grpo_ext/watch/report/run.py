@@ -36,24 +36,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it lies in its version folder, finished or not.
-
-    Attributes:
-        records: Logged training steps in order; ``record["step"]`` is the optimizer step.
-        groups: Logged in training, in order; empty if the run did not log completions.
-        arguments: ms-swift's (args.json); empty if the file is missing or damaged.
-        damaged: Places of lines that could not be read.
-        evaluated: Completions logged in evaluation.
-        gains: What was on, and what was not and why (gains.json), a line each; empty without the file.
-    """
+    """A run as it lies in its version folder, finished or not."""
 
     folder: Path
-    records: tuple[dict[str, Any], ...]
-    groups: tuple[Group, ...]
-    arguments: dict[str, Any] = field(default_factory=dict)
-    damaged: tuple[str, ...] = ()
-    evaluated: int = 0
-    gains: tuple[str, ...] = ()
+    records: tuple[dict[str, Any], ...]  # logged training steps; ``record["step"]`` is the optimizer step
+    groups: tuple[Group, ...]  # logged in training; empty if the run did not log completions
+    arguments: dict[str, Any] = field(default_factory=dict)  # ms-swift's, if args.json can be read
+    damaged: tuple[str, ...] = ()  # places of lines that could not be read
+    evaluated: int = 0  # completions logged in evaluation
+    gains: tuple[str, ...] = ()  # lines of gains.json: what was on, and what was not and why
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
