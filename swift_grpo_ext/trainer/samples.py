@@ -19,7 +19,7 @@ class Claim:
     prompt: Sequence[int]  # token ids of the prompt that it saw; empty if it does not tell
     tokens: Sequence[int]  # ids that it sampled
     logps: Sequence[float]  # their log-probs, in nats; the last ones may be missing
-    sizes: Sequence[Sequence[int]] = ()  # (width, height) of each image that it saw; empty if it does not tell
+    sizes: Sequence[Sequence[int]] = ()  # (width, height) of each image seen; empty if it does not tell
 
 
 @dataclass
