@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,6 +114,6 @@ def wait_for(url, process, log, seconds=300):
         try:
             urllib.request.urlopen(url, timeout=2)
             return
-        except (urllib.error.URLError, TimeoutError):
+        except OSError:  # it does not listen yet, or one before it is just being killed
             time.sleep(1)
     pytest.fail(f"the rollout server did not start:\n{log.read_text()[-3000:]}")
