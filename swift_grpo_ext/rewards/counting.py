@@ -11,6 +11,7 @@ from swift_grpo_ext.rewards.gold import gold_string
 from swift_grpo_ext.rewards.statement import after_label
 from swift_grpo_ext.rewards.units import with_digits
 
+GOLD = ("solution", "count", "answer")
 _N = r"(?<![A-Za-z0-9_.,-])(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,15})(?:\.0{1,9})?(?!\d|[.,]\d)"
 _COUNT = re.compile(_N)
 _NOTHING = re.compile(
@@ -92,9 +93,6 @@ def _existing(plain: str) -> list[int]:
         if first and (others == [None] or _PARTS.match(part, first.end())):
             found.append(_value(first[0]))
     return found[-1:]
-
-
-GOLD = ("solution", "count", "answer")
 
 
 def _gold_count(columns: Columns) -> int:

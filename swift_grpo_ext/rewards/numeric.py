@@ -16,6 +16,9 @@ from swift_grpo_ext.rewards.numbers import Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.units import may_be_equal
 
 GOLD = ("solution", "answer")
+MAX_CHARS = 4_096  # of an expression that Math-Verify is given
+_DECIMAL_COMMA = re.compile(r"\$-?\d+, ?\d+\$")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def _gold_quantity(columns: Columns) -> Quantity:
@@ -26,12 +29,7 @@ def _gold_quantity(columns: Columns) -> Quantity:
     return found[0]
 
 
-def _gold_number_text(columns: Columns, **_: object) -> str:
-    _gold_quantity(columns)
-    return gold_string(columns, GOLD)
-
-
-@reward(gold=GOLD, gold_text=_gold_number_text)
+@reward(gold=GOLD, gold_text=lambda row, **_: _gold_quantity(row) and gold_string(row, GOLD))
 def numeric(
     completion: str,
     columns: Columns,
@@ -94,12 +92,6 @@ def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float
     rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
     allowed = max(absolute, relative * abs(wanted)) + rounding
     return any(abs(reading - wanted) <= allowed for reading in readings)
-
-
-MAX_CHARS = 4_096
-
-_DECIMAL_COMMA = re.compile(r"\$-?\d+, ?\d+\$")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def _parse(text: str) -> list[object]:

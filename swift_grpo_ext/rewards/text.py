@@ -10,6 +10,8 @@ from swift_grpo_ext.rewards.answer import readings
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_strings
 
+GOLD = ("solution", "answers", "answer")
+
 # Scripts written without spaces: Han, kana, and the scripts of mainland South-East Asia.
 UNSPACED = (
     "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
@@ -34,9 +36,6 @@ def token_f1(predicted: str, gold: str) -> float:
         return float(predicted.strip() == gold.strip())
     shared = (ours & theirs).total()
     return 2 * shared / (ours.total() + theirs.total())
-
-
-GOLD = ("solution", "answers", "answer")
 
 
 def _references(columns: Columns) -> list[str]:

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WARM_UP = 64  # scores of a task that must have been seen before it is scaled
+KEPT = 0.99  # share of the past that a running variance keeps, per batch
 WINDOW = 1000  # completions of a reward, on all ranks, over which failures are counted
 
 
@@ -79,13 +84,6 @@ def metrics(total: dict[str, Report]) -> dict[str, float]:
 def unscored_in_words(reasons: Counter[str]) -> str:
     """The reasons for rows without a score, the most frequent first."""
     return "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
-
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-WARM_UP = 64  # scores of a task that must have been seen before it is scaled
-KEPT = 0.99  # share of the past that a running variance keeps, per batch
 
 
 def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -> dict[str, float]:
