@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench_operations import Case
 from bench_shapes import Shape
 
-_NOT_OF_THE_BUILDER = ("vocab_size", "tie_word_embeddings", "hybrid")
 PATCH = {"qwen2_5_vl": 14, "ovis2": 14, "internvl": 14, "qwen3_vl": 16, "qwen3_5": 16}  # pixels of a side
 Sizes = dict[str, Any]
 Build = Callable[[Shape, Case], tuple[Sizes, Sizes, Sizes]]
@@ -20,12 +18,6 @@ def build_checkpoint(family: str, shape: Shape, case: Case, folder: Path) -> Pat
     """A random checkpoint of the family and shape."""
     from swift_grpo_ext import testing
 
-    sizes = {name: value for name, value in asdict(shape).items() if name not in _NOT_OF_THE_BUILDER}
-    if family == "qwen2_5_vl":
-        height, width = (14 * side for side in case.grid)
-        return testing.tiny_qwen2_5_vl(folder, max_pixels=height * width, min_pixels=56 * 56, **sizes)
-    if family == "ovis2":
-        return testing.tiny_ovis2(folder, image_size=14 * 2 * int(case.image_tokens**0.5), **sizes)
     height, width = (PATCH[family] * side for side in case.grid)
     text, vision, top = FURTHER[family](shape, case)
     return testing.tiny_checkpoint(
@@ -81,17 +73,36 @@ def _qwen3_5(shape: Shape, _case: Case) -> tuple[Sizes, Sizes, Sizes]:
     return hybrid, _tower(shape), {}
 
 
-def _internvl(shape: Shape, case: Case) -> tuple[Sizes, Sizes, Sizes]:
-    """One tile that has all tokens of the image."""
-    side = 14 * 2 * int(case.image_tokens**0.5)
+def _one_tile(shape: Shape, case: Case) -> tuple[int, Sizes]:
+    """Side in pixels of one tile that has all tokens of the image, and the tower."""
     vision = {
         "num_hidden_layers": shape.vision_depth,
         "hidden_size": shape.vision_hidden_size,
         "intermediate_size": shape.vision_intermediate_size,
         "num_attention_heads": shape.vision_num_heads,
-        "image_size": [side, side],
     }
-    return {}, vision, {"image_seq_length": case.image_tokens}
+    return 14 * 2 * int(case.image_tokens**0.5), vision
 
 
-FURTHER: dict[str, Build] = {"qwen3_vl": _qwen3_vl, "qwen3_5": _qwen3_5, "internvl": _internvl}
+def _internvl(shape: Shape, case: Case) -> tuple[Sizes, Sizes, Sizes]:
+    side, vision = _one_tile(shape, case)
+    return {}, {**vision, "image_size": [side, side]}, {"image_seq_length": case.image_tokens}
+
+
+def _ovis2(shape: Shape, case: Case) -> tuple[Sizes, Sizes, Sizes]:
+    side, vision = _one_tile(shape, case)
+    return {}, {**vision, "image_size": side}, {}
+
+
+def _qwen2_5_vl(shape: Shape, _case: Case) -> tuple[Sizes, Sizes, Sizes]:
+    names = ("depth", "hidden_size", "intermediate_size", "num_heads")
+    return {}, {name: value for name, value in _tower(shape).items() if name in names}, {}
+
+
+FURTHER: dict[str, Build] = {
+    "qwen2_5_vl": _qwen2_5_vl,
+    "ovis2": _ovis2,
+    "qwen3_vl": _qwen3_vl,
+    "qwen3_5": _qwen3_5,
+    "internvl": _internvl,
+}

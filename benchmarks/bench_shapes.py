@@ -15,7 +15,7 @@ WINDOW = 64  # patches that a windowed layer of the tower attends over
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of one Qwen2.5-VL; names as in `swift_grpo_ext.testing.qwen2_5_vl_config`."""
+    """Sizes of one model."""
 
     hidden_size: int
     intermediate_size: int

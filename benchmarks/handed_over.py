@@ -44,9 +44,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     from swift_grpo_ext import testing
     from tests.engines.conftest import HERE, TRAINER_PLUGINS, grpo_with_vllm, rollout_server
 
-    model = testing.tiny_qwen2_5_vl(
-        folder / "model", stock_vocabulary=True, max_pixels=asked.side**2, min_pixels=56 * 56
-    )
+    model = testing.tiny_qwen2_5_vl(folder / "model", stock_vocabulary=True, max_pixels=asked.side**2)
     data = SimpleNamespace(train=noisy_rows(folder / "data", asked.side))
     chosen = {
         "num_generations": asked.group,

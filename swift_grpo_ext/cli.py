@@ -220,7 +220,7 @@ def selftest(
     stock: Annotated[bool, typer.Option("--stock", help="ms-swift's own trainer, no patches.")] = False,
 ) -> None:
     """Hold pairs of tiny CPU runs against each other that must be equal (exit code 1 if one is not)."""
-    from swift_grpo_ext.testing.environment import cpu_environment
+    from swift_grpo_ext.testing import cpu_environment
 
     os.environ.update(cpu_environment())  # before anything imports torch
     if stock:

@@ -100,7 +100,7 @@ def built_once(folder: Path, build: Callable[[Path], object]) -> Path:
 @pytest.fixture(scope="session")
 def tiny_qwen(shared_folder) -> Path:
     """A tiny Qwen2.5-VL with a small vocabulary: it needs our template."""
-    return built_once(shared_folder / "tiny_qwen", testing.tiny_qwen2_5_vl)
+    return built_once(shared_folder / "tiny_qwen2_5_vl", testing.tiny_qwen2_5_vl)
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +115,7 @@ def tiny_qwen_stock(shared_folder) -> Path:
 @pytest.fixture(scope="session")
 def tiny_ovis(shared_folder) -> Path:
     """A tiny Ovis2 of transformers' own class."""
-    return built_once(shared_folder / "tiny_ovis", testing.tiny_ovis2)
+    return built_once(shared_folder / "tiny_ovis2", testing.tiny_ovis2)
 
 
 @pytest.fixture(scope="session")

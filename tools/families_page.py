@@ -5,9 +5,13 @@ python tools/families_page.py
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tests
 
 import torch
 import transformers
@@ -16,22 +20,24 @@ from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import ENTRIES, TINY, family_of, frame_of, why_unknown
 from swift_grpo_ext.models.families import FAMILIES as DESCRIBED
-from swift_grpo_ext.testing import ovis2_config, qwen2_5_vl_config
-from swift_grpo_ext.testing.tiny import tiny_config
+from swift_grpo_ext.testing import tiny_config
+from tests.trainer import test_families, test_group_ranks
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3", "LoRA", "vLLM", "frame")
-# What the tests run on two ranks (tests/trainer/test_group_ranks.py) and with vLLM (tests/engines).
-ZERO3 = ("internvl", "ovis2", "qwen2_5_vl", "qwen3_5", "qwen3_vl")
-VLLM = ("qwen2_5_vl",)
+# What the tests run: the first two are read from their tables, and tests/engines has a vLLM.
+LORA = {run.values[0] for run in test_families.WAYS if run.values[1] == "lora"}
+ZERO3 = {family for family, way in test_group_ranks.RUNS if way.startswith("zero3")}
+VLLM = {"qwen2_5_vl"}
 HEAD = """# Families
 
 What is on for each family, asked of a tiny model of it; `python tools/families_page.py` writes this page. The
 first two are described by this package, the others derived from the config and from what ms-swift knows of
 the model. `tests/trainer/test_families.py` holds runs of each against ms-swift's own passes, on rows with no
-image to three: full training with gradient checkpointing, LoRA without, each logged figure to 2e-5 and the
-first gradient of each parameter to 1e-5; the self-check in bf16; and the command, with a model that prefers
-placeholders. "not run" is what no test runs.
+image to three and completions of several lengths: full training and LoRA, with gradient checkpointing and
+without, each logged figure to 2e-5 and the first gradient of each parameter to 1e-5, or, where ms-swift
+itself is farther apart with the same rows in other micro-batches, no farther than that; runs in bf16 (the
+self-check); and the command with a model that prefers placeholders. "not run" is what no test runs.
 
 A family that does not stand here is used if its description can be derived and the first micro-batch passes
 the self-check; else it goes ms-swift's own way, and one line says why.
@@ -41,17 +47,13 @@ the self-check; else it goes ms-swift's own way, and one line says why.
 
 def models() -> Iterator[tuple[str, Any]]:
     """A name and a model without weights for each family."""
-    for name, config in (("qwen2_5_vl", qwen2_5_vl_config()), ("ovis2", ovis2_config())):
-        yield name, _empty(getattr(transformers, DESCRIBED[name].architecture), config)
-    for name in sorted(TINY):
-        config = tiny_config(name, dict.fromkeys(TINY[name].ids.values(), 5), vocab_size=512)
-        model = _empty(getattr(transformers, config.architectures[0]), config)
+    for name in sorted(TINY, key=lambda name: (name not in DESCRIBED, name)):
+        config = tiny_config(name, defaultdict(lambda: 5), vocab_size=512)
+        with torch.device("meta"):
+            model = getattr(transformers, config.architectures[0])._from_config(
+                config, attn_implementation="sdpa"
+            )
         yield name, speaking_model(model)
-
-
-def _empty(model_class: Any, config: Any) -> Any:
-    with torch.device("meta"):
-        return model_class._from_config(config, attn_implementation="sdpa")
 
 
 def row(name: str, base: Any) -> list[str]:
@@ -65,7 +67,7 @@ def row(name: str, base: Any) -> list[str]:
         "no images" if not vision else "on",
         "no images" if not vision else "on" if has_videos else "no video token",
         _run(name in ZERO3),
-        "on",
+        _run(name in LORA),
         "off: vLLM has no such class" if facts is not None and "vllm" in facts.lacks else _run(name in VLLM),
         (frame_of(name) or "not known") if vision else "no images",
     ]

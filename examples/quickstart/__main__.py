@@ -20,7 +20,7 @@ os.environ.setdefault(
 from examples.quickstart.evaluation import accuracy, greedy_answers, spread
 from examples.quickstart.page import write_page
 from examples.quickstart.progress import announce
-from examples.quickstart.setting import DEFAULT, SETTINGS, Setting, default_output
+from examples.quickstart.setting import DEFAULT, SETTINGS, SIZES, Setting, default_output
 from examples.quickstart.training import train_grpo, warm_start
 
 NEEDED_GAIN = 15.0  # points; a run that gains less has not shown that it learns
@@ -35,7 +35,7 @@ def quickstart(setting: Setting, output: Path) -> tuple[float, float]:
     output.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     announce(1, f"random {setting.name} and 1,797 handwritten digits of scikit-learn")
-    model = setting.build(output / "random", seed=setting.seed, **setting.sizes)
+    model = testing.tiny_checkpoint(setting.family, output / "random", seed=setting.seed, **SIZES)
     digits = testing.digits_dataset(output / "digits", seed=setting.seed)
     held_out = testing.read_jsonl(digits.test)
 

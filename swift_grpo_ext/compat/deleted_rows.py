@@ -39,8 +39,7 @@ def fix(resample: Callable[..., object]) -> Callable[..., object]:
     ) -> list[Row]:
         from accelerate.utils import gather_object
 
-        from swift_grpo_ext.models.prompts import key_of_row
-        from swift_grpo_ext.models.row_search import instead_of
+        from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row
 
         rows = {key_of_row(row): row for row in inputs}
         fits = functools.partial(can_be_encoded, trainer.template, strip_response)

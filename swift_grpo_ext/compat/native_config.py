@@ -7,7 +7,7 @@ from typing import Any
 
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.models.native import is_native
+from swift_grpo_ext.models.families import is_native
 
 TARGET = "swift.model.model_meta:AutoConfig"
 

@@ -38,7 +38,7 @@ _TEMPLATE = """\
 def chat_template(
     *, turns: Turns = CHATML, start: str = "", system: str = SYSTEM, answer: str = "", **media: str
 ) -> str:
-    """The template of a family.
+    """Jinja source of a family's template.
 
     Args:
         turns: How the turns of each role begin and end.
@@ -46,9 +46,6 @@ def chat_template(
         system: What the system says where the row does not; empty for nothing.
         answer: What an answer begins with.
         media: What stands in the prompt for each type of part, such as ``image="<image>"``.
-
-    Returns:
-        Jinja source.
     """
     given = {"TURNS": turns, "MEDIA": media, "START": start, "SYSTEM": system, "ANSWER": answer}
     source = _TEMPLATE

@@ -33,11 +33,8 @@ class Modules:
 
 
 def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily | None:
-    """The description of a model that follows from its config; None if too little is known.
-
-    Args:
-        config: A transformers config with ``architectures`` or ``model_type``.
-        described: What is known already: then only the ids are those of the config.
+    """The description of a model that follows from its config; None if too little is known. Of one that is
+    described already only the ids are the config's.
     """
     if described is None:
         return None if why_unknown(config) else _derived(speaking(config))

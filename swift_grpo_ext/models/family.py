@@ -15,15 +15,14 @@ Capability = Literal["shared_prefix", "vision_once", "vllm"]
 
 @dataclass(frozen=True)
 class VisionFamily:
-    """One family of vision-language models.
-
-    Module paths are relative to the ``*ForConditionalGeneration`` module, without a PEFT prefix.
+    """One family of vision-language models. Module paths are relative to the ``*ForConditionalGeneration``
+    module, without a PEFT prefix.
 
     Attributes:
         family: ``model_type`` in the checkpoint's config.json.
-        architecture: Class name in the checkpoint's config.json.
-        host_model_type: Name for the host's ``--model_type``.
-        host_template: Name for the host's ``--template``.
+        architecture: Class name there.
+        host_model_type: Name for ms-swift's ``--model_type``.
+        host_template: Name for ms-swift's ``--template``.
         image_token_id: Token whose embedding is replaced by image features; one token per feature.
         video_token_id: The same for videos; None where a video is a list of images.
         indicator_token_ids: Tokens that stand around or between the features of an image.
@@ -33,8 +32,7 @@ class VisionFamily:
         frame: Coordinate frame in which the model writes boxes and points.
         lacks: For each capability that it has not the reason, one clause, fit for an error message.
         lora_skips: Module of the aligner that LoRA cannot adapt, having no linear layer; empty if it can.
-        image_blocks: Layers in which the tokens of an image see each other: no layers, those with a sliding
-            window, or all.
+        image_blocks: Layers in which the tokens of an image see each other.
     """
 
     family: str
@@ -77,14 +75,8 @@ class VisionFamily:
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
 
     def require(self, capability: Capability, fix: str = "") -> None:
-        """Raise if the family lacks a capability.
-
-        Args:
-            capability: What is asked for.
-            fix: What the user changes to do without.
-
-        Raises:
-            RefusedError: Names the family, the capability and the reason.
+        """Raise a RefusedError that names the family, the capability and why it lacks it; `fix` is what to do
+        without.
         """
         if reason := self.lacks.get(capability):
             raise RefusedError(f"{self.family} does not support {capability}: {reason}", fix=fix)
@@ -99,7 +91,7 @@ class Tiny:
         host: Arguments of ms-swift that a run needs: ``model_type``, ``template``.
         text: Of the language model's config.
         vision: Of the tower's config; empty for a language model.
-        ids: Fields of the config that are ids, with their tokens.
+        ids: Fields of the config that are ids, with their token or tokens.
         tokens: Special tokens that the tokenizer has beside Qwen's; with the published ids all that it has.
         top: Other fields of the config.
         processor: Makes the processor of a tokenizer, the config and the most pixels of an image; None for a
@@ -107,19 +99,24 @@ class Tiny:
         stock_vocabulary: The special tokens have published ids, from 151643 on.
         empty_files: Files with a dictionary of tensors that the class wants to see.
         inside: Name of the config that holds the parts, where it is not the config itself, and fields around.
+        follow: Puts sizes that follow from others into the language model's fields and the tower's, and
+            returns those of the config beside them.
+        max_pixels: Most pixels of a resized image, where the processor resizes.
     """
 
     stem: str
     host: Mapping[str, str]
     text: Mapping[str, Any] = field(default_factory=dict)
     vision: Mapping[str, Any] = field(default_factory=dict)
-    ids: Mapping[str, str] = field(default_factory=dict)
+    ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()
     top: Mapping[str, Any] = field(default_factory=dict)
     processor: Callable[[Any, Any, int], Any] | None = None
     stock_vocabulary: bool = False
     empty_files: tuple[str, ...] = ()
     inside: tuple[str, Mapping[str, Any]] | None = None
+    follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None
+    max_pixels: int = 256 * 32 * 32
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,7 @@ _BAD_SIZE = (ValueError, AssertionError, OSError, ZeroDivisionError, MemoryError
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an image came from.
-
-    Attributes:
-        size: Width and height of the file, in pixels.
-        where: Path or URL, or what it is; for error messages.
-    """
+    """Where an image came from: width and height of the file in pixels, and its path, URL, or what it is."""
 
     size: Size
     where: str
@@ -37,14 +32,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """One image as the model takes it.
-
-    Attributes:
-        original: Width and height of the file, in pixels.
-        resized: Width and height of what the vision tower sees, in pixels.
-        tensors: Named inputs of the model, ``pixel_values`` and what belongs to it; the first dimension runs
-            over patches, tiles or images, so those of several images can be concatenated.
-        token_ids: Tokens that stand for the image: a placeholder for every feature, with any indicators.
+    """One image as the model takes it: width and height in pixels of the file and of what the vision tower
+    sees; inputs of the model (``pixel_values`` and what belongs to it; the first dimension runs over patches,
+    tiles or images, so those of several images can be concatenated); a placeholder for every feature, with
+    any indicators.
     """
 
     original: Size
@@ -62,10 +53,8 @@ class PreparedImage:
 class ImagePipeline:
     """Loads, resizes and prepares images; whatever was done to a content before comes from the store.
 
-    Attributes:
-        store: Holds decoded, resized and prepared images.
-        resize_image: An image in the size in which it goes to the processor, or to vLLM.
-        prepare_image: Tensors, size seen by the tower and token ids of a resized image.
+    `resize_image` gives the size in which an image goes to the processor, or to vLLM; `prepare_image` makes
+    tensors, size seen by the tower and token ids of a resized image.
     """
 
     store: PreparedImageCache
@@ -73,13 +62,8 @@ class ImagePipeline:
     prepare_image: Callable[[Image.Image], tuple[dict[str, torch.Tensor], Size, list[int]]]
 
     def load(self, source: object) -> Image.Image:
-        """Decoded pixels in RGB.
-
-        Args:
-            source: Path, URL, base64, bytes, Pillow image, or a dict with ``bytes`` or ``path``.
-
-        Raises:
-            DatasetRowError: It cannot be loaded or decoded; names it.
+        """Decoded pixels in RGB of any source that `images.read_source` takes, or a Pillow image; a
+        DatasetRowError names it.
         """
         where = images.describe(source)
         with images.decoding(where):  # a Pillow image that was opened, not yet read
@@ -87,11 +71,7 @@ class ImagePipeline:
         return self.store.get(("decoded", key), lambda: _decode(source, key, where), _pixel_bytes)
 
     def resize(self, image: Image.Image, options: Options) -> Image.Image:
-        """A loaded image in its final size.
-
-        Raises:
-            DatasetRowError: The size cannot be brought into the limits.
-        """
+        """A loaded image in its final size; a DatasetRowError if that cannot be brought into the limits."""
         key = f"{_key_of(image)}|{sorted(options.items())}"
         origin = _origin_of(image)
 
@@ -117,11 +97,7 @@ class ImagePipeline:
         return self.store.get(("prepared", _key_of(image)), make, lambda prepared: prepared.nbytes)
 
     def prepare_all(self, sources: Iterable[object], options: Options) -> list[PreparedImage]:
-        """The images of a row as the model takes them.
-
-        Raises:
-            DatasetRowError: As `load` and `resize`.
-        """
+        """The images of a row as the model takes them."""
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
 
 

@@ -18,13 +18,8 @@ _KEEP_FAILURE = 60.0  # seconds
 
 @dataclass
 class StoreCounts:
-    """What a store did so far.
-
-    Attributes:
-        made: Results computed.
-        reused: Results taken from the store, or from another thread that was computing them.
-        evicted: Results dropped to stay under the bound.
-        held_bytes: Bytes held now.
+    """What a store did so far: results computed, taken from it (or from a thread that was computing them),
+    dropped.
     """
 
     made: int = 0
@@ -34,14 +29,12 @@ class StoreCounts:
 
 
 class PreparedImageCache:
-    """Least-recently-used memo of expensive results.
+    """Least-recently-used memo of expensive results, at most `limit` bytes; a larger one is returned, not
+    held.
 
-    Threads that ask for the same key at the same time wait for the first one instead of computing it again:
-    the host encodes the completions of a group in parallel. A row that failed keeps failing for a minute,
-    since the host tries every row three times, and a URL without network takes its time to fail.
-
-    Args:
-        limit: Most bytes held. A result that is larger alone is returned and not held.
+    Threads that ask for the same key at the same time wait for the first one: ms-swift encodes the
+    completions of a group in parallel. A row that failed keeps failing for a minute, since ms-swift tries
+    every row three times, and a URL without network takes its time to fail.
     """
 
     def __init__(self, limit: int) -> None:
@@ -53,12 +46,8 @@ class PreparedImageCache:
         self._failed: dict[Hashable, tuple[DatasetRowError, float]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
-        """The result for a key, computed if it is not held.
-
-        Args:
-            key: Names content and every option that the result depends on.
-            make: Computes the result. Its exception goes to every waiting thread.
-            size_of: Bytes of a result.
+        """The result for a key, which names content and every option that the result depends on; computed if
+        it is not held. An exception of `make` goes to every waiting thread.
         """
         with self._lock:
             if key in self._held:
@@ -122,7 +111,7 @@ class PreparedImageCache:
             self.counts.evicted += 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy in another process starts empty: the host pickles templates into workers."""
+        """A copy in another process starts empty: ms-swift pickles templates into workers."""
         return {"limit": self.limit}
 
     def __setstate__(self, state: dict[str, object]) -> None:

@@ -40,15 +40,11 @@ _GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
 def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
-    """Bytes of an image file.
+    """Bytes of an image file; a DatasetRowError says what is wrong with it.
 
     Args:
-        source: Path, URL (``file:`` too), base64 text, ``data:`` URI, bytes, or a dict with ``bytes`` or
-            ``path``.
-        fetch: Downloads a URL into a buffer, with the host's retries and time limit.
-
-    Raises:
-        DatasetRowError: There is no such file, no network, no base64, or nothing in it.
+        source: Path, URL (``file:`` too), base64 text, ``data:`` URI, bytes, or a dict with one of them.
+        fetch: Downloads a URL into a buffer, with ms-swift's retries and time limit.
     """
     where = describe(source)
     source = _plain(source)
@@ -70,11 +66,7 @@ def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
 
 
 def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
-    """Pixels of an encoded image in RGB, and its number of frames: of an animation, the first one counts.
-
-    Raises:
-        DatasetRowError: The bytes are no image, cut off or damaged, or their values have no known range.
-    """
+    """Pixels of an encoded image in RGB, and its number of frames: of an animation, the first one counts."""
     with decoding(where), Image.open(BytesIO(data)) as image:
         image.load()
         rgb = to_rgb(image, where)
@@ -84,11 +76,7 @@ def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
 
 @contextmanager
 def decoding(where: str) -> Iterator[None]:
-    """Name the image in whatever Pillow raises for one that is broken.
-
-    Raises:
-        DatasetRowError: Pillow raised.
-    """
+    """Make a DatasetRowError that names the image of whatever Pillow raises for one that is broken."""
     try:
         yield
     except UNREADABLE as error:
@@ -100,10 +88,8 @@ def to_rgb(image: Image.Image, where: str = "") -> Image.Image:
 
     Pillow's own ``convert("RGB")`` drops the alpha channel, so that what a transparent background hides
     (often black) comes to light, and clips 16-bit values to white. Here transparency is composed over white,
-    as ``qwen_vl_utils`` does, and 16 bits are scaled to 8.
-
-    Raises:
-        DatasetRowError: Floating point or 32-bit pixels: their range is not known.
+    as ``qwen_vl_utils`` does, and 16 bits are scaled to 8. Floating point and 32-bit pixels, whose range is
+    not known, are a DatasetRowError.
     """
     if image.mode == "RGB":
         return image
@@ -190,10 +176,8 @@ def _file_key(text: str) -> str:
 
 
 def find_file(text: str) -> str:
-    """Absolute path of an image or video: looked up as it is, then under ``ROOT_IMAGE_DIR``, as by the host.
-
-    Raises:
-        FileNotFoundError: There is no such file.
+    """Absolute path of an image or video: looked up as it is, then under ``ROOT_IMAGE_DIR``, as by ms-swift;
+    a FileNotFoundError if there is none.
     """
     text = local_path(text)
     if len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:")):
@@ -205,7 +189,7 @@ def find_file(text: str) -> str:
 
 
 def local_path(text: str) -> str:
-    """The path in a ``file://`` URL, which Qwen's examples use and the host does not know; or the text."""
+    """The path in a ``file://`` URL, which Qwen's examples use and ms-swift does not know; or the text."""
     if not text.startswith("file://"):
         return text
     path = text.removeprefix("file://").removeprefix("localhost")

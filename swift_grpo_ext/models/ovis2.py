@@ -1,6 +1,6 @@
 """Ovis2 as transformers ships it (`Ovis2ForConditionalGeneration`): model, architecture, template.
 
-The host knows only the remote-code class of the original checkpoints, whose image tokens expand inside the
+ms-swift knows only the remote-code class of the original checkpoints, whose image tokens expand inside the
 forward. Here they expand when a row is encoded, so that ids, labels and log-probs have one frame.
 """
 
@@ -26,9 +26,9 @@ from swift.template.templates.qwen import QwenTemplateMeta
 from swift.utils import get_env_args
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.models.families import is_native
 from swift_grpo_ext.models.families.ovis2 import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
-from swift_grpo_ext.models.native import is_native
 from swift_grpo_ext.models.ovis2_vision import embed_images, image_tokens
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.models.video import frames_of, videos_as_images
@@ -53,13 +53,11 @@ class Ovis2Loader(ModelLoader):
 
 
 class RemoteOvis2Loader(HostRemoteLoader):
-    """The host's loader of the original checkpoints, where transformers still takes their code."""
+    """ms-swift's loader of the original checkpoints, where transformers still takes their code."""
 
     def get_config(self, model_dir: str) -> object:
-        """Read the config, unless this transformers cannot load the model anyway.
-
-        Raises:
-            RefusedError: The class is native, or transformers has a class of a name that the code registers.
+        """Read the config, unless it is of the native class or this transformers cannot load the model: a
+        RefusedError.
         """
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -85,7 +83,7 @@ class Ovis2Template(VisionTemplate):
     """
 
     def init_env_args(self) -> None:
-        """Read ``NFRAMES``, the host's variable for the frames of an Ovis video."""
+        """Read ``NFRAMES``, ms-swift's variable for the frames of an Ovis video."""
         super().init_env_args()
         self.nframes = get_env_args("nframes", int, _FRAMES)
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
-from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.ovis2 import ATOM, INDICATORS, processor
 from swift_grpo_ext.models.ovis2_keys import configuration, convert, no_config
 
 if TYPE_CHECKING:
     from transformers import Ovis2Config
 
-TOKENS = ("<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 INDEX = "model.safetensors.index.json"
 MAX_TILES = 9  # the original's max_partition; transformers' default is 12
 _CONTEXT = 32768
@@ -28,25 +27,13 @@ _SHOWN = 5
 _AGAIN = "download the checkpoint again"
 _TOGETHER = "weights, tokenizer and config.json must be of one AIDC-AI/Ovis2 checkpoint"
 
-CHAT_TEMPLATE = chat_template(image="<image>\n")
-
 
 def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
-    """Write the checkpoint in `source` to `target` in transformers' layout.
+    """Write the original checkpoint in `source` (safetensors, tokenizer, config.json) to `target`, missing or
+    empty, in transformers' layout. A CheckpointError says what is missing, unknown or of another shape.
 
     config.json is written last, so a conversion that was cut off does not pass for a checkpoint. One that
     failed takes back what it wrote.
-
-    Args:
-        source: Folder of an original checkpoint: safetensors, tokenizer, config.json.
-        target: Folder to write; missing or empty.
-
-    Returns:
-        `target`.
-
-    Raises:
-        CheckpointError: Something is missing, unknown or of another shape; says what.
-        OutputFolderError: `target` cannot be written.
     """
     source, target = Path(source), Path(target)
     original = _read_json(source / "config.json")
@@ -180,7 +167,7 @@ def _shards(source: Path) -> list[Path]:
 
 def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
     """Write tokenizer, image processor and chat template, and put the tokens' ids into the config."""
-    from transformers import Ovis2ImageProcessor, Ovis2Processor, Qwen2TokenizerFast
+    from transformers import Qwen2TokenizerFast
 
     if not any((source / name).is_file() for name in ("tokenizer.json", "vocab.json")):
         # transformers would make an empty tokenizer of such a folder, without a word.
@@ -192,26 +179,16 @@ def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
         problem = " ".join(str(error).split())[:160]
         what = f"the tokenizer cannot be loaded: {problem}"
         raise CheckpointError(what, where=str(source), fix=_AGAIN) from None
-    tokenizer.add_special_tokens({"additional_special_tokens": list(TOKENS)})
+    tokenizer.add_special_tokens({"additional_special_tokens": [ATOM, *INDICATORS]})
     tokenizer.model_max_length = _CONTEXT
-    atom, *indicators = tokenizer.convert_tokens_to_ids(list(TOKENS))
+    atom, *indicators = tokenizer.convert_tokens_to_ids([ATOM, *INDICATORS])
     config.update({"image_token_id": atom, "visual_indicator_token_ids": indicators})
     if max(indicators) >= config.vocab_size:
         raise CheckpointError(
             f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}",
             fix=_TOGETHER,
         )
-    vision = config.vision_config
-    per_side = -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
-    side = {"height": vision.image_size, "width": vision.image_size}
-    tiles = Ovis2ImageProcessor(crop_to_patches=True, size=side, max_patches=MAX_TILES)
-    processor = Ovis2Processor(
-        image_processor=tiles,
-        tokenizer=tokenizer,
-        chat_template=CHAT_TEMPLATE,
-        image_seq_length=per_side**2,
-    )
-    processor.save_pretrained(target)
+    processor(tokenizer, config, 0, MAX_TILES).save_pretrained(target)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -13,68 +13,48 @@ import torch
 from swift_grpo_ext.errors import CheckpointError
 
 _MEND = "give a folder of an AIDC-AI/Ovis2 checkpoint"
-_TOWER = "visual_tokenizer.backbone."
-_BLOCK = r"visual_tokenizer\.backbone\.trunk\.blocks\.(\d+)\."
-_LAYER = r"model.vision_tower.transformer.encoder.layers.\1."
+_TOWER, _OWN = "visual_tokenizer.backbone.", "model.vision_tower.transformer."
+_BLOCK, _LAYER = f"{_TOWER}trunk.blocks.#.", f"{_OWN}encoder.layers.#."
+_LLM = ("llm.model.", "model.language_model.")
+_NUMBER = re.compile(r"(?<=\.blocks\.)\d+(?=\.)")
 
-# Original name (a pattern) and name in transformers. Of fused weights, all names in their order.
-RENAMED: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (_BLOCK + r"norm_1\.weight", (_LAYER + "rms_norm1.weight",)),
-    (_BLOCK + r"norm_2\.weight", (_LAYER + "rms_norm2.weight",)),
-    (
-        _BLOCK + r"attn\.qkv\.(weight|bias)",
-        tuple(_LAYER + rf"attention.{name}_proj.\2" for name in ("q", "k", "v")),
-    ),
-    (_BLOCK + r"attn\.proj\.(weight|bias)", (_LAYER + r"attention.out_proj.\2",)),
-    (_BLOCK + r"mlp\.fc1\.(weight|bias)", (_LAYER + r"ffn.gate_proj.\2",)),
-    (_BLOCK + r"mlp\.fc2\.(weight|bias)", (_LAYER + r"ffn.down_proj.\2",)),
-    (_BLOCK + r"mlp\.fc3\.(weight|bias)", (_LAYER + r"ffn.up_proj.\2",)),
-    (
-        re.escape(_TOWER) + r"preprocessor\.patchifier\.proj\.(weight|bias)",
-        (r"model.vision_tower.transformer.embeddings.patch_embedding.\1",),
-    ),
-    (
-        re.escape(_TOWER) + r"preprocessor\.patchifier\.norm\.weight",
-        ("model.vision_tower.transformer.embeddings.rms_norm.weight",),
-    ),
-    (
-        re.escape(_TOWER) + r"preprocessor\.pos_embed",
-        ("model.vision_tower.transformer.embeddings.position_embedding.weight",),
-    ),
-    (
-        re.escape(_TOWER) + r"trunk\.post_trunk_norm\.weight",
-        ("model.vision_tower.transformer.rms_norm.weight",),
-    ),
-    (r"visual_tokenizer\.head\.0\.weight", ("model.vision_tower.head_linear.weight",)),
-    (r"visual_tokenizer\.head\.1\.(weight|bias)", (r"model.vision_tower.head_norm.\1",)),
-    (r"vte\.weight", ("model.visual_embeddings_table.weight",)),
-    (r"llm\.model\.(.+)", (r"model.language_model.\1",)),
-    (r"llm\.lm_head\.weight", ("lm_head.weight",)),
-)
-_PATTERNS = tuple((re.compile(pattern), names) for pattern, names in RENAMED)
+# Original name and names in transformers, without ``.weight`` or ``.bias``; of fused weights all, in order.
+RENAMED: dict[str, tuple[str, ...]] = {
+    f"{_BLOCK}norm_1": (f"{_LAYER}rms_norm1",),
+    f"{_BLOCK}norm_2": (f"{_LAYER}rms_norm2",),
+    f"{_BLOCK}attn.qkv": tuple(f"{_LAYER}attention.{name}_proj" for name in "qkv"),
+    f"{_BLOCK}attn.proj": (f"{_LAYER}attention.out_proj",),
+    f"{_BLOCK}mlp.fc1": (f"{_LAYER}ffn.gate_proj",),
+    f"{_BLOCK}mlp.fc2": (f"{_LAYER}ffn.down_proj",),
+    f"{_BLOCK}mlp.fc3": (f"{_LAYER}ffn.up_proj",),
+    f"{_TOWER}preprocessor.patchifier.proj": (f"{_OWN}embeddings.patch_embedding",),
+    f"{_TOWER}preprocessor.patchifier.norm": (f"{_OWN}embeddings.rms_norm",),
+    f"{_TOWER}preprocessor.pos_embed": (f"{_OWN}embeddings.position_embedding",),
+    f"{_TOWER}trunk.post_trunk_norm": (f"{_OWN}rms_norm",),
+    "visual_tokenizer.head.0": ("model.vision_tower.head_linear",),
+    "visual_tokenizer.head.1": ("model.vision_tower.head_norm",),
+    "vte": ("model.visual_embeddings_table",),
+    "llm.lm_head": ("lm_head",),
+}
 
 
 def native_names(original: str) -> tuple[str, ...]:
-    """Names in transformers of a weight of the original: three for the fused attention, else one.
-
-    Raises:
-        CheckpointError: The original has no such weight.
+    """Names in transformers of a weight of the original: three for the fused attention, else one; a
+    CheckpointError if unknown.
     """
-    for pattern, names in _PATTERNS:
-        if match := pattern.fullmatch(original):
-            return tuple(match.expand(name) for name in names)
-    raise CheckpointError(f"unknown weight {original}", fix="is this an AIDC-AI/Ovis2 checkpoint?")
+    if original.startswith(_LLM[0]):
+        return (original.replace(*_LLM, 1),)
+    number = _NUMBER.search(original)
+    whole = f"{original}.weight" if original.endswith(".pos_embed") else original
+    stem, _, kind = _NUMBER.sub("#", whole).rpartition(".")
+    if stem not in RENAMED or kind not in ("weight", "bias"):
+        raise CheckpointError(f"unknown weight {original}", fix="is this an AIDC-AI/Ovis2 checkpoint?")
+    return tuple(f"{name}.{kind}".replace("#", number[0] if number else "") for name in RENAMED[stem])
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A weight of the original as the weights that transformers has for it.
-
-    Args:
-        original: Its name.
-        tensor: Its values; fused attention ``(3 * hidden, ...)``, positions ``(1, patches, hidden)``.
-
-    Raises:
-        CheckpointError: The name is unknown, or the shape does not fit it.
+    """A weight of the original as the weights that transformers has for it: fused attention ``(3 * hidden,
+    ...)``, positions ``(1, patches, hidden)``. A CheckpointError if name or shape does not fit.
     """
     names = native_names(original)
     if original.endswith("pos_embed"):
@@ -87,11 +67,7 @@ def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def configuration(original: dict[str, Any]) -> Any:
-    """The `transformers.Ovis2Config` of an original config.json.
-
-    Raises:
-        CheckpointError: It lacks a part that an Ovis2 config has.
-    """
+    """The `transformers.Ovis2Config` of an original config.json; a CheckpointError if it lacks a part."""
     from transformers import Ovis2Config
 
     try:

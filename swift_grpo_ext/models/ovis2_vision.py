@@ -14,13 +14,8 @@ if TYPE_CHECKING:
 
 
 def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) -> list[int]:
-    """Tokens that stand for one image: those that transformers' `Ovis2Processor` writes for a grid.
-
-    Args:
-        rows: Rows of tiles.
-        columns: Columns of tiles.
-        per_tile: Features of one tile, each with one placeholder.
-        facts: Ids of placeholder and indicators.
+    """Tokens for one image of `rows` x `columns` tiles with `per_tile` features: those that `Ovis2Processor`
+    writes.
     """
     tile = [facts.image_token_id] * per_tile
     start, grid, column, row, end = facts.indicator_token_ids
@@ -34,14 +29,8 @@ def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) ->
 
 
 def image_features(model: PreTrainedModel, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features of tiles, and of the five indicators, from the visual embedding table.
-
-    Args:
-        model: An `Ovis2ForConditionalGeneration`.
-        pixel_values: ``(tiles, channels, height, width)``.
-
-    Returns:
-        Features ``(tiles, per_tile, hidden)`` and indicators ``(5, hidden)``.
+    """Features ``(tiles, per_tile, hidden)`` of tiles ``(tiles, channels, height, width)``, and those of the
+    five indicators ``(5, hidden)`` from the visual embedding table.
     """
     found = model.get_image_features(pixel_values=pixel_values)
     if isinstance(found, tuple):  # transformers 4
@@ -56,17 +45,9 @@ def merge_features(
     indicators: torch.Tensor,
     facts: VisionFamily,
 ) -> torch.Tensor:
-    """Put features and indicators in the place of their tokens.
-
-    Args:
-        embeds: Embedded tokens ``(batch, seq, hidden)``.
-        input_ids: ``(batch, seq)``.
-        features: Any shape whose last dimension is ``hidden``, in the order of the placeholders.
-        indicators: ``(5, hidden)``, in the order of the indicator ids.
-        facts: Ids of placeholder and indicators.
-
-    Raises:
-        RefusedError: There are more or fewer features than placeholders.
+    """Embedded tokens ``(batch, seq, hidden)`` with features (any shape that ends in ``hidden``, in the order
+    of the placeholders) and indicators ``(5, hidden)`` in the place of their tokens. A RefusedError if there
+    are more or fewer features than placeholders.
     """
     features = features.reshape(-1, embeds.shape[-1]).to(embeds.device, embeds.dtype)
     places = input_ids == facts.image_token_id
@@ -85,15 +66,9 @@ def merge_features(
 def embed_images(
     model: PreTrainedModel, input_ids: torch.Tensor, pixel_values: torch.Tensor | None, facts: VisionFamily
 ) -> torch.Tensor:
-    """Embedded tokens of a batch with its images in place, ``(batch, seq, hidden)``.
+    """Embedded tokens of a batch with its images in place, ``(batch, seq, hidden)``; tiles row by row.
 
     The tower runs in any case: a batch of text only adds nothing of a blank tile.
-
-    Args:
-        model: An `Ovis2ForConditionalGeneration`.
-        input_ids: ``(batch, seq)``.
-        pixel_values: Tiles of all images of the batch, row by row; None for text only.
-        facts: Ids of placeholder and indicators.
     """
     embeds = model.get_input_embeddings()(input_ids)
     dtype = model.model.visual_embeddings_table.weight.dtype

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: the host's model and template, with ids from the config and each image prepared once."""
+"""Qwen2.5-VL: ms-swift's model and template, with ids from the config and each image prepared once."""
 
 from __future__ import annotations
 
@@ -31,30 +31,26 @@ _LIMITING_VARIABLES = ("IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM")
 class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
     """Template of `Qwen2_5_VLForConditionalGeneration`.
 
-    The host hard-codes the ids of the published vocabulary (151655, 151656). Here they come from the
-    config, so a checkpoint with another vocabulary (a trimmed, extended or tiny one) trains as well.
+    ms-swift hard-codes the ids of the published vocabulary (151655, 151656). Here they come from the config,
+    so a checkpoint with another vocabulary (a trimmed, extended or tiny one) trains as well.
     """
 
     has_grid = True
 
     def init_processor(self, processor: object) -> None:
-        """Bind the template to a processor and take the placeholder ids from its model's config.
-
-        Args:
-            processor: The host's processor, carrying ``model_info.config``; None leaves the template unbound.
-        """
+        """Bind the template to a processor and take the placeholder ids from its model's config."""
         super().init_processor(processor)
         if processor is not None:
             self.image_token_id = self.facts.image_token_id
             self.video_token_id = self.facts.video_token_id
 
     def resize_options(self, chat_template_kwargs: Options) -> dict[str, object]:
-        """The host's ``--max_pixels``, and the limits of the row as ``qwen_vl_utils`` calls them."""
+        """ms-swift's ``--max_pixels``, and the limits of the row as ``qwen_vl_utils`` calls them."""
         limits = {name: chat_template_kwargs[name] for name in _PIXEL_LIMITS if name in chat_template_kwargs}
         return {**limits, "rescale": self.max_pixels}
 
     def resize_image(self, image: Image.Image, options: Options) -> Image.Image:
-        """Resize to multiples of 28 pixels within the limits of the row, the host's or the checkpoint's."""
+        """Resize to multiples of 28 pixels within the limits of the row, ms-swift's or the checkpoint's."""
         from qwen_vl_utils import fetch_image
 
         image = super().resize_image(image, {"max_pixels": options["rescale"]})
@@ -64,10 +60,8 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         return image.resize(self._size_by_processor(image))
 
     def _size_by_processor(self, image: Image.Image) -> Size:
-        """Width and height as the checkpoint's processor chooses them.
-
-        ``qwen_vl_utils`` does not read the limits in preprocessor_config.json, and makes less of images that
-        are thinner than half a patch.
+        """Width and height as the checkpoint's processor chooses them: ``qwen_vl_utils`` does not read the
+        limits in preprocessor_config.json, and makes less of images that are thinner than half a patch.
         """
         from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
@@ -90,7 +84,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         return tensors, image.size, [self.facts.image_token_id] * features
 
     def replace_tag(self, media_type: object, index: int, inputs: StdTemplateInputs) -> list[object]:
-        """What stands for an image in the prompt before its tokens are known; videos are the host's."""
+        """What stands for an image in the prompt before its tokens are known; videos are ms-swift's."""
         if media_type == "video":
             return self._replace_video(index, inputs)
         if media_type != "image" or self.mode == "lmdeploy":
@@ -127,7 +121,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         return super()._post_encode(model, inputs)
 
     def _check_features(self, inputs: dict[str, Any]) -> None:
-        """Raise unless every image and video token gets one feature; the host fills what fits."""
+        """Raise unless every image and video token gets one feature; ms-swift fills what fits."""
         merged = self.processor.image_processor.merge_size**2
         for medium, token_id in zip(("image", "video"), self.facts.placeholder_token_ids, strict=True):
             grid = inputs.get(f"{medium}_grid_thw")
@@ -141,13 +135,13 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
 
 
 class Qwen2_5VLLoader(HostLoader):
-    """The host's loader; the class is transformers' own, so no code of a checkpoint is run."""
+    """ms-swift's loader; the class is transformers' own, so no code of a checkpoint is run."""
 
     default_trust_remote_code = False
 
 
 def register() -> list[str]:
-    """Put model and templates in the place of the host's, under every template type that uses them."""
+    """Put model and templates in the place of ms-swift's, under every template type that uses them."""
     meta = MODEL_MAPPING["qwen2_5_vl"]
     meta.loader = Qwen2_5VLLoader
     for name in TEMPLATE_TYPES:

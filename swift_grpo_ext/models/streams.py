@@ -41,13 +41,7 @@ class GroupedStream(IterableDataset):
 
     The first rank reads, and the others get what it has read: so all ranks hold the same rows in the same
     order, also of a stream that two readers would see differently. A run that is resumed skips batches, over
-    the ends of epochs too.
-
-    Args:
-        stream: The dataset.
-        plan: How its rows become batches.
-        reader: Makes an iterator of rows of the dataset; called once an epoch, on the first rank alone.
-        first_epoch: Number that the first reading has.
+    the ends of epochs too. `reader` makes an iterator of rows, called once an epoch, on the first rank alone.
     """
 
     def __init__(
@@ -110,11 +104,7 @@ class GroupedStream(IterableDataset):
 
 
 def grouped_dataloader(trainer: Any) -> DataLoader:
-    """The dataloader of a GRPO trainer whose training rows come as a stream.
-
-    Raises:
-        RefusedError: The stream can be read once only.
-    """
+    """The dataloader of a GRPO trainer whose training rows come as a stream that can be read again."""
     args, stream = trainer.args, trainer.train_dataset
     refuse_single_use(stream)
     per_generation = args.steps_per_generation * trainer.template.sequence_parallel_size
@@ -139,10 +129,8 @@ def grouped_dataloader(trainer: Any) -> DataLoader:
 
 
 def refuse_single_use(stream: Any) -> None:
-    """Stop a run whose stream cannot be read again: its second epoch would be empty, a resumed run lost.
-
-    Raises:
-        RefusedError: Two iterators of it are one and the same.
+    """Stop a run whose stream cannot be read again (RefusedError): a second epoch would be empty, a resumed
+    run lost.
     """
     if iter(stream) is iter(stream):
         raise RefusedError(

@@ -28,10 +28,8 @@ _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own 
 class VisionTemplate(Template):
     """Base of the package's templates: a subclass says how one image is resized and prepared.
 
-    Attributes:
-        facts: The family's descriptor with the ids of this checkpoint.
-        images: Loads, resizes and prepares images, each content once.
-        has_grid: The model takes ``image_grid_thw``.
+    `facts` describe the family with the ids of this checkpoint; `images` prepares each content once;
+    `has_grid` says that the model takes ``image_grid_thw``.
     """
 
     support_padding_free = True
@@ -69,16 +67,11 @@ class VisionTemplate(Template):
         return {"max_pixels": chat_template_kwargs.get("max_pixels") or self.max_pixels}
 
     def image_columns(self, sources: list[object], columns: Options) -> dict[str, object]:
-        """What rewards learn about a row's images.
-
-        Args:
-            sources: The row's images.
-            columns: The row's other columns; ``chat_template_kwargs`` may limit the size of images.
+        """What rewards learn about a row's images; ``chat_template_kwargs`` of the row may limit their size.
 
         Returns:
-            ``image_sizes``: for each image ``{"original": [width, height], "resized": [width, height]}`` in
-            pixels. ``image_grid_thw``: for each image ``[frames, height, width]`` in patches, where the
-            family has such a grid.
+            ``image_sizes``: of each image ``{"original": [width, height], "resized": [...]}`` in pixels.
+            ``image_grid_thw``: of each image ``[frames, height, width]`` in patches, where there is a grid.
         """
         options = self.resize_options(columns.get("chat_template_kwargs") or {})
         prepared = self.images.prepare_all(sources, options)
@@ -89,16 +82,9 @@ class VisionTemplate(Template):
         return {"image_sizes": sizes, "image_grid_thw": grids}
 
     def encode(self, inputs: object, *args: object, **kwargs: object) -> dict[str, Any]:
-        """Encode a row.
-
-        Args:
-            inputs: A row or a request. As `TemplateInputs` without media it is a conversation that the host
-                wants to log: its media tags are text then.
-            *args: As the host's.
-            **kwargs: As the host's.
-
-        Raises:
-            DatasetRowError: An image or the tags of the row are broken; says which.
+        """Encode a row or a request; a DatasetRowError says which image or tags are broken. As
+        `TemplateInputs` without media it is a conversation that ms-swift wants to log: its media tags are
+        text then.
         """
         if isinstance(inputs, TemplateInputs) and not inputs.chosen.is_multimodal:
             setattr(inputs.chosen, _TAGS_ARE_TEXT, True)
@@ -127,7 +113,7 @@ class VisionTemplate(Template):
         """Change how media stand in the text, once there is one tag for each of them. Default: nothing."""
 
     def _get_system(self, inputs: StdTemplateInputs) -> str | None:
-        """Keep descriptions of tools text: the host writes them into the system prompt, before any image."""
+        """Keep descriptions of tools text: ms-swift writes them into the system prompt, before any image."""
         own = self.template_meta.default_system if inputs.system is None else inputs.system
         if not inputs.tools or not own:
             made = super()._get_system(inputs)
@@ -141,7 +127,7 @@ class VisionTemplate(Template):
 
     @staticmethod
     def _replace_image_tags(inputs: StdTemplateInputs) -> None:
-        """Read the host's old ``<img>path</img>`` form only where every path is a file; else it is text."""
+        """Read ms-swift's old ``<img>path</img>`` form only where every path is a file; else it is text."""
         paths = text.image_paths(inputs.messages)
         if paths and all(map(os.path.isfile, paths)):
             Template._replace_image_tags(inputs)
@@ -167,7 +153,7 @@ class VisionTemplate(Template):
         return tokenized[0] if len(tokenized) == 1 else [token for part in tokenized for token in part]
 
     def _get_max_pixels(self, inputs: StdTemplateInputs | None = None) -> None:
-        """The host must not rescale while loading: `resize_image` does it, once per content."""
+        """ms-swift must not rescale while loading: `resize_image` does it, once per content."""
 
     def _load_image(self, image: object, load_images: bool) -> Image.Image:
         return self.images.load(image)

@@ -1,6 +1,6 @@
 """Text of a row that must stay text: special tokens and media tags that somebody merely wrote.
 
-A tokenizer turns ``<|im_end|>`` inside a question into the control token, and the host turns ``<image>``
+A tokenizer turns ``<|im_end|>`` inside a question into the control token, and ms-swift turns ``<image>``
 inside an answer into an image. A marker after the first character keeps such a piece of text from being
 recognised; `split_at_marker` takes the marker out again when the text is tokenized.
 """
@@ -24,11 +24,8 @@ _SHOWN = 60
 
 
 def keep_as_text(text: str, pieces: Iterable[str]) -> str:
-    """Mark every occurrence of the given pieces, so that they are tokenized as plain text.
-
-    Args:
-        text: What somebody wrote.
-        pieces: Special tokens or tags, each of two or more characters.
+    """Mark each occurrence of special tokens or tags, of two or more characters each, to be tokenized as
+    plain text.
     """
     pattern = _any_of(tuple(sorted(set(pieces), key=len, reverse=True)))
     text = text.replace(MARKER, "")
@@ -41,18 +38,12 @@ def split_at_marker(text: str) -> list[str]:
 
 
 def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[str, int]) -> bool:
-    """Hold media tags against media, and say whether tags in the assistant's turns stand for media.
+    """Hold media tags against the number of media, and say whether tags in the assistant's turns stand for
+    media.
 
     A model may write ``<image>`` into its answer, so there a tag is text unless the number of media says
-    otherwise. No tag at all is fine: the host then puts the media before the first message.
-
-    Args:
-        system: System prompt.
-        messages: The other messages of the row.
-        given: Number of media in the row, by medium.
-
-    Raises:
-        DatasetRowError: More tags than media, or fewer but some.
+    otherwise. No tag at all is fine: ms-swift then puts the media before the first message. More tags than
+    media, or fewer but some, are a DatasetRowError.
     """
     asked = [message for message in messages if message["role"] not in ANSWERS]
     answers_hold_tags = False
@@ -80,7 +71,7 @@ def label(messages: Sequence[Message]) -> str:
 
 
 def image_paths(messages: Iterable[Message]) -> list[str]:
-    """Paths in the host's old ``<img>path</img>`` form."""
+    """Paths in ms-swift's old ``<img>path</img>`` form."""
     contents = (message.get("content") for message in messages)
     return [path for content in contents if isinstance(content, str) for path in _OLD_FORM.findall(content)]
 

@@ -48,17 +48,8 @@ def videos_as_images(
 
 
 def frames_of(video: object, count: int) -> list[object]:
-    """Frames of a video: evenly spread ones of a file, or all of a list of images.
-
-    Args:
-        video: Path or URL of a video, or a list of image sources.
-        count: Frames to take of a file; fewer if it has fewer.
-
-    Returns:
-        Image sources: Pillow images, or what the list holds.
-
-    Raises:
-        DatasetRowError: The file cannot be read as a video, or there is no frame.
+    """Image sources of a video: `count` evenly spread frames of a file (fewer if it has fewer), or all of a
+    list of images. A DatasetRowError if the file cannot be read as a video, or there is no frame.
     """
 
     def spread(total: int, _: float) -> list[int]:
@@ -81,19 +72,11 @@ def _decoded(video: object, choose: Callable[[int, float], Sequence[int]]) -> li
 
 
 def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
-    """Some frames of a video file.
+    """Some frames of a video file, arrays ``(height, width, 3)`` of bytes; what is raised is `UNREADABLE`.
 
     Args:
         video: Path or URL.
         choose: Picks frames by number, ascending, given how many there are and how many a second.
-
-    Returns:
-        Arrays ``(height, width, 3)`` of bytes.
-
-    Raises:
-        OSError: There is no such file, no network, or FFmpeg cannot read it.
-        ValueError: It has no frames, or none that FFmpeg can convert to RGB.
-        IndexError: There is no video in it.
     """
     import av
     from swift.template.vision_utils import load_file
@@ -122,13 +105,9 @@ def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]
 
 
 def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, object], float]:
-    """A reader for ``qwen_vl_utils``, which knows how many frames the model takes.
-
-    Args:
-        asked: ``video`` and options of ``qwen_vl_utils.fetch_video``.
-
-    Returns:
-        Frames ``(frames, 3, height, width)``, what is known of the video, and how many a second were taken.
+    """A reader for ``qwen_vl_utils``, which knows how many frames the model takes. Of ``video`` and options
+    as ``fetch_video`` has them: frames ``(frames, 3, height, width)``, what is known of the video, and how
+    many a second were taken.
     """
     from qwen_vl_utils.vision_process import calculate_video_frame_range, smart_nframes
 

@@ -1,10 +1,10 @@
-"""Tiny random-weight checkpoints and short CPU runs of the host, for smoke tests of one's own rewards.
+"""Tiny random-weight checkpoints and short CPU runs of ms-swift, for smoke tests of one's own rewards.
 
 A whole GRPO run of the real trainer in a few seconds, without a download or a GPU::
 
     from swift_grpo_ext import testing
 
-    model = testing.tiny_qwen2_5_vl("tiny")
+    model = testing.tiny_checkpoint("qwen2_5_vl", "tiny")
     dataset = testing.digits_dataset("digits", limit=16).train
     arguments = testing.grpo_arguments(model, dataset, "output", reward_funcs="format")
     testing.run_swift("rlhf", arguments)
@@ -13,11 +13,8 @@ A whole GRPO run of the real trainer in a few seconds, without a download or a G
 
 from swift_grpo_ext.testing.arguments import CPU_ARGUMENTS, command_line, grpo_arguments, host_types
 from swift_grpo_ext.testing.digits import Digits, digits_dataset
-from swift_grpo_ext.testing.environment import cpu_environment
-from swift_grpo_ext.testing.ovis2 import ovis2_config, tiny_ovis2
-from swift_grpo_ext.testing.qwen2_5_vl import qwen2_5_vl_config, tiny_qwen2_5_vl
-from swift_grpo_ext.testing.run import SwiftResult, run_in_process, run_swift
-from swift_grpo_ext.testing.tiny import tiny_checkpoint
+from swift_grpo_ext.testing.run import SwiftResult, cpu_environment, run_in_process, run_swift
+from swift_grpo_ext.testing.tiny import tiny_checkpoint, tiny_config, tiny_ovis2, tiny_qwen2_5_vl
 from swift_grpo_ext.watch.logs import newest_version, read_completions, read_jsonl, read_logging
 
 __all__ = [
@@ -30,14 +27,13 @@ __all__ = [
     "grpo_arguments",
     "host_types",
     "newest_version",
-    "ovis2_config",
-    "qwen2_5_vl_config",
     "read_completions",
     "read_jsonl",
     "read_logging",
     "run_in_process",
     "run_swift",
     "tiny_checkpoint",
+    "tiny_config",
     "tiny_ovis2",
     "tiny_qwen2_5_vl",
 ]

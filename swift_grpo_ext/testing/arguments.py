@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.models.families import TINY, family_of
+from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.plugin_files import plugin_file
 
 # What every CPU run of the host needs, whatever it trains.
@@ -84,9 +84,7 @@ def command_line(arguments: dict[str, object]) -> list[str]:
 def host_types(model: str | Path) -> dict[str, str]:
     """The host's ``model_type`` and ``template`` of a checkpoint folder, as far as its config names them."""
     config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-    facts, tiny = family_of(config["model_type"]), TINY.get(config["model_type"])
-    if facts is not None:
-        return {"model_type": facts.host_model_type, "template": facts.host_template}
+    tiny = TINY.get(config["model_type"])
     return {} if tiny is None else dict(tiny.host)
 
 

@@ -30,13 +30,9 @@ def picture(width: int, height: int) -> Image.Image:
 
 @dataclass(frozen=True)
 class Case:
-    """One conversation.
-
-    Attributes:
-        name: For error messages.
-        turns: Questions and answers in turn, ending with a question; ``<image>`` stands for an image.
-        sizes: Width and height of each image, in pixels.
-        system: System prompt, or None for the template's own.
+    """One conversation: a name for error messages; questions and answers in turn, ending with a question,
+    with ``<image>`` for an image; width and height of each image in pixels; system prompt, or None for the
+    template's.
     """
 
     name: str

@@ -16,13 +16,8 @@ FRAME_RATE = 2.0  # frames per second that the host takes a list of frames for
 
 @dataclass(frozen=True)
 class Subject:
-    """A template with its model, and the processor that transformers itself would use.
-
-    Attributes:
-        model: Model in fp32, in eval mode.
-        template: The host's template, bound to the model's processor.
-        processor: The checkpoint's processor, loaded by transformers.
-        model_type: The host's ``--model_type``.
+    """A model in fp32 and eval mode, its template of ms-swift, the processor that transformers itself would
+    use, and ms-swift's ``--model_type``.
     """
 
     model: Any
@@ -34,12 +29,8 @@ class Subject:
 def load(
     checkpoint: str | Path, *, model_type: str | None = None, template_type: str | None = None
 ) -> Subject:
-    """Load a checkpoint the host's way and, for comparison, transformers' own.
-
-    Args:
-        checkpoint: Folder of the checkpoint.
-        model_type: The host's ``--model_type``, where the config does not say it.
-        template_type: The host's ``--template``, where the model type does not say it.
+    """Load a checkpoint as ms-swift does, with the types that its config does not say, and its processor as
+    transformers does.
     """
     from swift.model import get_model_processor
     from swift.template import get_template
@@ -57,16 +48,13 @@ def load(
 def completion_logps(
     subject: Subject, rows: list[dict[str, object]], *, padding_side: str = "right", extra_padding: int = 0
 ) -> list[torch.Tensor]:
-    """Log-probs of the last assistant turn of each row, forwarded in one batch.
+    """Log-probs ``(completion,)`` of the last assistant turn of each row, forwarded in one batch.
 
     Args:
         subject: Template and model.
-        rows: Rows of the host's format, with the answer.
+        rows: Rows of ms-swift's format, with the answer.
         padding_side: ``right`` or ``left``.
         extra_padding: Tokens of padding beyond the longest row.
-
-    Returns:
-        For each row, ``(completion,)``.
     """
     template = subject.template
     before, template.padding_side = template.padding_side, padding_side
@@ -125,11 +113,8 @@ def by_processor(subject: Subject, case: Case, images: list[object]) -> dict[str
 
 
 def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
-    """What the processor makes of a question about a video: of its frames, where it knows no videos.
-
-    Args:
-        subject: Template and processor.
-        row: One question with one ``<video>`` tag, and the video as a list of frames.
+    """What the processor makes of a row of one question with one ``<video>`` tag, and the video as a list of
+    frames: of its frames, where it knows no videos.
     """
     question, frames = row["messages"][0]["content"], row["videos"][0]
     if not hasattr(subject.processor, "video_processor"):

@@ -17,7 +17,6 @@ from threading import Timer
 
 from swift_grpo_ext.errors import HostRunError, MissingExtraError
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.testing.environment import cpu_environment
 
 _TAIL_LINES = 4000
 
@@ -37,6 +36,20 @@ class SwiftResult:
     tail: str
     seconds: float
     timed_out: bool = False
+
+
+def cpu_environment() -> dict[str, str]:
+    """Variables under which ms-swift runs on the CPU and asks no hub for anything, to be set before torch is
+    imported: offline, it waits 22 s a start for a hub's answer.
+    """
+    return {
+        "CUDA_VISIBLE_DEVICES": "",
+        "DS_ACCELERATOR": "cpu",
+        "USE_HF": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
 
 
 def run_swift(

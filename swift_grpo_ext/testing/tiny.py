@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swift_grpo_ext.models.families import TINY
-from swift_grpo_ext.testing.checkpoint import write_checkpoint
 from swift_grpo_ext.testing.tokenizer import build_tokenizer, vocabulary_size
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
-MAX_PIXELS = 256 * 32 * 32
 
 
 def tiny_checkpoint(
@@ -22,80 +17,120 @@ def tiny_checkpoint(
     *,
     seed: int = 0,
     dtype: str = "float32",
+    stock_vocabulary: bool = False,
     vision: Mapping[str, Any] | None = None,
     top: Mapping[str, Any] | None = None,
-    max_pixels: int = MAX_PIXELS,
+    max_pixels: int | None = None,
     **text: Any,
 ) -> Path:
-    """Write a complete checkpoint of a random model.
+    """Write a complete checkpoint of a random model; sizes have the names that transformers gives them::
+
+        testing.tiny_checkpoint("qwen3_vl", "tiny", num_hidden_layers=4, vision={"depth": 3})
 
     Args:
-        family: A key of `swift_grpo_ext.models.families.TINY`.
+        family: ``model_type`` of a row of docs/families.md, such as ``qwen2_5_vl`` or ``qwen3_5``.
         path: Folder to write; made if missing.
-        seed: Seed of the weights.
+        seed: Seed of the weights: the same seed and sizes give the same bytes. The global random state is
+            left as it was.
         dtype: Name of the torch dtype of the weights.
+        stock_vocabulary: Give the special tokens their published ids (``<|image_pad|>`` 151655, ...) and the
+            embedding 151936 rows, which ms-swift's own templates may need and ours do not.
         vision: Fields of the tower's config that are other than tiny.
         top: Other fields of the config.
         max_pixels: Most pixels of a resized image, where the processor resizes.
-        **text: Fields of the language model's config, such as ``num_hidden_layers=4``.
+        **text: Fields of the language model's config. ``initializer_range`` (0.02) is the tower's, too.
 
     Returns:
         The folder.
     """
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = build_tokenizer(folder, made.tokens, stock=made.stock_vocabulary)
-    tokens = {token: tokenizer.convert_tokens_to_ids(token) for token in made.ids.values()}
-    rows = vocabulary_size(tokenizer, stock=made.stock_vocabulary)
+    stock = stock_vocabulary or made.stock_vocabulary
+    tokenizer = build_tokenizer(folder, made.tokens, stock=stock)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = tiny_config(family, tokens, vision=vision, top=top, **{"vocab_size": rows, **ends, **text})
-    processor = made.processor(tokenizer, config, max_pixels) if made.processor else tokenizer
-    return _written(folder, config, processor, made.empty_files, seed=seed, dtype=dtype)
+    text = {"vocab_size": vocabulary_size(tokenizer, stock=stock), **ends, **text}
+    ids = tokenizer.get_vocab()
+    config = tiny_config(family, ids, vision=vision, top=top, **text)
+    pixels = made.max_pixels if max_pixels is None else max_pixels
+    processor = made.processor(tokenizer, config, pixels) if made.processor else tokenizer
+    _write(folder, config, processor, tokenizer, made.empty_files, seed=seed, dtype=dtype)
+    return folder
 
 
-def _written(
-    folder: Path, config: PretrainedConfig, processor: object, empty: Sequence[str], *, seed: int, dtype: str
-) -> Path:
-    import torch
-    import transformers
-
-    for name in empty:
-        torch.save({}, folder / name)
-    return write_checkpoint(
-        folder, getattr(transformers, config.architectures[0]), config, processor, seed=seed, dtype=dtype
-    )
+tiny_qwen2_5_vl = partial(tiny_checkpoint, "qwen2_5_vl")
+tiny_ovis2 = partial(tiny_checkpoint, "ovis2")
 
 
 def tiny_config(
     family: str,
-    tokens: Mapping[str, int],
+    ids: Mapping[str, int] | None = None,
     *,
     vision: Mapping[str, Any] | None = None,
     top: Mapping[str, Any] | None = None,
     pad_token_id: int = 0,
     **text: Any,
 ) -> Any:
-    """The config of a tiny checkpoint.
+    """The config of a tiny checkpoint, or of one of any size.
 
     Args:
         family: As in `tiny_checkpoint`.
-        tokens: Ids of the tokens that the config names.
+        ids: Ids of the special tokens that the config names, or of more; None for the published ones.
         vision: As in `tiny_checkpoint`.
         top: As in `tiny_checkpoint`.
         pad_token_id: Begins rows, too.
-        **text: Fields of the language model's config.
+        **text: Fields of the language model's config, ``vocab_size`` among them.
+
+    Returns:
+        An instance of the family's config class of transformers.
     """
     import transformers
 
     made = TINY[family]
-    of_text = {"bos_token_id": pad_token_id, "pad_token_id": pad_token_id, **made.text, **text}
-    fields: dict[str, Any] = of_text
+    fields: dict[str, Any] = {
+        "bos_token_id": pad_token_id,
+        "pad_token_id": pad_token_id,
+        **made.text,
+        **text,
+    }
     if made.vision:
-        ids = {name: tokens[token] for name, token in made.ids.items()}
-        seen = {**made.vision, **(vision or {})}
-        fields = {"text_config": of_text, "vision_config": seen, **ids, **made.top, **(top or {})}
+        of_both = {name: text[name] for name in ("initializer_range",) if name in text}
+        seen = {**of_both, **made.vision, **(vision or {})}
+        around = made.follow(fields, seen) if made.follow else {}
+        named = {name: _ids_of(tokens, ids) for name, tokens in made.ids.items()} if ids else {}
+        beside = {**around, **named, **made.top, **(top or {})}
+        fields = {"text_config": fields, "vision_config": seen, **beside}
     if made.inside:
         name, around = made.inside
         fields = {name: fields, **around}
     class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
     return getattr(transformers, f"{made.stem}Config")(**fields, architectures=[class_name])
+
+
+def _ids_of(tokens: str | Sequence[str], ids: Mapping[str, int]) -> int | list[int]:
+    return ids[tokens] if isinstance(tokens, str) else [ids[one] for one in tokens]
+
+
+def _write(
+    folder: Path,
+    config: Any,
+    processor: Any,
+    tokenizer: Any,
+    empty_files: Sequence[str],
+    *,
+    seed: int,
+    dtype: str,
+) -> None:
+    import torch
+    import transformers
+
+    for name in empty_files:
+        torch.save({}, folder / name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = getattr(transformers, config.architectures[0])(config).to(getattr(torch, dtype))
+    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    model.generation_config = transformers.GenerationConfig(
+        do_sample=True, eos_token_id=ends, pad_token_id=tokenizer.pad_token_id
+    )
+    model.save_pretrained(folder, safe_serialization=True)
+    processor.save_pretrained(folder)

@@ -12,9 +12,15 @@ from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models.bad_rows import HOST_REFUSES, problem_of, refusal
-from swift_grpo_ext.models.prompts import key_of_row, prompt_key
-from swift_grpo_ext.models.row_search import instead_of, row_number
+from swift_grpo_ext.models.dataset_rows import (
+    HOST_REFUSES,
+    instead_of,
+    key_of_row,
+    problem_of,
+    prompt_key,
+    refusal,
+    row_number,
+)
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host

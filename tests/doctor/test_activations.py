@@ -9,18 +9,23 @@ from trl.trainer.utils import selective_log_softmax
 from swift_grpo_ext.doctor.plan import activations
 from swift_grpo_ext.doctor.plan.setting import Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
-from swift_grpo_ext.testing import qwen2_5_vl_config
+from swift_grpo_ext.testing import tiny_config
 from tests.doctor.live_bytes import LiveBytes
 
 TARGETS = r".*language_model.*(q|k|v|o|gate|up|down)_proj"
-SIZES = {"hidden_size": 3584, "intermediate_size": 18944, "num_heads": 28, "num_kv_heads": 4}
+SIZES = {"hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_key_value_heads": 4}
 
 
 def model_without_memory(layers, *, lora):
     from peft import LoraConfig, get_peft_model
 
-    config = qwen2_5_vl_config(
-        num_layers=layers, vision_depth=1, vocab_size=152064, tie_word_embeddings=False, **SIZES
+    config = tiny_config(
+        "qwen2_5_vl",
+        vision={"depth": 1},
+        num_hidden_layers=layers,
+        vocab_size=152064,
+        tie_word_embeddings=False,
+        **SIZES,
     )
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration._from_config(

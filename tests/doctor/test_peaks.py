@@ -8,12 +8,24 @@ from trl.trainer.utils import selective_log_softmax
 from swift_grpo_ext.doctor.plan import memory
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
-from swift_grpo_ext.testing import qwen2_5_vl_config
+from swift_grpo_ext.testing import tiny_config
 from tests.doctor.live_bytes import LiveBytes
 
 TARGETS = r".*language_model.*(q|k|v|o|gate|up|down)_proj"
-TINY = {"hidden_size": 128, "intermediate_size": 512, "num_heads": 4, "num_kv_heads": 2, "vocab_size": 4096}
-MINI = {"hidden_size": 256, "intermediate_size": 1024, "num_heads": 8, "num_kv_heads": 2, "vocab_size": 8192}
+TINY = {
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 4096,
+}
+MINI = {
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 8192,
+}
 ONE = Machine(gpus_per_node=1)
 
 
@@ -21,8 +33,8 @@ def model_of(sizes, layers, *, lora):
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(0)
-    config = qwen2_5_vl_config(
-        num_layers=layers, tie_word_embeddings=False, pad_token_id=0, eos_token_id=1, **sizes
+    config = tiny_config(
+        "qwen2_5_vl", num_hidden_layers=layers, tie_word_embeddings=False, eos_token_id=1, **sizes
     )
     model = Qwen2_5_VLForConditionalGeneration._from_config(
         config, dtype=torch.bfloat16, attn_implementation="sdpa"

@@ -129,8 +129,7 @@ def test_before_the_host_demands_flash_attention(feature, tiny_ovis, digits, tmp
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sft_of_sequences_split_over_two_ranks_is_sft_on_one(family, digits, tmp_path):
-    build = {"qwen2_5_vl": testing.tiny_qwen2_5_vl, "ovis2": testing.tiny_ovis2}[family]
-    model = build(tmp_path / "model", num_kv_heads=2)
+    model = testing.tiny_checkpoint(family, tmp_path / "model", num_key_value_heads=2)
     shared = {"per_device_train_batch_size": 2, "dataset_shuffle": False, "train_dataloader_shuffle": False}
     one = sft_arguments(model, digits.train, tmp_path / "one", **shared)
     two = sft_arguments(model, digits.train, tmp_path / "two", **shared, sequence_parallel_size=2)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from examples.quickstart.evaluation import accuracy, greedy_answers, spread
 from examples.quickstart.progress import Progress
-from examples.quickstart.setting import SETTINGS, default_output
+from examples.quickstart.setting import SETTINGS, SIZES, default_output
 from swift_grpo_ext import testing
 
 
@@ -28,8 +28,7 @@ def test_progress_prints_about_twenty_lines_and_keeps_all(capsys):
 
 @pytest.mark.parametrize("family", SETTINGS)
 def test_greedy_answers_of_a_random_model(family, tmp_path):
-    setting = SETTINGS[family]
-    model = setting.build(tmp_path / "model", seed=1, **setting.sizes)
+    model = testing.tiny_checkpoint(family, tmp_path / "model", seed=1, **SIZES)
     digits = testing.digits_dataset(tmp_path / "digits", limit=16)
     rows = testing.read_jsonl(digits.test)
     answers = greedy_answers(model, rows)

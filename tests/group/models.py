@@ -5,15 +5,13 @@ from dataclasses import dataclass
 import torch
 from transformers import Ovis2ForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
 
-from swift_grpo_ext.testing import ovis2_config, qwen2_5_vl_config
+from swift_grpo_ext.testing import tiny_config
 from tests.group.batches import collate
 
 VOCAB, IMAGE = 96, 90
-QWEN_IDS = {
-    "image_token_id": IMAGE,
-    "video_token_id": 91,
-    "vision_start_token_id": 92,
-    "vision_end_token_id": 93,
+IDS = {
+    "qwen2_5_vl": ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"),
+    "ovis2": ("<IMG_ATOM>", "<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>"),
 }
 MERGED = {1: (2, 3), 2: (1, 4), 3: (3, 2)}  # height and width in tokens of the Qwen images 1, 2 and 3
 INITIAL = 0.2  # a spread of weights at which attention is far from uniform
@@ -29,10 +27,7 @@ class Picture:
 class Qwen:
     @staticmethod
     def model():
-        config = qwen2_5_vl_config(
-            vocab_size=VOCAB, token_ids=QWEN_IDS, eos_token_id=1, pad_token_id=0, initializer_range=INITIAL
-        )
-        return _build(Qwen2_5_VLForConditionalGeneration, config)
+        return _build(Qwen2_5_VLForConditionalGeneration, _config("qwen2_5_vl"))
 
     @staticmethod
     def tokens(picture):
@@ -66,15 +61,7 @@ class Qwen:
 class Ovis2:
     @staticmethod
     def model():
-        config = ovis2_config(
-            vocab_size=VOCAB,
-            image_token_id=IMAGE,
-            visual_indicator_token_ids=(91, 92, 93, 94, 95),
-            eos_token_id=1,
-            pad_token_id=0,
-            initializer_range=INITIAL,
-        )
-        return _build(Ovis2ForConditionalGeneration, config)
+        return _build(Ovis2ForConditionalGeneration, _config("ovis2"))
 
     @staticmethod
     def tokens(picture):
@@ -110,6 +97,11 @@ def _tokens(family, part):
 
 def _noise(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _config(family):
+    ids = {token: IMAGE + number for number, token in enumerate(IDS[family])}
+    return tiny_config(family, ids, vocab_size=VOCAB, eos_token_id=1, initializer_range=INITIAL)
 
 
 def _build(model_class, config):

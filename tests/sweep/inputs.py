@@ -7,12 +7,10 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.models.families import TINY
 
 MODELS = {
-    "qwen2_5_vl": testing.tiny_qwen2_5_vl,
     "qwen2_5_vl_stock": lambda folder, **options: testing.tiny_qwen2_5_vl(
         folder, stock_vocabulary=True, **options
     ),
-    "qwen2_5_vl two heads": partial(testing.tiny_qwen2_5_vl, num_kv_heads=2),  # one for each rank
-    "ovis2": testing.tiny_ovis2,
+    "qwen2_5_vl two heads": partial(testing.tiny_qwen2_5_vl, num_key_value_heads=2),  # one for each rank
     **{family: partial(testing.tiny_checkpoint, family) for family in TINY},
 }
 QUESTIONS = (

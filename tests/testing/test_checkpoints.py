@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 
-from swift_grpo_ext.testing import ovis2_config, qwen2_5_vl_config, tiny_ovis2, tiny_qwen2_5_vl
+from swift_grpo_ext.testing import tiny_config, tiny_ovis2, tiny_qwen2_5_vl
 
 BUILDERS = {"qwen2_5_vl": tiny_qwen2_5_vl, "ovis2": tiny_ovis2}
 CLASSES = {"qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "ovis2": "Ovis2ForConditionalGeneration"}
@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_bytes(folders, family, tmp_path):
 @FAMILIES
 def test_sizes_and_dtype(family, tmp_path):
     folder = BUILDERS[family](
-        tmp_path / "small", hidden_size=16, num_layers=1, num_heads=1, vision_depth=1, dtype="bfloat16"
+        tmp_path / "small", hidden_size=16, num_hidden_layers=1, num_attention_heads=1, dtype="bfloat16"
     )
     config = AutoConfig.from_pretrained(folder)
     assert config.get_text_config().hidden_size == 16
@@ -87,7 +87,7 @@ def test_sizes_and_dtype(family, tmp_path):
 
 
 def test_qwen_stock_vocabulary_has_the_published_ids(tmp_path):
-    folder = tiny_qwen2_5_vl(tmp_path / "stock", stock_vocabulary=True, hidden_size=16, num_heads=1)
+    folder = tiny_qwen2_5_vl(tmp_path / "stock", stock_vocabulary=True, hidden_size=16, num_attention_heads=1)
     tokenizer = AutoProcessor.from_pretrained(folder).tokenizer
     published = {
         "<|endoftext|>": 151643,
@@ -104,7 +104,7 @@ def test_qwen_stock_vocabulary_has_the_published_ids(tmp_path):
 
 
 def test_ovis_stock_vocabulary_has_the_published_ids(tmp_path):
-    folder = tiny_ovis2(tmp_path / "stock", stock_vocabulary=True, hidden_size=16, num_heads=1)
+    folder = tiny_ovis2(tmp_path / "stock", stock_vocabulary=True, hidden_size=16, num_attention_heads=1)
     config = AutoConfig.from_pretrained(folder)
     tokenizer = AutoProcessor.from_pretrained(folder).tokenizer
     assert config.image_token_id == tokenizer.convert_tokens_to_ids("<IMG_ATOM>") == 151665
@@ -124,18 +124,17 @@ def test_ovis_image_tokens_match_the_tiles(folders, side, tiles):
 
 
 def test_configs_take_the_published_shapes():
-    qwen = qwen2_5_vl_config(
+    qwen = tiny_config(
+        "qwen2_5_vl",
+        vision={"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "num_heads": 16},
         hidden_size=2048,
         intermediate_size=11008,
-        num_layers=36,
-        num_heads=16,
-        num_kv_heads=2,
-        vision_hidden_size=1280,
-        vision_intermediate_size=3420,
-        vision_depth=32,
-        vision_num_heads=16,
+        num_hidden_layers=36,
+        num_attention_heads=16,
+        num_key_value_heads=2,
+        vocab_size=151936,
     )
     assert qwen.text_config.rope_parameters["mrope_section"] == [16, 24, 24]
     assert list(qwen.vision_config.fullatt_block_indexes) == [7, 15, 23, 31]
     assert qwen.image_token_id == 151655
-    assert ovis2_config(vision_depth=24).visual_indicator_token_ids[0] == 151666
+    assert tiny_config("ovis2", vocab_size=151936).visual_indicator_token_ids[0] == 151666

@@ -52,7 +52,7 @@ def test_two_grpo_steps_as_a_command(model, digits, tmp_path):
 
 
 def test_the_stock_template_trains_on_the_stock_vocabulary(digits, tmp_path):
-    model = testing.tiny_qwen2_5_vl(tmp_path / "model", stock_vocabulary=True, hidden_size=16, num_heads=1)
+    model = testing.tiny_checkpoint("qwen2_5_vl", tmp_path / "model", stock_vocabulary=True, hidden_size=16)
     arguments = testing.grpo_arguments(
         model, digits.train, tmp_path / "out", reward_funcs="format", external_plugins=None
     )

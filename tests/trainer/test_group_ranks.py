@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.conftest import built_once
 from tests.trainer.runs import FIGURES, REWARD, STOCK, gains
 
 GLOO = Path(__file__).parents[1] / "e2e" / "gloo_for_zero3.py"
@@ -18,15 +19,21 @@ LORA = {"tuner_type": "lora", "lora_dropout": 0, "target_modules": "all-linear"}
 STRADDLING = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 6, "num_generations": 4}
 # Adam turns the rounding of a gradient that is zero into a whole step, so SGD.
 SAVED = {"max_steps": 3, "save_strategy": "steps", "save_steps": 3, "optim": "sgd", "learning_rate": 0.5}
+WAYS = {
+    "ddp": (None, {}),
+    "ddp-straddling": (None, STRADDLING),
+    "zero2-cut": ("zero2", UNEVEN),
+    "ddp-lora": (None, LORA),
+    "zero2": ("zero2", {}),
+    "zero2-lora": ("zero2", LORA),
+    "zero3": ("zero3", UNEVEN),
+    "zero3-lora": ("zero3", {**UNEVEN, **LORA}),
+}
+UNDER_ZERO3 = ("qwen3_5", "qwen3_vl", "internvl")  # of the derived families: hybrid layers, deepstack, tiles
 RUNS = [
-    pytest.param(None, {}, id="ddp", marks=SLOW),
-    pytest.param(None, STRADDLING, id="ddp-straddling", marks=SLOW),
-    pytest.param("zero2", UNEVEN, id="zero2-cut", marks=SLOW),
-    pytest.param(None, LORA, id="ddp-lora", marks=SLOW),
-    pytest.param("zero2", {}, id="zero2", marks=SLOW),
-    pytest.param("zero2", LORA, id="zero2-lora", marks=SLOW),
-    pytest.param("zero3", UNEVEN, id="zero3"),
-    pytest.param("zero3", {**UNEVEN, **LORA}, id="zero3-lora", marks=SLOW),
+    *(("qwen2_5_vl", way) for way in WAYS),
+    *(("ovis2", way) for way in WAYS),
+    *((family, way) for family in UNDER_ZERO3 for way in ("zero3", "zero3-lora")),
 ]
 
 
@@ -46,11 +53,16 @@ def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
 
 @pytest.mark.timeout(1100)
 @pytest.mark.two_ranks
-@pytest.mark.parametrize("family", ["qwen2_5_vl", pytest.param("ovis2", marks=SLOW)])
-@pytest.mark.parametrize(("deepspeed", "overrides"), RUNS)
-def test_equals_the_stock_passes(family, deepspeed, overrides, tiny_qwen, tiny_ovis, digits, tmp_path):
+@pytest.mark.parametrize(
+    ("family", "way"),
+    [pytest.param(*run, marks=() if run == ("qwen2_5_vl", "zero3") else SLOW) for run in RUNS],
+)
+def test_equals_the_stock_passes(family, way, shared_folder, digits, tmp_path):
     """Loss, gradients and parameters after three steps, in the user's cut and in the one that holds groups."""
-    model, overrides = {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[family], {**overrides, **SAVED}
+    model = built_once(
+        shared_folder / f"tiny_{family}", lambda folder: testing.tiny_checkpoint(family, folder)
+    )
+    deepspeed, overrides = WAYS[way][0], {**WAYS[way][1], **SAVED}
     stock, _ = figures(model, digits.train, tmp_path / "stock", deepspeed, overrides, STOCK)
     ours, tail = figures(model, digits.train, tmp_path / "ours", deepspeed, overrides, {})
     assert "shared_prefix on, vision_once on, skip_old on, chunked_logps on" in tail
@@ -68,25 +80,6 @@ def weights(output):
     """Of the last checkpoint; LoRA's too."""
     (path,) = output.rglob("checkpoint-*/*model.safetensors")
     return load_file(path)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1100)
-@pytest.mark.two_ranks
-@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_vl", "internvl"])
-def test_derived_families_under_zero3(family, digits, tmp_path):
-    model = testing.tiny_checkpoint(family, tmp_path / "model")
-    # Under DeepSpeed ms-swift 4.6.0 replaces Qwen3-VL's forward by one that drops what transformers' generate has
-    # encoded: it samples without seeing the image. The shared prefill encodes inside, so both runs have it.
-    blind = {"DISABLE": STOCK["DISABLE"].replace("trainer.shared_prefill,", "")}
-    switches = blind if family == "qwen3_vl" else STOCK
-    stock, _ = figures(model, digits.train, tmp_path / "stock", "zero3", UNEVEN, switches)
-    ours, tail = figures(model, digits.train, tmp_path / "ours", "zero3", UNEVEN, {})
-    assert "shared_prefix on, vision_once on" in tail
-    assert "self-check failed" not in tail
-    assert len(stock["grad_norm"]) == 2
-    for name in stock:
-        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 
 
 @pytest.mark.timeout(1100)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.models.row_search import other_rows, row_number
+from swift_grpo_ext.models.dataset_rows import other_rows, row_number
 from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample

@@ -6,7 +6,9 @@ of a family. A family is one file of this folder and one line in `ENTRIES`. Need
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.models import derived
@@ -49,16 +51,12 @@ TINY: dict[str, Tiny] = {name: made for one in ENTRIES for name, made in one.tin
 
 
 def family_of(config_or_model_type: Any) -> VisionFamily | None:
-    """Facts of a model, with its own token ids where a config is given.
+    """Facts of a model: described in this folder, else derived from its config. None where too little is
+    known.
 
     Args:
-        config_or_model_type: A transformers config (or one that holds it as ``.config``), or a name:
-            ``model_type`` of config.json, the host's ``--model_type`` or an architecture. For a name the
-            ids are those of the published vocabularies.
-
-    Returns:
-        The facts: described here, else derived from the config. None for the name of a family that is not
-        described, and for a config that says too little (`swift_grpo_ext.models.derived.why_unknown`).
+        config_or_model_type: A config (or what holds it as ``.config``), whose ids are taken, or a name:
+            ``model_type``, ms-swift's ``--model_type`` or an architecture, described ones only.
     """
     if isinstance(config_or_model_type, str):
         return _by_name(config_or_model_type)
@@ -78,11 +76,19 @@ def why_unknown(config: Any) -> str:
     return "" if getattr(config, "model_type", "") in FAMILIES else derived.why_unknown(config)
 
 
-def frame_of(model_type: str) -> Frame | None:
-    """The frame in which a family writes boxes and points; None if nobody knows.
+def is_native(folder: str | Path) -> bool:
+    """True if config.json names an architecture that transformers has itself and this package describes."""
+    try:
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    named = config.get("architectures") if isinstance(config, dict) else None
+    return bool(set(named or ()) & {facts.architecture for facts in FAMILIES.values()})
 
-    Args:
-        model_type: Of its config.
+
+def frame_of(model_type: str) -> Frame | None:
+    """The frame in which a family, by the ``model_type`` of its config, writes boxes and points; None if
+    nobody knows.
     """
     return _entry_of(model_type).frame
 
@@ -92,12 +98,8 @@ def _entry_of(model_type: str) -> Entry:
 
 
 def forbidden_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Ids that a model must never write: placeholders of media and what stands around them.
-
-    Args:
-        config: Of the model.
-        tokenizer: Of the model. Asked where nobody has described the family and its config says that it
-            takes images.
+    """Ids that a model must never write: placeholders of media and what stands around them. The tokenizer is
+    asked where nobody has described the family and its config says that it takes images.
     """
     facts = family_of(config)
     if facts is not None and facts.family in FAMILIES:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from swift_grpo_ext.models.family import Entry, VisionFamily
+from typing import TYPE_CHECKING, Any
+
+from swift_grpo_ext.models.chat_template import chat_template
+from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2
+from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -28,9 +35,50 @@ OVIS2 = VisionFamily(
     lora_skips="visual_embeddings_table",
 )
 
+# The published order, ids 151665 to 151670. ``<image>`` is no token: the processor replaces that text by one
+# atom for each image feature, between the indicators.
+ATOM = "<IMG_ATOM>"
+INDICATORS = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
+CHAT_TEMPLATE = chat_template(image="<image>\n")
+
+
+def processor(
+    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int, max_tiles: int = 12
+) -> ProcessorMixin:
+    """Tiles."""
+    from transformers import Ovis2ImageProcessor, Ovis2Processor
+
+    vision = config.vision_config
+    per_side = -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
+    side = {"height": vision.image_size, "width": vision.image_size}
+    return Ovis2Processor(
+        image_processor=Ovis2ImageProcessor(crop_to_patches=True, max_patches=max_tiles, size=side),
+        tokenizer=tokenizer,
+        chat_template=CHAT_TEMPLATE,
+        image_seq_length=per_side**2,
+    )
+
+
+def follow(text: dict[str, Any], _vision: dict[str, Any]) -> dict[str, object]:
+    """The config has some of the language model's sizes once more."""
+    return {name: text[name] for name in ("hidden_size", "vocab_size")}
+
+
 FAMILY = Entry(
     stem="ovis",
     frame="norm1000",
     described=OVIS2,
     template="swift_grpo_ext.models.ovis2",
+    tiny={
+        "ovis2": Tiny(
+            "Ovis2",
+            {"model_type": "ovis2_hf", "template": "ovis2_hf"},
+            {**TEXT_2, "model_type": "qwen2"},
+            {**SIGLIP, "hidden_stride": 2, "vocab_size": 64},
+            {"image_token_id": ATOM, "visual_indicator_token_ids": INDICATORS},
+            (ATOM, *INDICATORS),
+            processor=processor,
+            follow=follow,
+        )
+    },
 )

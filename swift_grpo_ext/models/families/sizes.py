@@ -12,6 +12,14 @@ TEXT: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 16,
 }
+# Of configs without a size of the heads.
+TEXT_2: dict[str, Any] = {
+    **{name: size for name, size in TEXT.items() if name != "head_dim"},
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "rope_theta": 1_000_000.0,
+    "tie_word_embeddings": True,
+}
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2]}
 INTERLEAVED = {**ROPE, "mrope_interleaved": True}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}

@@ -54,8 +54,7 @@ class Case:
         other: Options of the second; None for a run that is measured by itself.
         ranks: Processes of the second run.
         resume: The second run starts from the first one's checkpoint of this step.
-        measures: Figures of the first run that must be zero, where there is no second: keys of
-            `Scripted.measured`, or ``clipped``, the logged share of clipped tokens.
+        measures: Figures of the first run that must be zero, where there is no second.
         variables: Environment of the runs.
         differs: Why the two may differ, if the difference is part of a definition.
         note: Said beside the verdict.

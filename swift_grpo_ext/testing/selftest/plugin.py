@@ -59,11 +59,9 @@ class SomeScores(SelftestReward):
 
 class Scripted(HostGRPOTrainer):
     """A GRPO trainer whose completions depend on prompt and place in the group, however a step is cut.
-
-    Attributes:
-        measured: Largest values met in the last run: ``log_ratio`` of the policy's log-probs and the old ones
-            that the loss takes, and ``reference``, the distance of a LoRA run's reference log-probs from
-            those of the base model.
+    `measured` has the largest values of the last run: ``log_ratio`` of the policy's log-probs and the old
+    ones that the loss takes, and ``reference``, the distance of a LoRA run's reference log-probs from those
+    of the base model.
     """
 
     measured: ClassVar[dict[str, float]] = {}
@@ -140,7 +138,7 @@ class StockTrainer(Scripted):
 
 
 def install() -> None:
-    """Make the host build one of these trainers and know this reward, in this process."""
+    """Make ms-swift build one of these trainers and know this reward, in this process."""
     orms["selftest"] = SelftestReward
     orms["selftest_some"] = SomeScores
     trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
@@ -151,7 +149,7 @@ def install() -> None:
 
 @contextmanager
 def installed() -> Iterator[dict[str, float]]:
-    """Install for a run in this process, with empty measurements; afterwards the host is as it was.
+    """Install for a run in this process, with empty measurements; afterwards ms-swift is as it was.
 
     It does not rely on the plugin file: ms-swift 4.5 imports a file of that name once per process.
     """

@@ -21,19 +21,12 @@ COLUMNS = ("loss", "grad_norm", "kl", "parameters", "reference", "log_ratio", "c
 
 
 def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
-    """Run the equivalence suite on tiny models and print what it found.
+    """Run the equivalence suite on tiny models and print what it found; True if no equality is violated.
 
     Args:
-        families: Of `FAMILIES`.
+        families: Of `FAMILIES`; one that does not exist is an error, like a case.
         only: Run only the cases whose name contains this.
-        folder: Where to keep the runs and their log; a temporary folder when None.
-
-    Returns:
-        True if no equality is violated.
-
-    Raises:
-        SwiftGrpoExtError: A family or a case that does not exist, or a folder that holds something or cannot
-            be written.
+        folder: Empty one to keep the runs and their log in; a temporary one when None.
     """
     chosen = [case for case in cases() if only in case.name]
     unknown = [family for family in families if family not in FAMILIES]
@@ -66,9 +59,8 @@ def _findings(family: str, chosen: Sequence[Case], root: Path, console: Console)
 def _bench(family: str, folder: Path) -> Bench:
     from swift_grpo_ext import testing
 
-    build = {"qwen2_5_vl": testing.tiny_qwen2_5_vl, "ovis2": testing.tiny_ovis2}[family]
     return Bench(
-        model=build(folder / "model"),
+        model=testing.tiny_checkpoint(family, folder / "model"),
         dataset=testing.digits_dataset(folder / "digits", limit=32).train,
         folder=folder,
     )
@@ -76,7 +68,7 @@ def _bench(family: str, folder: Path) -> Bench:
 
 @contextmanager
 def _quiet(log: Path) -> Iterator[None]:
-    """What the host says goes to a file."""
+    """What ms-swift says goes to a file."""
     with open(log, "a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         logging.getLogger("swift").propagate = False
         yield

@@ -30,12 +30,8 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs of a family share.
-
-    Attributes:
-        model: Checkpoint folder.
-        dataset: JSONL of rows with an image each.
-        folder: Empty folder for the runs' output.
+    """What all runs of a family share: checkpoint folder, JSONL of rows with an image each, empty folder for
+    output.
     """
 
     model: Path
@@ -85,11 +81,9 @@ def find(case: Case, bench: Bench) -> Comparison:
 
 
 def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[str, float]:
-    """Largest differences of two runs after `skip` steps.
-
-    Returns:
-        ``loss`` and ``kl`` in their own units; ``grad_norm`` relative; ``parameters`` relative to the largest
-        change of any parameter since the start. NaN where a figure is missing on one side.
+    """Largest differences of two runs after `skip` steps: ``loss`` and ``kl`` in their own units,
+    ``grad_norm`` relative, ``parameters`` relative to the largest change of any since the start; NaN where
+    one side has none.
     """
     mine = {row["global_step/max_steps"]: row for row in one.steps[skip:]}
     theirs = {
@@ -128,7 +122,7 @@ def _last_checkpoint(folder: Path) -> Path:
 def _run(
     bench: Bench, case: Case, options: Options, folder: Path, ranks: int = 1, checkpoint: Path | None = None
 ) -> Result:
-    """One run of the host: inside this process, or as a command where it takes several ranks."""
+    """One run of ms-swift: inside this process, or as a command where it takes several ranks."""
     folder.mkdir(parents=True)
     plugin = folder / "ext_selftest.py"
     plugin.write_text(PLUGIN, encoding="utf-8")

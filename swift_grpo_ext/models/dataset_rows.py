@@ -1,14 +1,39 @@
-"""Finds rows in a dataset: the number of a given one, and others that may take its place."""
+"""Rows of a dataset: how broken ones are named, what stands in for them, and names of prompts."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from swift_grpo_ext.models.prompts import key_of_row
+from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.models.images import source_key
+from swift_grpo_ext.models.text import label
 
+# What the host's templates raise for a row of another form, such as a box of an image that is not there.
+HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
+_LONGEST = 160  # characters of an error of the host's
+_SHOWN = 5
 _MOST_TRIED = 256
+
+
+def problem_of(error: Exception, row: Mapping[str, Any]) -> str:
+    """What is wrong with a row, and where, in one line."""
+    if isinstance(error, DatasetRowError):
+        return f"{error.what} [{error.where}]" if error.where else error.what
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+    return f"it cannot be encoded: {said} [{label(row['messages'])}]"
+
+
+def refusal(problems: Iterable[str]) -> DatasetRowError:
+    """The error that ends a run for its broken rows: their number and the first of them."""
+    found = list(problems)
+    return DatasetRowError(
+        f"{len(found)} broken row{'s' if len(found) > 1 else ''}: {'; '.join(found[:_SHOWN])}",
+        fix="fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced",
+    )
 
 
 def row_number(dataset: Any, row: Mapping[str, Any]) -> int | None:
@@ -74,3 +99,30 @@ def other_rows(dataset: Any, batch: Sequence[object], bad: Collection[str]) -> I
     for row in batch:
         if isinstance(row, Mapping):
             yield row
+
+
+def prompt_key(
+    messages: Sequence[Mapping[str, object]],
+    images: Iterable[object] = (),
+    other: Mapping[str, object] | None = None,
+) -> str:
+    """Name of a prompt, of its conversation, image sources and further parts (videos, tools, objects). Two
+    files of equal bytes may count as different, a changed file always does.
+    """
+    parts = {"messages": messages, "images": [source_key(image) for image in images], "other": other or {}}
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_key_of)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def key_of_row(row: Mapping[str, Any]) -> str:
+    """Name of a dataset row's prompt; the answer in it does not count."""
+    messages = list(row["messages"])
+    if messages and messages[-1]["role"] == "assistant":
+        messages.pop()
+    images = row.get("images") or []
+    other = {name: row.get(name) for name in ("videos", "audios", "tools", "objects", "chat_template_kwargs")}
+    return prompt_key(messages, images if isinstance(images, (list, tuple)) else [images], other)
+
+
+def _key_of(value: object) -> str:
+    return source_key(value) if isinstance(value, bytes) or hasattr(value, "tobytes") else repr(value)
