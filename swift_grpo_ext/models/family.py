@@ -102,6 +102,7 @@ class Tiny:
         follow: Puts sizes that follow from others into the language model's fields and the tower's, and
             returns those of the config beside them.
         max_pixels: Most pixels of a resized image, where the processor resizes.
+        named: Special tokens by the names by which the processor asks the tokenizer for them.
     """
 
     stem: str
@@ -117,6 +118,7 @@ class Tiny:
     inside: tuple[str, Mapping[str, Any]] | None = None
     follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None
     max_pixels: int = 256 * 32 * 32
+    named: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

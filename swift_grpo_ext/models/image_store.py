@@ -18,13 +18,10 @@ _KEEP_FAILURE = 60.0  # seconds
 
 @dataclass
 class StoreCounts:
-    """What a store did so far: results computed, taken from it (or from a thread that was computing them),
-    dropped.
-    """
+    """What a store did so far: results computed, and taken from it or from a thread that was computing them."""
 
     made: int = 0
     reused: int = 0
-    evicted: int = 0
     held_bytes: int = 0
 
 
@@ -108,7 +105,6 @@ class PreparedImageCache:
         while self.counts.held_bytes > self.limit:
             _, (_, freed) = self._held.popitem(last=False)
             self.counts.held_bytes -= freed
-            self.counts.evicted += 1
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process starts empty: ms-swift pickles templates into workers."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from swift_grpo_ext.errors import MissingExtraError
 
 QUESTION = "Which digit is this?"
+_HELD_OUT = 360
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,7 @@ class Digits:
     test: Path
 
 
-def digits_dataset(
-    folder: str | Path,
-    *,
-    side: int = 56,
-    test_size: int = 360,
-    limit: int | None = None,
-    question: str = QUESTION,
-    seed: int = 0,
-) -> Digits:
+def digits_dataset(folder: str | Path, *, side: int = 56, limit: int | None = None, seed: int = 0) -> Digits:
     """Write the 1,797 real digit images of 8 x 8 pixels, enlarged, with a question and the answer.
 
     Every row has ``messages`` (the question, and the digit as the assistant's answer, which the host takes
@@ -43,23 +36,21 @@ def digits_dataset(
     Args:
         folder: Folder to write; made if missing.
         side: Side of the written images in pixels.
-        test_size: Number of held-out rows.
-        limit: Use only so many images; a quarter of them is held out.
-        question: Text after the image.
+        limit: Use only so many images, a quarter of them held out; of all, 360 are.
         seed: Seed of the shuffle that splits the rows.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
     images, labels = _load(seed, limit)
-    held_out = test_size if limit is None else len(images) // 4
+    held_out = _HELD_OUT if limit is None else len(images) // 4
     root = Path(folder).resolve()
     (root / "images").mkdir(parents=True, exist_ok=True)
     rows = []
     for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
         path = root / "images" / f"{number:04}.png"
         _write_png(pixels, side, path)
-        rows.append(_row(path, question, label))
+        rows.append(_row(path, label))
     return Digits(
         train=_write_jsonl(root / "train.jsonl", rows[held_out:]),
         test=_write_jsonl(root / "test.jsonl", rows[:held_out]),
@@ -88,10 +79,10 @@ def _write_png(pixels: Sequence[Sequence[float]], side: int, path: Path) -> None
     image.resize((side, side), Image.Resampling.BICUBIC).convert("RGB").save(path)
 
 
-def _row(image: Path, question: str, label: int) -> dict[str, object]:
+def _row(image: Path, label: int) -> dict[str, object]:
     return {
         "messages": [
-            {"role": "user", "content": f"<image>{question}"},
+            {"role": "user", "content": f"<image>{QUESTION}"},
             {"role": "assistant", "content": str(label)},
         ],
         "images": [str(image)],

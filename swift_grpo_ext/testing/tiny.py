@@ -46,7 +46,7 @@ def tiny_checkpoint(
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     stock = stock_vocabulary or made.stock_vocabulary
-    tokenizer = build_tokenizer(folder, made.tokens, stock=stock)
+    tokenizer = build_tokenizer(folder, made.tokens, made.named, stock=stock)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     text = {"vocab_size": vocabulary_size(tokenizer, stock=stock), **ends, **text}
     ids = tokenizer.get_vocab()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,16 +59,16 @@ _SPLIT = (
 _MERGES = 160
 
 
-def build_tokenizer(folder: Path, extra_special_tokens: Sequence[str] = (), *, stock: bool = False) -> Any:
-    """Train a tokenizer, write it to ``folder`` and return it loaded by transformers.
+def build_tokenizer(
+    folder: Path, further: Sequence[str] = (), named: Mapping[str, str] | None = None, *, stock: bool = False
+) -> Any:
+    """Train a tokenizer, write it to ``folder`` and return it loaded by transformers, a `Qwen2Tokenizer`.
 
     Args:
         folder: Existing checkpoint folder.
-        extra_special_tokens: Special tokens that follow those of Qwen2.5, or all if those are among them.
+        further: Special tokens that follow those of Qwen2.5, or all if those are among them.
+        named: Further ones, by the names by which a processor asks for them.
         stock: Fill the vocabulary so that the special tokens get their published ids (151643 and up).
-
-    Returns:
-        A `transformers.Qwen2Tokenizer` (fast).
     """
     from transformers import AutoTokenizer
 
@@ -77,14 +77,15 @@ def build_tokenizer(folder: Path, extra_special_tokens: Sequence[str] = (), *, s
     if stock:
         fillers = range(len(vocabulary), STOCK_SPECIAL_START)
         vocabulary |= {f"filler{number}": number for number in fillers}
-    own = QWEN2_5_SPECIAL_TOKENS[0] in extra_special_tokens
-    special = [*(() if own else QWEN2_5_SPECIAL_TOKENS), *extra_special_tokens]
+    usual = () if QWEN2_5_SPECIAL_TOKENS[0] in further else QWEN2_5_SPECIAL_TOKENS
+    special = list(dict.fromkeys([*usual, *further, *(named or {}).values()]))
     trained["added_tokens"] = [
         _added_token(len(vocabulary) + offset, token) for offset, token in enumerate(special)
     ]
     (folder / "tokenizer.json").write_text(json.dumps(trained, ensure_ascii=False), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(_tokenizer_config(special)), encoding="utf-8")
-    return AutoTokenizer.from_pretrained(str(folder))
+    options = {"extra_special_tokens": dict(named)} if named else {}
+    return AutoTokenizer.from_pretrained(str(folder), **options)
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase, *, stock: bool) -> int:

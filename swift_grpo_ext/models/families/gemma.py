@@ -9,7 +9,7 @@ from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 _IDS = {
     "image_token_index": "<image_soft_token>",
@@ -30,21 +30,14 @@ def image_blocks(config: PretrainedConfig) -> dict[str, object]:
     return {"image_blocks": "windows" if seen else "none"}
 
 
-def processor_3(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
-) -> ProcessorMixin:
+def processor_3(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
     """Of Gemma 3."""
-    from transformers import AutoTokenizer, Gemma3ImageProcessor, Gemma3Processor
+    from transformers import Gemma3ImageProcessor, Gemma3Processor
 
     side = config.vision_config.image_size
-    named = {
-        "boi_token": "<start_of_image>",
-        "eoi_token": "<end_of_image>",
-        "image_token": "<image_soft_token>",
-    }
     return Gemma3Processor(
         image_processor=Gemma3ImageProcessor(size={"height": side, "width": side}),
-        tokenizer=AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=named),
+        tokenizer=tokenizer,
         image_seq_length=config.mm_tokens_per_image,
         chat_template=chat_template(turns=_TURNS, start="<bos>", system="", image="<start_of_image>"),
     )
@@ -64,9 +57,10 @@ FAMILY = Entry(
             {**TEXT, "num_hidden_layers": 3, "sliding_window": 12, "sliding_window_pattern": 2},
             SIGLIP,
             _IDS,
-            ("<bos>", "<start_of_turn>", "<end_of_turn>", *_IDS.values()),
+            ("<bos>", "<start_of_turn>", "<end_of_turn>"),
             {"mm_tokens_per_image": 4},
             processor_3,
+            named={name.removesuffix("_index"): token for name, token in _IDS.items()},
         ),
     },
 )

@@ -9,23 +9,14 @@ from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
-) -> ProcessorMixin:
-    """Tiles, and its tokens by the names that it asks for."""
-    from transformers import AutoTokenizer, GotOcr2ImageProcessor, InternVLProcessor, InternVLVideoProcessor
+def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
+    """Tiles."""
+    from transformers import GotOcr2ImageProcessor, InternVLProcessor, InternVLVideoProcessor
 
     side = dict(zip(("height", "width"), config.vision_config.image_size, strict=True))
-    named = {
-        "start_image_token": "<img>",
-        "end_image_token": "</img>",
-        "context_image_token": "<IMG_CONTEXT>",
-        "video_token": "<video>",
-    }
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=named)
     return InternVLProcessor(
         image_processor=GotOcr2ImageProcessor(crop_to_patches=True, max_patches=4, size=side),
         tokenizer=tokenizer,
@@ -45,9 +36,14 @@ FAMILY = Entry(
             {**TEXT, "model_type": "qwen2", "tie_word_embeddings": False},
             {**SIGLIP, "image_size": [56, 56], "patch_size": [14, 14]},
             {"image_token_id": "<IMG_CONTEXT>"},
-            ("<img>", "</img>", "<IMG_CONTEXT>", "<video>"),
-            {"image_seq_length": 4},
-            processor,
+            named={
+                "start_image_token": "<img>",
+                "end_image_token": "</img>",
+                "context_image_token": "<IMG_CONTEXT>",
+                "video_token": "<video>",
+            },
+            top={"image_seq_length": 4},
+            processor=processor,
         )
     },
 )

@@ -9,14 +9,12 @@ from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 _PINPOINTS = [[56, 56], [56, 112], [112, 56]]
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
-) -> ProcessorMixin:
+def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
     """An overview of 4 x 4 patches, and tiles by the shape of the image."""
     from transformers import (
         LlavaOnevisionImageProcessor,

@@ -9,7 +9,7 @@ from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TE
 from swift_grpo_ext.models.family import Entry, Tiny
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 _NAMED = {
     "image_token": "<|image_pad|>",
@@ -23,22 +23,15 @@ _NAMED = {
 }
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
-) -> ProcessorMixin:
+def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
     """Slices of at most 112 pixels a side."""
-    from transformers import (
-        AutoTokenizer,
-        MiniCPMV4_6ImageProcessor,
-        MiniCPMV4_6Processor,
-        MiniCPMV4_6VideoProcessor,
-    )
+    from transformers import MiniCPMV4_6ImageProcessor, MiniCPMV4_6Processor, MiniCPMV4_6VideoProcessor
 
     sizes = {"scale_resolution": 112, "patch_size": config.vision_config.patch_size}
     return MiniCPMV4_6Processor(
         image_processor=MiniCPMV4_6ImageProcessor(**sizes),
         video_processor=MiniCPMV4_6VideoProcessor(**sizes),
-        tokenizer=AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=_NAMED),
+        tokenizer=tokenizer,
         chat_template=chat_template(
             system="", answer=NO_THOUGHT, image="<|image_pad|>\n", video="<|video_pad|>\n"
         ),
@@ -60,9 +53,9 @@ FAMILY = Entry(
             },
             {**SIGLIP, "image_size": 112},
             {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"},
-            tuple(_NAMED.values())[2:],
-            {"insert_layer_id": 0},
-            processor,
+            named=_NAMED,
+            top={"insert_layer_id": 0},
+            processor=processor,
         )
     },
 )

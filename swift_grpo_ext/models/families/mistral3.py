@@ -9,7 +9,7 @@ from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 _TURNS = {
     "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
@@ -19,9 +19,7 @@ _TURNS = {
 _TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int
-) -> ProcessorMixin:
+def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
     """Rows of patches, with a token at the end of each."""
     from transformers import PixtralImageProcessor, PixtralProcessor
 

@@ -9,7 +9,7 @@ from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2
 from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -39,12 +39,9 @@ OVIS2 = VisionFamily(
 # atom for each image feature, between the indicators.
 ATOM = "<IMG_ATOM>"
 INDICATORS = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
-CHAT_TEMPLATE = chat_template(image="<image>\n")
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, _max_pixels: int, max_tiles: int = 12
-) -> ProcessorMixin:
+def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int, max_tiles: int = 12) -> Any:
     """Tiles."""
     from transformers import Ovis2ImageProcessor, Ovis2Processor
 
@@ -54,7 +51,7 @@ def processor(
     return Ovis2Processor(
         image_processor=Ovis2ImageProcessor(crop_to_patches=True, max_patches=max_tiles, size=side),
         tokenizer=tokenizer,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=chat_template(image="<image>\n"),
         image_seq_length=per_side**2,
     )
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import ROPE, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 _NAMED = {
     "image_token": "<|IMAGE|>",
@@ -29,12 +24,9 @@ _AUDIO = {
 }
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, _config: PretrainedConfig, max_pixels: int
-) -> ProcessorMixin:
+def processor(tokenizer: object, _config: object, max_pixels: int) -> object:
     """Patches of 14 pixels."""
     from transformers import (
-        AutoTokenizer,
         Qwen2_5OmniProcessor,
         Qwen2VLImageProcessor,
         Qwen2VLVideoProcessor,
@@ -46,7 +38,7 @@ def processor(
         image_processor=Qwen2VLImageProcessor(**pixels),
         video_processor=Qwen2VLVideoProcessor(**pixels),
         feature_extractor=WhisperFeatureExtractor(feature_size=128),
-        tokenizer=AutoTokenizer.from_pretrained(tokenizer.name_or_path, extra_special_tokens=_NAMED),
+        tokenizer=tokenizer,
         chat_template=chat_template(
             image="<|vision_bos|><|IMAGE|><|vision_eos|>", video="<|vision_bos|><|VIDEO|><|vision_eos|>"
         ),
@@ -71,9 +63,9 @@ FAMILY = Entry(
                 "audio_start_token_id": "<|audio_bos|>",
                 "audio_end_token_id": "<|audio_eos|>",
             },
-            tuple(_NAMED.values()),
-            {"audio_config": _AUDIO},
-            processor,
+            named=_NAMED,
+            top={"audio_config": _AUDIO},
+            processor=processor,
             empty_files=("spk_dict.pt",),
             inside=("thinker_config", {"enable_audio_output": False}),
         )

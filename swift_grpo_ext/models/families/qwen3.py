@@ -18,7 +18,7 @@ from swift_grpo_ext.models.families.sizes import (
 from swift_grpo_ext.models.family import Entry, Tiny
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PretrainedConfig
 
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
@@ -27,9 +27,7 @@ _3_5 = {**TEXT, **HYBRID, "rope_parameters": {**INTERLEAVED, "partial_rotary_fac
 _SHARED = {**EXPERTS, "shared_expert_intermediate_size": 32}
 
 
-def processor(
-    tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, max_pixels: int
-) -> ProcessorMixin:
+def processor(tokenizer: object, config: PretrainedConfig, max_pixels: int) -> object:
     """Patches of 16 pixels. Qwen3.5 thinks, unless it is told that it has."""
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
