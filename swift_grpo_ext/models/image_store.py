@@ -18,7 +18,7 @@ _KEEP_FAILURE = 60.0  # seconds
 
 @dataclass
 class StoreCounts:
-    """What a store did so far: results computed, and taken from it or from a thread that was computing them."""
+    """Results computed so far, and taken from the store or from a thread that was computing them."""
 
     made: int = 0
     reused: int = 0
