@@ -71,18 +71,21 @@ def _decoded(video: object, choose: Callable[[int, float], Sequence[int]]) -> li
         raise unreadable(video, error) from None
 
 
-def read_frames(video: str, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
+def read_frames(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
     """Some frames of a video file, arrays ``(height, width, 3)`` of bytes; what is raised is `UNREADABLE`.
 
     Args:
-        video: Path or URL.
+        video: Path or URL; or what ms-swift has read of it for decord, which could make nothing of it.
         choose: Picks frames by number, ascending, given how many there are and how many a second.
     """
     import av
     from swift.template.vision_utils import load_file
 
-    remote = video.startswith(("http://", "https://"))
-    source: Any = load_file(video) if remote else find_file(video)
+    if isinstance(video, str):
+        source: Any = load_file(video) if video.startswith(("http://", "https://")) else find_file(video)
+    else:
+        source = video
+        source.seek(0)
     try:
         with av.open(source) as container:
             chosen = _chosen_frames(container, choose)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def fill_empty(sample: VisionSample, token: int) -> None:
-    """Give each empty turn of a sample one token.
+def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> None:
+    """Give each empty turn of a sample, of one turn or of several, one token.
 
-    Args:
-        sample: The host's sample after its rollout; ``response_token_ids`` of one turn, or of several.
+    Of an engine that always gives ids (``has_ids``) no ids are no tokens; the text does not show that where it
+    begins with what the template puts before an answer, such as Qwen3.5's empty thought.
     """
     turns = sample.response_token_ids
-    if not turns and not sample.messages[-1]["content"]:
+    if not turns and (has_ids or not sample.messages[-1]["content"]):
         sample.response_token_ids, sample.response_loss_mask = [token], []
     elif turns and isinstance(turns[0], list) and not all(turns):
         masks = sample.response_loss_mask

@@ -85,7 +85,7 @@ class Rollout:
         token = tokenizer.eos_token_id if host.args.use_vllm else tokenizer.pad_token_id
         forbidden = forbidden_token_ids(host.template.config, tokenizer)
         for sample in samples:
-            fill_empty(sample, token)
+            fill_empty(sample, token, has_ids=not host.args.use_vllm)
             if cut_placeholders(sample, forbidden, tokenizer):
                 sample.held_placeholder = True
         return samples

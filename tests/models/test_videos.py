@@ -48,6 +48,13 @@ def turning(tmp_path):
     return path
 
 
+@pytest.fixture
+def own_reader(monkeypatch):
+    """qwen_vl_utils takes decord first, where it is installed."""
+    monkeypatch.setattr("qwen_vl_utils.vision_process.get_video_reader_backend", lambda: "torchvision")
+
+
+@pytest.mark.usefixtures("own_reader")
 def test_a_video_file_is_read_without_torchvision(qwen, ovis, turning):
     # 20 frames at 8 a second are 2.5 s, of which 2 a second are 5, and even
     assert encoded(qwen, turning)["video_grid_thw"][0, 0] * 2 == 4
@@ -71,6 +78,7 @@ def test_a_video_that_is_cut_off_is_refused_by_name(template, share, turning):
         encoded(template, turning)
 
 
+@pytest.mark.usefixtures("own_reader")
 @pytest.mark.parametrize("kind", ["ExternalError", "EOFError", "InvalidDataError"])
 def test_whatever_ffmpeg_says_names_the_video(template, kind, turning, monkeypatch):
     def refuse(source):
@@ -93,6 +101,7 @@ def test_options_that_make_no_sense_are_refused(qwen, options, turning):
         encoded(qwen, turning, chat_template_kwargs=options)
 
 
+@pytest.mark.usefixtures("own_reader")
 def test_a_fault_of_ours_in_reading_is_no_broken_row(template, turning, monkeypatch):
     monkeypatch.setattr("swift_grpo_ext.models.video.find_file", lambda name: name.no_such_attribute)
     with pytest.raises(AttributeError):

@@ -67,13 +67,14 @@ def first_gradients():
 
 
 def mixed_rows(digits, path, most=3):
-    """Rows with no image to three, in the order 3, 0, 1, 2; of a language model all without."""
+    """Rows with no image to three, in the order 3, 0, 1, 2, shorter and longer; of a language model all without."""
     given = [json.loads(line) for line in digits.train.read_text().splitlines()]
     rows = []
     for number in range(8):
         images = (3, 0, 1, 2)[number % 4] if most > 1 else (number + 1) % 2 * most
         pictures = [row["images"][0] for row in given[3 * number : 3 * number + images]]
-        content = " and ".join(["<image>"] * images) + f"What is it, for number {number}?"
+        hint = "The digit looks round, so answer with one digit. " * (3 * (number % 3))  # over a chunk of 64
+        content = " and ".join(["<image>"] * images) + f"{hint}What is it, for number {number}?"
         row = {"messages": [{"role": "user", "content": content}]}
         rows.append({**row, "images": pictures} if most else row)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

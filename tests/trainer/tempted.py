@@ -14,7 +14,7 @@ STOPS = 1 / 8  # of all tokens after which a completion might go on
 def tempted(self, *args, **kwargs):
     config, family = kwargs["generation_config"], family_of(self.config)
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    tokens = speaking(self.config).get_text_config().vocab_size
+    tokens = min(500, speaking(self.config).get_text_config().vocab_size)  # it samples among the likeliest
     bias = dict.fromkeys(((one,) for one in ends), math.log(STOPS * tokens / len(ends)))
     if family:
         bias |= {(one,): 100.0 for one in family.forbidden_token_ids}

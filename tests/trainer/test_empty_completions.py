@@ -19,8 +19,8 @@ class Sample:
     ("ids", "content", "masks", "filled"),
     [
         ([], "", (), [0]),
+        ([], "<think>\n\n</think>\n\n", (), [0]),
         ([5, 6], "ab", (), [5, 6]),
-        ([], "text of an engine without ids", (), []),
         ([[5], []], "", ([1], []), [[5], [0]]),
         ([[], [5]], "b", ([], [1]), [[0], [5]]),
         ([[5], [6]], "b", ([1], [1]), [[5], [6]]),
@@ -32,6 +32,13 @@ def test_fill_empty(ids, content, masks, filled):
     assert sample.response_token_ids == filled
     assert sample.rollout_logprobs == ([] if filled != ids else [[-1.0]])
     assert [len(mask) for mask in sample.response_loss_mask] == [1] * len(masks)
+
+
+@pytest.mark.parametrize(("content", "filled"), [("text of an engine without ids", []), ("", [0])])
+def test_text_without_ids_is_a_completion(content, filled):
+    sample = Sample([], content)
+    fill_empty(sample, 0, has_ids=False)
+    assert sample.response_token_ids == filled
 
 
 def test_a_run_with_empty_completions(tiny_qwen, digits, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import GenerationMixin
 
 from swift_grpo_ext import testing
@@ -21,10 +22,11 @@ MIXED = {
     "dataset_shuffle": False,
     "train_dataloader_shuffle": False,
 }
-# The same rows in other micro-batches: what the order of sums alone does to a gradient.
+# The same rows in other micro-batches, padded on the other side: what the order of sums alone does to a gradient.
 LAYOUTS = (
-    {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
-    {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
+    {"padding_side": "left"},
+    {"padding_side": "left", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
+    {"padding_side": "left", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
     {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},
 )
 # Both matrices of each adapter are random: with B at zero A would have no gradient.
@@ -86,16 +88,21 @@ def stock_run(family, tuner, folder, layout=None):
 
 
 def assert_same_gradients(found, expected, spread):
-    """Each parameter's to 1e-5, or as near as ms-swift comes to itself with the same rows in other batches."""
+    """Each parameter's to 1e-5 of itself, wherever ms-swift's own layouts are within 2e-6 of each other.
+
+    They are not for the decays of gated delta nets, whose gradients are sums that cancel out: down to 1e-7 of
+    the whole model's norm, of which ms-swift's layouts change 2e-9 to 9e-9 and we up to 1.3e-8. One rounding of
+    the whole is the limit there.
+    """
     assert len(found) == len(expected) > 0
-    apart = distances(found, expected)
-    far = [number for number, one in enumerate(expected) if apart[number] > 1e-5 * float(one.norm())]
+    apart, norms = distances(found, expected), [float(one.norm()) for one in expected]
+    far = [number for number, norm in enumerate(norms) if apart[number] > 1e-5 * norm]
     if far:
-        allowed = spread()
+        whole, own = torch.tensor(norms).norm(), spread()
         for number in far:
-            shape = tuple(expected[number].shape)
-            said = f"parameter {number} of shape {shape}: {apart[number]:.2e} of {float(expected[number].norm()):.2e}"
-            assert apart[number] <= allowed[number], f"{said}, ms-swift itself {allowed[number]:.2e}"
+            said = f"parameter {number} of norm {norms[number]:.2e}: {apart[number]:.2e}, in itself {own[number]:.2e}"
+            assert own[number] > 2e-6 * norms[number], said
+            assert apart[number] <= max(own[number], torch.finfo(torch.float32).eps * whole), said
 
 
 def distances(found, expected):
