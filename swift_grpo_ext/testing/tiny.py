@@ -96,7 +96,7 @@ def tiny_config(
         of_both = {name: text[name] for name in ("initializer_range",) if name in text}
         seen = {**of_both, **made.vision, **(vision or {})}
         around = made.follow(fields, seen) if made.follow else {}
-        named = {name: _ids_of(tokens, ids) for name, tokens in made.ids.items()} if ids else {}
+        named = {} if ids is None else {name: _ids_of(tokens, ids) for name, tokens in made.ids.items()}
         beside = {**around, **named, **made.top, **(top or {})}
         fields = {"text_config": fields, "vision_config": seen, **beside}
     if made.inside:

@@ -73,7 +73,8 @@ def mixed_rows(digits, path, most=3):
     for number in range(8):
         images = (3, 0, 1, 2)[number % 4] if most > 1 else (number + 1) % 2 * most
         pictures = [row["images"][0] for row in given[3 * number : 3 * number + images]]
-        hint = "The digit looks round, so answer with one digit. " * (3 * (number % 3))  # over a chunk of 64
+        # Over a chunk of 64 tokens; not where one image is the most: LLaVA's vocabulary is the published one.
+        hint = "The digit looks round, so answer with one digit. " * (3 * (number % 3) * (most != 1))
         content = " and ".join(["<image>"] * images) + f"{hint}What is it, for number {number}?"
         row = {"messages": [{"role": "user", "content": content}]}
         rows.append({**row, "images": pictures} if most else row)
