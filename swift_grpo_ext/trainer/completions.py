@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> None:
     """Give each empty turn of a sample, of one turn or of several, one token.
 
-    Of an engine that always gives ids (``has_ids``) no ids are no tokens; the text does not show that where it
-    begins with what the template puts before an answer, such as Qwen3.5's empty thought.
+    Of an engine that always gives ids (``has_ids``) no ids are no tokens. The text does not show that where
+    it begins with what the template puts before an answer, such as Qwen3.5's empty thought.
     """
     turns = sample.response_token_ids
     if not turns and (has_ids or not sample.messages[-1]["content"]):
