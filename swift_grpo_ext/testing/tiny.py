@@ -30,8 +30,7 @@ def tiny_checkpoint(
     Args:
         family: ``model_type`` of a row of docs/families.md, such as ``qwen2_5_vl`` or ``qwen3_5``.
         path: Folder to write; made if missing.
-        seed: Seed of the weights: the same seed and sizes give the same bytes. The global random state is
-            left as it was.
+        seed: Of the weights, the same bytes for the same seed and sizes; the global state is left as it was.
         dtype: Name of the torch dtype of the weights.
         stock_vocabulary: Give the special tokens their published ids (``<|image_pad|>`` 151655, ...) and the
             embedding 151936 rows, which ms-swift's own templates may need and ours do not.
@@ -39,9 +38,6 @@ def tiny_checkpoint(
         top: Other fields of the config.
         max_pixels: Most pixels of a resized image, where the processor resizes.
         **text: Fields of the language model's config. ``initializer_range`` (0.02) is the tower's, too.
-
-    Returns:
-        The folder.
     """
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,8 +45,7 @@ def tiny_checkpoint(
     tokenizer = build_tokenizer(folder, made.tokens, made.named, stock=stock)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     text = {"vocab_size": vocabulary_size(tokenizer, stock=stock), **ends, **text}
-    ids = tokenizer.get_vocab()
-    config = tiny_config(family, ids, vision=vision, top=top, **text)
+    config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
     pixels = made.max_pixels if max_pixels is None else max_pixels
     processor = made.processor(tokenizer, config, pixels) if made.processor else tokenizer
     _write(folder, config, processor, tokenizer, made.empty_files, seed=seed, dtype=dtype)
@@ -86,12 +81,8 @@ def tiny_config(
     import transformers
 
     made = TINY[family]
-    fields: dict[str, Any] = {
-        "bos_token_id": pad_token_id,
-        "pad_token_id": pad_token_id,
-        **made.text,
-        **text,
-    }
+    ends = {"bos_token_id": pad_token_id, "pad_token_id": pad_token_id}
+    fields: dict[str, Any] = {**ends, **made.text, **text}
     if made.vision:
         of_both = {name: text[name] for name in ("initializer_range",) if name in text}
         seen = {**of_both, **made.vision, **(vision or {})}
