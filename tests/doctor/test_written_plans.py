@@ -45,6 +45,7 @@ SAMPLE = [
     ("InternVL3-8B", "lora", "4 x 48 GB", "server"),
     ("gemma-3-4b", "full", "node", "colocate"),
     ("Ovis2-8B", "full", "2 nodes", "transformers"),
+    ("Qwen3.5-9B", "full", "24 GB", "transformers"),  # a pack of a family that is not described
 ]
 CODE_OF_THE_CHECKPOINT = ("kimi_vl", "minicpmv")  # ms-swift reads their config.json by running it
 
@@ -135,6 +136,7 @@ def test_a_sample_of_written_plans_passes_check_and_ms_swift(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_every_written_plan_passes_check_and_ms_swift(monkeypatch):
     monkeypatch.setenv("DATASET", "")
     monkeypatch.setenv("REWARDS", "")

@@ -68,6 +68,8 @@ def plans(
     wish: Wish = NO_WISH,
 ) -> list[Plan]:
     """The fitting settings by rank, one of each kind; then the failing ones, smallest first."""
+    prompt = activations.prompt_tokens(shape, work)
+    work = replace(work, text_tokens=work.text_tokens + -prompt % 256)  # what the written --max_length allows
     tried = [
         judged(shape, work, setting, machine) for setting in _settings(shape, work, machine, rollouts, wish)
     ]
@@ -179,7 +181,8 @@ def _served(size: int, machine: Machine) -> Iterator[int]:
 
 def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Setting]:
     """Fill in what follows: utilization, groups of the weight sync, and offload if it helps."""
-    setting = replace(setting, shared=setting.of_one_prompt(work.generations), scoring="chunks")
+    shared = setting.of_one_prompt(work.generations) if shape.is_native else 1
+    setting = replace(setting, shared=shared, scoring="chunks")
     if setting.rollout == "server":
         setting = replace(setting, utilization=0.9)
     elif setting.rollout == "colocate":
@@ -206,7 +209,7 @@ def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
     """The same completions in micro-batches that hold as much of a group as fits half of the free memory."""
     before = BatchSizes(setting.micro_batch, setting.accumulation, setting.accumulation)
     ways = cuts(before, work.generations)
-    if setting.train_gpus(machine) <= 0 or not ways:
+    if setting.train_gpus(machine) <= 0 or not ways or not shape.is_native:
         return setting
     terms = memory_range(shape, work, setting, machine).phases["update"]
     free = machine.usable - sum(term.high for term in terms if term.name not in _OF_PACKS)

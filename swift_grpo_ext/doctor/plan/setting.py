@@ -55,6 +55,11 @@ class ModelShape:
     modules: tuple[str, ...] = ()
 
     @property
+    def is_native(self) -> bool:
+        """Its class is transformers' own, whose attention takes packs."""
+        return bool(self.modules)
+
+    @property
     def total(self) -> int:
         """All parameters, shared ones once."""
         return self.language + self.embedding + self.head + self.tower + self.aligner

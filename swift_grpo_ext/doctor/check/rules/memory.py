@@ -134,7 +134,8 @@ def setting_of(run: Run) -> Setting:
 
 def _shares(run: Run) -> bool:
     """Whether completions of one prompt in a micro-batch forward it once."""
-    return bool("trainer" in run.parts and run.facts and "shared_prefix" not in run.facts.lacks)
+    lacks = run.facts.lacks if run.facts else {}
+    return bool("trainer" in run.parts and run.shape and run.shape.is_native and "shared_prefix" not in lacks)
 
 
 def _is_cut(run: Run) -> bool:
