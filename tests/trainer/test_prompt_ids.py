@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.models.dataset_rows import other_rows, row_number
+from swift_grpo_ext.models.dataset_rows import instead_of, other_rows, row_number
+from swift_grpo_ext.models.prompts import key_of_row
 from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample
@@ -64,3 +65,19 @@ def test_row_number_and_other_rows(folder):
         table[n]["messages"] for n in (1, 2, 0)
     ]
     assert list(other_rows(iter([]), table, {"1": ""})) == table
+
+
+def test_what_takes_the_place_of_a_broken_row_of_a_stream_is_read_from_it(folder):
+    """A rank whose rows are all of one prompt has none to spare: rows that nobody holds come first."""
+    from datasets import Dataset
+
+    table = [row(folder, "good.png", question=question) for question in "abc"]
+    stream = Dataset.from_list(table).to_iterable_dataset()
+    held, bad = [table[0]] * 4, {key_of_row(table[0])}
+    found = instead_of(bad, [*held, table[1]], stream, lambda row: True, main=True)
+    assert [one["messages"] for one in found.values()] == [table[2]["messages"]]
+    held_too = instead_of(
+        bad, [*held, table[1]], stream, lambda row: row["messages"] == table[1]["messages"], True
+    )
+    assert [one["messages"] for one in held_too.values()] == [table[1]["messages"]]
+    assert instead_of(bad, held, stream, lambda row: False, True) == {}
