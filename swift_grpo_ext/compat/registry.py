@@ -69,10 +69,9 @@ def patches() -> dict[str, Patch]:
 
 
 def apply_all() -> list[str]:
-    """Apply every patch that this environment needs; those of packages not yet imported wait for them.
+    """Apply every patch that this environment needs; their ids, and what some wait for the import of.
 
-    Returns their ids, and what they wait for. Raises RefusedError in strict mode where one could not be
-    applied.
+    Raises RefusedError in strict mode where one that is needed could not be applied.
     """
     settings = current_settings()
     for patch in patches().values():

@@ -122,8 +122,7 @@ def _of_those_that_count(rewards_per_func: Tensor, weights: Tensor) -> tuple[Ten
 
 
 def scored_completions(values: Tensor, group: Tensor) -> Tensor:
-    """Which completions can be compared with their group, ``(n,)`` bool, of ``(n, functions)`` with NaN for
-    "not scored".
+    """Which completions can be compared with their group, ``(n,)`` bool; NaN in ``values`` is "not scored".
 
     A function that scored nobody in a group does not apply to its prompt (mixed tasks) and is passed over.
     One that scored some members makes those that it did not score incomparable. At least one must apply.

@@ -72,11 +72,7 @@ def cuts(sizes: BatchSizes, group: int) -> list[Cut]:
 
 
 def forwarded(batch: int, held: int, group: int) -> tuple[int, int]:
-    """Prompts that the rank with most of them forwards, in all and in one micro-batch.
-
-    Args:
-        held: Completions of a rank, one after another of those of all ranks.
-    """
+    """Prompts that the rank with most of them forwards, in all and in one micro-batch."""
     of_ranks = []
     for first in range(0, group, gcd(held, group)):  # where in a group a rank's completions may begin
         starts = range(first, first + held, batch)

@@ -181,10 +181,6 @@ def chunk_of_logits(sizes: TextSizes, predicted: float, chunk_bytes: int = CHUNK
 
 
 def fits(shape: PackShape, completions: int, prompts: int, free_bytes: float) -> bool:
-    """Whether a pack takes no more than its share of the free memory.
-
-    Args:
-        free_bytes: Of the device, with weights and optimizer states in place.
-    """
+    """Whether a pack takes no more than its share of the memory that weights and states leave free."""
     pack = replace(shape, prompt=prompts * shape.prompt)
     return pack_bytes(pack, completions) <= SHARE * free_bytes

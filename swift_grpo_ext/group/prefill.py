@@ -113,11 +113,7 @@ def _without_encoded(forward: Callable[..., object]) -> inspect.Signature:
 
 
 def spread(cache: Cache, row_of: Tensor) -> None:
-    """Give every row of a batch the cache of its prompt: keys and values, or the state of recurrent layers.
-
-    Args:
-        row_of: ``(batch,)`` number of each row's prompt.
-    """
+    """Give each row the cache of its prompt: keys and values, or the state of recurrent layers."""
     for layer in getattr(cache, "layers", [cache]):
         # Layers with a state know only what beam search asks of them, which is the same.
         select = getattr(layer, "batch_select_indices", None) or layer.reorder_cache

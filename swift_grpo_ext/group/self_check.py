@@ -51,11 +51,7 @@ def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, allowed: tuple[float, fl
 
 
 def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
-    """The coarser of the weights' dtype and that of mixed precision.
-
-    Args:
-        mixed_precision: As accelerate names it: ``no``, ``bf16``, ``fp16`` or ``fp8``.
-    """
+    """The coarser of the weights' dtype and of mixed precision: ``no``, ``bf16``, ``fp16`` or ``fp8``."""
     mixed = _MIXED.get(mixed_precision, weights)
     return max(weights, mixed, key=lambda dtype: torch.finfo(dtype).eps)
 

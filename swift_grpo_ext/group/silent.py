@@ -11,11 +11,7 @@ from torch import Tensor
 
 
 def silent_rows(advantages: Tensor, completion_mask: Tensor, filtered: Tensor | None = None) -> Tensor:
-    """Rows of a micro-batch without a gradient, ``(batch,)`` bool; those that are ``filtered`` leave the loss
-    later.
-
-    Advantages are ``(batch, keep)`` or ``(batch,)``.
-    """
+    """Rows without a gradient, ``(batch,)`` bool; ``filtered`` ones will leave the loss."""
     zero = advantages.view(len(completion_mask), -1) == 0
     silent: Tensor = (zero | ~completion_mask.bool()).all(1)
     return silent if filtered is None else silent | filtered.bool()

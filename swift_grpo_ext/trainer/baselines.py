@@ -47,11 +47,7 @@ class Baselines:
     def advantages(
         self, samples: Sequence[VisionSample], rewards: Tensor, batches: Sequence[Mapping[str, object]]
     ) -> Tensor:
-        """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log.
-
-        Args:
-            rewards: ``(n, functions)`` of all ranks, NaN where not scored.
-        """
+        """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log."""
         host = self._host
         penalty = self._kl_penalty(batches)
         result, rows = self._baselines(samples, rewards, penalty)

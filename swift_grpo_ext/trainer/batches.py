@@ -85,8 +85,7 @@ class Batches:
     def phase_of(self, grpo_batch: object, handled: Callable[[], bool]) -> str:
         """What a pass is for: the first over a micro-batch while batches are prepared is the old one.
 
-        Args:
-            handled: Whether it is over the policy or the reference, not a teacher.
+        Others are the reference's where it is ``handled``, else a teacher's.
         """
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
@@ -105,11 +104,7 @@ class PassWork:
         self._encoded = 0
 
     def add(self, known: Known, whole: MicroBatch, forwarded: MicroBatch, vision: VisionOnce | None) -> None:
-        """Count a pass over a micro-batch, and those that were left out before it.
-
-        Args:
-            vision: Encodes its images; None where each pass does.
-        """
+        """Count a pass over a micro-batch, and those that were left out before it."""
         passes, known.skipped = 1 + known.skipped, 0
         if not self._host.model.training:
             return

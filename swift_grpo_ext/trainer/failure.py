@@ -59,8 +59,7 @@ def ending_together() -> Iterator[None]:
 class News:
     """Tells the other ranks of a failure, and ends this process when one of them has failed.
 
-    Args:
-        store: A connection of its own to the job's key-value store: the process group's may be busy.
+    It has a connection of its own to the job's key-value store: the process group's may be busy.
     """
 
     def __init__(self, store: dist.Store, rank: int, world_size: int) -> None:

@@ -31,11 +31,9 @@ def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None
 
 
 def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
-    """What is on, idle or off, by name, with the batch sizes that it hangs on, and how micro-batches were
-    ``cut``.
+    """What is on, idle or off, by name, with the batch sizes that it hangs on, and how micro-batches are cut.
 
-    ``gains`` has ``state`` (``on``, ``idle``: on, without anything to do, or ``off``), ``why`` and ``fix``,
-    what would turn it on.
+    ``gains`` has ``state`` (``on``, ``idle``: on, without anything to do, or ``off``), ``why`` and ``fix``.
     """
     args, group = host.args, host.num_generations
     batch = args.per_device_train_batch_size

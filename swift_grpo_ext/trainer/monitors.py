@@ -143,9 +143,7 @@ class Monitors:
             self.watch.phases.rest_in("optimizer")
 
     def add_pass(self, logps: torch.Tensor, grpo_batch: GRPOBatch, forwarded: torch.Tensor | None) -> None:
-        """Count the tokens of a pass with gradients, ``(batch, keep)``, and how surprised the policy is by
-        them.
-        """
+        """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
             return
         mask = grpo_batch.completion_mask
@@ -177,11 +175,7 @@ class Monitors:
                 self.watch.tally.kl, self.watch.tally.kl_tokens = found
 
     def end_step(self, grad_norm: float | torch.Tensor | None, work: Counter[str]) -> None:
-        """An optimizer step is done; ms-swift says so once more after an epoch's last one.
-
-        Args:
-            work: Done since the last one, see `PassWork`.
-        """
+        """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
         host = self._host
         if not self.watch or host.state.global_step <= self._judged_step:
             return

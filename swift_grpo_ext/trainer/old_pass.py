@@ -114,11 +114,7 @@ def _told(sample: VisionSample) -> bool:
 
 
 def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> Tensor | None:
-    """``(batch, keep)`` old log-probs of a micro-batch; None where a pass has to compute them.
-
-    Args:
-        host: The trainer. Every rank comes here for its old pass.
-    """
+    """``(batch, keep)`` old log-probs, or None where a pass has to compute them. Every rank comes here."""
     if not _asked(host) or not check.agrees():
         return None
     found: Tensor | None = grpo_batch.rollout_per_token_logps

@@ -45,11 +45,7 @@ Scores = tuple[Tensor, Tensor | None]
 
 
 class Passes:
-    """Answers the trainer's questions for log-probs.
-
-    Args:
-        cut: What micro-batches were cut into, or why they were not.
-    """
+    """Answers the trainer's questions for log-probs; ``cut`` says how micro-batches were cut."""
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
         self._host, self._settings, self._cut = host, settings, cut

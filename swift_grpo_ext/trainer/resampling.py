@@ -21,11 +21,7 @@ logger = get_logger()
 
 
 def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tuple[list[Any], Tensor]:
-    """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
-
-    Args:
-        rewards_per_func: ``(n, rewards)`` of all ranks.
-    """
+    """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found."""
     wanted = host.args.generation_batch_size
     uneven = [host.dynamic_num_samples]  # of each batch: a server may return more than it was asked for
     found: list[Any] = []

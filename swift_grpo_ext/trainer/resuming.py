@@ -22,8 +22,7 @@ logger = get_logger()
 
 
 def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
-    """Load a full checkpoint whose names are not the module's own; False for others, which are ms-swift's to
-    load.
+    """Load a full checkpoint whose names are not the module's own; False for others, left to ms-swift.
 
     Raises OutputFolderError if it is of another model.
     """

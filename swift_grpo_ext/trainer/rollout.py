@@ -50,11 +50,7 @@ class Rollout:
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
 
     def seeded(self, config: RequestConfig) -> RequestConfig:
-        """The sampling settings with a seed of this generation's own.
-
-        ms-swift seeds the ranks of a group alike, but with the same seeds in every step and for every
-        ``--seed``.
-        """
+        """The settings with a seed of this generation's own; ms-swift's is the same in every step."""
         if self._shares_engine():
             self._generations = max(self._generations, self._host.state.global_step) + 1
             return replace(config, seed=seed_of(self._host.args.seed, self._generations, config.seed))

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 def ranks_in_step(
     host: Host, base: PreTrainedModel, family: VisionFamily | None
 ) -> AbstractContextManager[None]:
-    """While this is open, every rank runs the tower equally often, if parameters are gathered for it.
-
-    Args:
-        family: Its family; None if it is unknown, or a language model.
-    """
+    """While this is open, every rank runs the tower equally often, if parameters are gathered for it."""
     if not gathers_in_sampling(host):
         return nullcontext()
     if family is None or not isinstance(host.template, VisionTemplate):
@@ -78,11 +74,7 @@ _BLANK = Image.new("RGB", (112, 112))  # a multiple of every patch size
 def in_step(
     base: PreTrainedModel, agree: Callable[[int], int], encode_blank: Callable[[], object]
 ) -> Iterator[None]:
-    """While this is open, each prefill of ``base`` runs the tower as often as on the rank with most images.
-
-    Args:
-        agree: The largest of a number over all ranks; they all call it once for each prefill.
-    """
+    """While this is open, each prefill runs the tower as often as on the rank with most images."""
     forward, blanks = base.forward, [0]
 
     def agreeing(*args: object, **kwargs: Tensor) -> object:

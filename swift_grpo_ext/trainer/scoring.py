@@ -59,8 +59,7 @@ class Scoring:
         self._given_weights: Tensor | None = None
 
     def guard(self, names: Sequence[str]) -> None:
-        """Put each of the trainer's reward functions behind a guard; raises RefusedError for what must not
-        run.
+        """Put the trainer's reward functions behind guards; raises RefusedError for what must not run.
 
         ``names`` are those under which they were asked for; empty for a function that was given itself.
         """
@@ -110,8 +109,7 @@ class Scoring:
         self._host.reward_weights = weights
 
     def settled(self, samples: Sequence[VisionSample], rewards: Tensor) -> Tensor:
-        """Rewards ``(n, functions)`` on which all ranks agree: NaN is "not scored", everything else is
-        finite.
+        """Rewards ``(n, functions)`` on which all ranks agree: NaN is "not scored", all else is finite.
 
         Raises RewardError on every rank if more completions failed than the budget allows.
         """

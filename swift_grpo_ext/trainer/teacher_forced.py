@@ -52,11 +52,7 @@ class TeacherForced:
         return torch.tensor(ids, device=self._mask.device)
 
     def logits(self, model: nn.Module, places: Places) -> Tensor:
-        """``(N, vocab)`` logits that predict the tokens at the places, row by row.
-
-        Args:
-            model: Policy or reference, in its wrappers. All ranks call it together.
-        """
+        """``(N, vocab)`` logits that predict the tokens at the places. All ranks call it together."""
         host = self._host
         base = host.template.get_base_model(host.accelerator.unwrap_model(model))
         head = base.get_output_embeddings()

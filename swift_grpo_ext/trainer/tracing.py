@@ -96,11 +96,7 @@ class Tracer:
         inputs: Inputs,
         samples: Sequence[VisionSample],
     ) -> None:
-        """Name rows whose log-probs are not finite, and the module from which that comes.
-
-        Args:
-            logps: ``(batch, keep)``.
-        """
+        """Name rows whose log-probs are not finite, and the module from which that comes."""
         if not self.on or not self._host.model.training:
             return
         rows = bad_rows(logps, grpo_batch.completion_mask)
