@@ -16,7 +16,8 @@ def test_rewards_of_a_gym_environment_are_learned_from(tiny_qwen_stock, digits, 
     assert len(run.steps) == 2
     for step in run.steps:
         assert step["num_turns"] == 2
-        assert 0 < step["reward"] == pytest.approx(step["rewards/gym_reward/mean"]) < 2
+        assert 0 < step["reward"] < 2, "at most 1 a turn"
+        assert step["rewards/gym_reward/mean"] == pytest.approx(step["reward"])
         assert step["grad_norm"] > 0
 
 
