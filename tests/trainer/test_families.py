@@ -91,8 +91,8 @@ def assert_same_gradients(found, expected, spread):
     """Each parameter's to 1e-5 of itself, wherever ms-swift's own layouts are within 2e-6 of each other.
 
     They are not for the decays of gated delta nets, whose gradients are sums that cancel out: down to 1e-7 of
-    the whole model's norm, of which ms-swift's layouts change 2e-9 to 9e-9 and we up to 1.3e-8. Its own
-    distance, or one rounding of the whole, is the limit there.
+    the whole model's norm, of which ms-swift's layouts change 2e-9 to 9e-9 and we up to 1.3e-8. Twice
+    its own distance (two draws of one noise), or one rounding of the whole, is the limit there.
     """
     assert len(found) == len(expected) > 0
     apart, norms = distances(found, expected), [float(one.norm()) for one in expected]
@@ -102,7 +102,7 @@ def assert_same_gradients(found, expected, spread):
         for number in far:
             said = f"parameter {number} of norm {norms[number]:.2e}: {apart[number]:.2e}, in itself {own[number]:.2e}"
             assert own[number] > 2e-6 * norms[number], said
-            assert apart[number] <= max(own[number], torch.finfo(torch.float32).eps * whole), said
+            assert apart[number] <= max(2 * own[number], torch.finfo(torch.float32).eps * whole), said
 
 
 def distances(found, expected):
