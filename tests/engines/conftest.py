@@ -6,10 +6,11 @@ What vLLM cannot do on a CPU is worked around here and in two files beside: ``cp
 
 import os
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +107,17 @@ def rollout_server(model, folder, variables, port=None, **chosen):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def wait_until_free(port, seconds=200):
+    """ms-swift's server takes the next port while the connections of one before linger, a minute or so."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return
+        time.sleep(1)
+    pytest.fail(f"port {port} is not free")
 
 
 def wait_for(url, process, log, seconds=300):

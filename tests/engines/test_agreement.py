@@ -7,7 +7,7 @@ import pytest
 
 from swift_grpo_ext.testing.run import free_port
 from swift_grpo_ext.watch.journal import read_events
-from tests.engines.conftest import grpo_with_vllm, rollout_server
+from tests.engines.conftest import grpo_with_vllm, rollout_server, wait_until_free
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
 
@@ -108,6 +108,7 @@ def test_a_server_that_restarts_is_named(tiny_qwen_stock, digits, tmp_path):
         while not (tmp_path / "restart").exists():
             time.sleep(0.5)
         first.__exit__(None, None, None)
+        wait_until_free(port)
         again.append(rollout_server(tiny_qwen_stock, tmp_path, {}, port))
         again[0].__enter__()
         (tmp_path / "restarted").touch()
