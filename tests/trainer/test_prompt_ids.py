@@ -3,9 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from swift_grpo_ext.models.prompts import key_of_row
 
-from swift_grpo_ext.models.dataset_rows import instead_of, other_rows, row_number
+from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row, other_rows, row_number
 from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample
