@@ -5,11 +5,11 @@ import torch
 
 from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.group.prefill import shared_prefill
-from tests.group.models import FAMILIES, IMAGE, QWEN_IDS, Picture, Qwen, batch_of
+from tests.group.models import FAMILIES, IDS, IMAGE, Picture, Qwen, batch_of
 from tests.group.test_decoders import build
 
 CAT, DOG = Picture(1), Picture(2)
-VIDEO = QWEN_IDS["video_token_id"]
+VIDEO = IMAGE + IDS["qwen2_5_vl"].index("<|video_pad|>")
 MEDIA = (Medium(PIXELS, IMAGE), Medium(VIDEO_PIXELS, VIDEO))
 PROMPTS = {
     "one group": [[5, CAT, 6, 7]] * 4,
