@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.testing.run import free_port
 from swift_grpo_ext.watch.journal import read_events
-from tests.engines.conftest import grpo_with_vllm, rollout_server, wait_until_free
+from tests.engines.conftest import Recorded, grpo_with_vllm, rollout_server, wait_until_free
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
 
@@ -98,7 +99,7 @@ def test_rollouts_one_step_behind_are_no_fault(tiny_qwen_stock, digits, tmp_path
     )
 
 
-def test_a_server_that_restarts_is_named(tiny_qwen_stock, digits, tmp_path):
+def test_a_server_that_restarts_ends_the_run_in_the_next_sync(tiny_qwen_stock, digits, tmp_path):
     """It has the weights of its checkpoint again, and no sync reaches it: its communicator is of another life."""
     port, again = free_port(), []
     first = rollout_server(tiny_qwen_stock, tmp_path, {}, port)
@@ -115,15 +116,15 @@ def test_a_server_that_restarts_is_named(tiny_qwen_stock, digits, tmp_path):
 
     thread = threading.Thread(target=restart, daemon=True)
     thread.start()
+    chosen = {**mode, **MOVES, "reward_funcs": "after_the_restart"}
     try:
-        run = grpo_with_vllm(
-            tiny_qwen_stock, digits, tmp_path, {}, **mode, **MOVES, reward_funcs="after_the_restart"
-        )
+        with pytest.raises(HostRunError):
+            grpo_with_vllm(tiny_qwen_stock, digits, tmp_path, {}, **chosen)
     finally:
         for server in again:
             server.__exit__(None, None, None)
-    assert STALE in faults(run)[0]
-    assert "or the server has been restarted" in faults(run)[0]
+    (failed,) = said(Recorded(tmp_path), "failed")
+    assert failed["phase"] == "weight_sync"
 
 
 SPECULATIVE = {
