@@ -18,7 +18,9 @@ def answers(tmp_path, monkeypatch):
     """Answers about one image, by a model on which a picture has some weight, with and without DeepSpeed."""
     from swift.infer_engine import InferRequest, RequestConfig, TransformersEngine
 
-    folder = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model", initializer_range=0.2)
+    folder = testing.tiny_checkpoint(
+        "qwen3_vl", tmp_path / "model", stock_vocabulary=True, initializer_range=0.2
+    )
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (112, 112, 3), np.uint8))
     engine = TransformersEngine(
         str(folder),
