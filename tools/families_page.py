@@ -28,7 +28,7 @@ COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3"
 # What the tests run: the first two are read from their tables, and tests/engines has a vLLM.
 LORA = {run.values[0] for run in test_families.WAYS if run.values[1] == "lora"}
 ZERO3 = {family for family, way in test_group_ranks.RUNS if way.startswith("zero3")}
-VLLM = {"qwen2_5_vl"}
+VLLM = {"qwen2_5_vl", "qwen3_vl"}
 HEAD = """# Families
 
 What is on for each family, asked of a tiny model of it; `python tools/families_page.py` writes this page. The
