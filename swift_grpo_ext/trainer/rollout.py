@@ -59,7 +59,6 @@ class Rollout:
     def ask(self, requests: Sequence[RolloutInferRequest], config: RequestConfig, asked: Asked) -> object:
         """Answers of the engine, one for each request; a group's prompt is handed to vLLM once."""
         host, server = self._host, self._host.vllm_mode == "server"
-        engine = host.vllm_client if server else host.engine
         greedy = config is not None and config.temperature == 0  # vLLM refuses several of the same
         if config is None or config.n != 1 or greedy:
             return asked(requests, config)
@@ -67,7 +66,7 @@ class Rollout:
         size = completions_per_request(requests, sum(one.world_size - 1 for one in comms) or 1)
         if size == 1:
             return asked(requests, config)
-        with nullcontext() if server else seeds_apart(engine, size):
+        with nullcontext() if server else seeds_apart(host.engine, size):
             return one_by_one(asked(requests[::size], replace(config, n=size)), size)
 
     def trainable(self, samples: list[VisionSample]) -> list[VisionSample]:
