@@ -37,7 +37,7 @@ the model. `tests/trainer/test_families.py` holds runs of each against ms-swift'
 image to three and completions of several lengths: full training and LoRA, with gradient checkpointing and
 without, each logged figure to 2e-5 and the first gradient of each parameter to 1e-5 of itself. Where ms-swift
 does not come that near to itself with the same rows in other micro-batches (the decays of gated delta nets,
-whose gradients cancel out to 1e-7 of the model's), the limit is twice its own distance, or one rounding of
+whose gradients cancel out), the limit is twice its own distance, or one rounding of
 the whole. It also runs each in bf16 (the self-check), and as a command with a model that prefers
 placeholders. "not run": no test does.
 
