@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from swift_grpo_ext import testing
@@ -21,6 +22,12 @@ from swift_grpo_ext.versions import installed_version
 # A shell that starts us in the background ignores Ctrl-C, for us and for every process that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The gate sees the same cases every time, on a busy machine too; `thousands` looks for new ones.
+patient = hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+hypothesis.settings.register_profile("gate", patient, derandomize=True)
+hypothesis.settings.register_profile("thousands", patient, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 OURS = ("SWIFT_GRPO_EXT_", "ENGINE_")
 # What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.

@@ -10,9 +10,6 @@ from swift.rl_core.advantage import compute_advantages
 
 from swift_grpo_ext.group.advantages import group_advantages
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
-
 ESTIMATORS = ["grpo", "rloo", "reinforce_plus_plus"]
 SCALES = ["group", "batch", "none", "gdpo"]
 MODES = [(estimator, scale) for estimator in ESTIMATORS for scale in SCALES]

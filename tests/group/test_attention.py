@@ -102,7 +102,7 @@ def output_and_gradients(attend, inputs):
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 @given(sizes=SPANS, kv_heads=st.sampled_from([1, 2, 4]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
     layout = layout_of(sizes, backend)
     # RepeatRows sums in fp32, so varlen is compared at fp32's precision.
@@ -119,7 +119,7 @@ def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
 @pytest.mark.parametrize("reach", REACHES, ids=str)
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 @given(sizes=SPANS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_windows_and_images_are_those_of_the_row(backend, reach, sizes):
     if backend == "varlen" and reach.blocks:
         pytest.skip("the interface takes another function")
@@ -160,7 +160,7 @@ def test_the_scale_is_passed_on(backend):
         max_size=3,
     )
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_block_grid_is_that_of_the_mask(sizes):
     layout = layout_of(sizes, "flex")
     some, full = attention_gpu.block_grid(layout)

@@ -28,7 +28,7 @@ def pack_of(batch, backend="dense"):
 
 
 @given(batches())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_loss_token_is_predicted_once_from_the_token_before_it(batch):
     _, pack = pack_of(batch)
     ids, mask = batch["input_ids"], batch["completion_mask"]
@@ -41,7 +41,7 @@ def test_every_loss_token_is_predicted_once_from_the_token_before_it(batch):
 
 
 @given(batches())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_group_holds_the_rows_with_equal_prompts_and_its_prompt_once(batch):
     groups, pack = pack_of(batch)
     ids = batch["input_ids"]
@@ -54,7 +54,7 @@ def test_a_group_holds_the_rows_with_equal_prompts_and_its_prompt_once(batch):
 
 
 @given(batches())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_along_a_branch_the_tokens_are_those_of_the_row(batch):
     groups, pack = pack_of(batch)
     ids, packed = batch["input_ids"], pack.gather(batch["input_ids"])[0]

@@ -28,7 +28,7 @@ def placed(*counts):
 
 
 @given(GRIDS.filter(any))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_each_row_gets_its_own_images(grids):
     images = assign(*patches(grids))
     assert [len(row) for row in images.rows] == [len(row) for row in grids]

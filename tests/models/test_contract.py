@@ -48,7 +48,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pieces=st.lists(PIECES, min_size=1, max_size=8))
 def test_no_text_becomes_a_control_token(subject, pieces):
     contract.check_special_text(subject, ("x" + "".join(pieces) + "x",))

@@ -3,13 +3,13 @@
 import ast
 import math
 import random
-import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rewards.linear import assert_linear
 from rewards.loopback_judge import LoopbackJudge, always
 from rewards.rows import ROWS
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
@@ -146,7 +146,7 @@ def test_no_answer_scores_the_minimum(name):
 def test_whatever_a_model_writes_is_scored_within_the_range(name):
     reward = REWARDS[name]
 
-    @settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=40)
     @given(
         st.one_of(soup, soup.map("<think>x</think><answer>{}</answer>".format), st.text(max_size=200)),
         st.sampled_from(ROWS[name]),
@@ -169,13 +169,13 @@ def test_random_bytes(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != UNLIMITED])
-def test_floods_are_scored_in_bounded_time(name):
+def test_floods_are_scored_in_linear_time(name):
     check_floods(name, FLOODS, 30_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != UNLIMITED])
-def test_more_floods_are_scored_in_bounded_time(name):
+def test_more_floods_are_scored_in_linear_time(name):
     for size in (30_000, 1_000_000):
         check_floods(name, {*PIECES, *FLOODS}, size)
 
@@ -183,12 +183,10 @@ def test_more_floods_are_scored_in_bounded_time(name):
 def check_floods(name, pieces, size):
     reward, row = REWARDS[name], ROWS[name][0]
     for piece in pieces:
-        flood = piece * (size // len(piece))
-        started = time.process_time()
-        scores = reward(flood, row), reward(f"<answer>{flood}</answer>", row)
-        took = time.process_time() - started
-        assert took < 2.0, (piece, size, took)
-        assert all(reward.low <= score <= reward.high for score in scores)
+        for form in ("{}", "<answer>{}</answer>"):
+            assert_linear(lambda text, form=form: reward(form.replace("{}", text), row), piece, size)
+            flood = form.replace("{}", piece * (size // len(piece)))
+            assert reward.low <= reward(flood, row) <= reward.high
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,6 @@
-import time
-
 import pytest
 
+from rewards.linear import assert_linear
 from swift_grpo_ext.rewards.choice import choice, yes_no
 
 ANIMALS = ["a cat", "a dog", "no animal", "A and B"]
@@ -288,7 +287,5 @@ def test_contradictions_are_no_answer(answer, gold):
 )
 @pytest.mark.parametrize("reward", [choice, yes_no])
 def test_floods_of_statements_are_linear(reward, piece):
-    flood = piece * (32_000 // len(piece))
-    started = time.process_time()
-    reward(flood, {"solution": "yes" if reward is yes_no else "A", "options": ANIMALS})
-    assert time.process_time() - started < 1.0
+    row = {"solution": "yes" if reward is yes_no else "A", "options": ANIMALS}
+    assert_linear(lambda text: reward(text, row), piece, 32_000)

