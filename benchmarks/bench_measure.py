@@ -141,6 +141,13 @@ def interleaved(
     return seconds
 
 
+def file_to_write(name: str) -> Path:
+    """Of an option: its folder is made before the measurement, not missed after it."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def median(values: list[float]) -> float:
     """The median; 0 of nothing."""
     return statistics.median(values) if values else 0.0

@@ -15,11 +15,10 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
-from bench_measure import Peak, interleaved, machine, median, peak_memory, timed
+from bench_measure import Peak, file_to_write, interleaved, machine, median, peak_memory, timed
 from bench_operations import Case, bound, operations
 from bench_shapes import SHAPES, Shape
 from core_update import FeatureCache, build_batch, build_model, our_update, stock_update
@@ -134,7 +133,7 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=file_to_write)
     return parser.parse_args()
 
 

@@ -189,9 +189,9 @@ def main() -> None:
         "case": case.__dict__,
         "machine": machine(torch.device("cpu")),
     }
+    print(table(rows))
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(table(rows))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from bench_measure import exact_heap, machine, median
+from bench_measure import exact_heap, file_to_write, machine, median
 from bench_models import PATCH, build_checkpoint
 from bench_operations import Case, bound
 from bench_shapes import SHAPES
@@ -229,7 +229,7 @@ def arguments_of_benchmark(
     parser.add_argument(
         "--lora-dropout", type=float, default=0.05, help="ms-swift's default; none in the comparison"
     )
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=file_to_write)
     further(parser)
     asked = parser.parse_args()
     os.environ["SWIFT_GRPO_EXT_ATTENTION"] = asked.backend
