@@ -10,10 +10,10 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
-from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script
 from swift_grpo_ext.doctor.check.rules import host_checks, memory, table, values
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.words import unknown
+from swift_grpo_ext.doctor.check.script import read_script
+from swift_grpo_ext.doctor.check.words import PLUGIN, unknown
 from swift_grpo_ext.findings import Severity, exit_code
 from swift_grpo_ext.plugin_files import plugin_file
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.doctor.check.launch import PLUGIN, read_script, syntax_refusal
-from swift_grpo_ext.doctor.check.words import is_known, is_open, shown
+from swift_grpo_ext.doctor.check.inputs import syntax_refusal
+from swift_grpo_ext.doctor.check.script import read_script
+from swift_grpo_ext.doctor.check.words import PLUGIN, is_known, is_open, shown
 
 
 def rlhf(text, **environ):
@@ -38,7 +39,7 @@ def rlhf(text, **environ):
 )
 def test_the_words_are_those_that_the_shell_would_pass(text):
     assert rlhf(text) == ["--a", "1", "--b", "x y"]
-    assert read_script(text).found.cuts == []
+    assert read_script(text).cuts == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_the_words_are_those_that_the_shell_would_pass(text):
 )
 def test_a_command_that_ends_too_early_is_read_as_it_was_meant(text, reason, line):
     launch = read_script(text)
-    assert [(cut.reason, cut.line) for cut in launch.found.cuts] == [(reason, line)]
+    assert [(cut.reason, cut.line) for cut in launch.cuts] == [(reason, line)]
     assert rlhf(text) == ["--a", "1", "--b", "2"]
 
 
@@ -131,7 +132,7 @@ def test_a_rendezvous_gives_address_and_rank():
     ],
 )
 def test_variables_between_single_quotes_are_named(text, names):
-    assert read_script(text).found.literal == list(names)
+    assert read_script(text).literal == list(names)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +165,8 @@ def test_a_sourced_file_is_followed_or_named():
     text = "source ./ranks.env\n. ~/.bashrc\nswift rlhf --a $A"
     known = read_script(text, read={"./ranks.env": "export A=1"}.get)
     assert list(known.first("rlhf").arguments) == ["--a", "1"]
-    assert known.found.unread == []
-    assert read_script(text).found.unread == ["./ranks.env"]
+    assert known.unread == []
+    assert read_script(text).unread == ["./ranks.env"]
     read_script("source ./again", read=lambda name: "source ./again")  # ends
 
 

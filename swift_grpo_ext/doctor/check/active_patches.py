@@ -9,7 +9,7 @@ from pathlib import Path
 
 from swift_grpo_ext.compat.patch import Patch, Target, signature_of
 from swift_grpo_ext.compat.registry import patches
-from swift_grpo_ext.doctor.check.launch import PLUGIN
+from swift_grpo_ext.doctor.check.words import PLUGIN
 from swift_grpo_ext.parts import PARTS
 from swift_grpo_ext.versions import installed_version
 

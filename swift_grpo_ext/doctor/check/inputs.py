@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,17 +18,17 @@ from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.config_files import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.environment import Environ
-from swift_grpo_ext.doctor.check.launch import Command, Launch, read_script, syntax_refusal
+from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.words import is_known, opened
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
-_PACKAGES_TEXT = """
+_PACKAGES = """
     ms-swift transformers trl peft accelerate deepspeed torch torchvision msgspec nvidia-cublas-cu12
     vllm flash-attn kernels
     """
-_PACKAGES = _PACKAGES_TEXT.split()
 _MOST_BYTES = 2**20
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
 _NO_SHELL = (".py", ".ipynb", ".bat", ".cmd", ".ps1", ".toml", ".jsonl", ".md")
@@ -57,7 +56,7 @@ def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str,
     """The run that a command line starts in this process's environment and folder."""
     program = "megatron" if any(word in _OF_MEGATRON for word in words) else "swift"
     command = Command((program, "rlhf", *words), os.environ if environ is None else environ)
-    return replace(_run(command, None, gpu_memory, (Path.cwd(),)), command=None)
+    return _run(command, Launch(names=set(command.environ)), gpu_memory, (Path.cwd(),))
 
 
 def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0) -> list[Run]:
@@ -95,7 +94,27 @@ def launch_of(text: str, path: Path, arguments: Sequence[str] | None = None) -> 
         )
     except RecursionError:
         raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
-    return replace(launch, refusal="" if path.name.lower().startswith("makefile") else syntax_refusal(text))
+    launch.refusal = "" if path.name.lower().startswith("makefile") else syntax_refusal(text)
+    return launch
+
+
+def syntax_refusal(text: str) -> str:
+    """What bash says to a script that it only reads (``-n``): nothing of it is executed.
+
+    Empty for a script that it takes, for one of another shell, and where there is no bash.
+    """
+    first, bash = text.split("\n", 1)[0], shutil.which("bash")
+    if bash is None or (first.startswith("#!") and not re.search(r"\b(ba|da|k)?sh\b", first)):
+        return ""
+    command = [bash, "--norc", "--noprofile", "-n", "-s"]
+    try:
+        done = subprocess.run(
+            command, input=text.encode("utf-8", "replace"), capture_output=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[0].split(": ", 1)[-1] if done.returncode and lines else ""
 
 
 def _folders(command: Command, here: Path) -> tuple[Path, ...]:
@@ -107,8 +126,7 @@ def _folders(command: Command, here: Path) -> tuple[Path, ...]:
 
 def _sourced(name: str, folder: Path) -> str | None:
     """Text of a file that a script reads, beside it or where check is started."""
-    for place in (Path.cwd(), folder):
-        path = place / Path(name).expanduser()
+    for path in (place / Path(name).expanduser() for place in (Path.cwd(), folder)):
         with suppress(OSError):
             if path.is_file() and path.stat().st_size < _MOST_BYTES:
                 return path.read_bytes().decode("utf-8", errors="replace")
@@ -127,12 +145,12 @@ def _matching(here: Path, folder: str, pattern: str) -> list[str]:
     return []
 
 
-def _run(command: Command, launch: Launch | None, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
+def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
     memory, device = first_gpu()
     words, more = _with_config(list(command.arguments), folders, launch)
     arguments = parse(words, host_table.MEGATRON if command.words[0] == "megatron" else "RLHFArguments")
     given = arguments.values.get("model_kwargs")
-    unread = "" if command.complete or launch is None else " and ".join(launch.found.unread)
+    unread = "" if command.complete else " and ".join(launch.unread)
     return Run(
         arguments=arguments,
         environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
@@ -148,7 +166,7 @@ def _run(command: Command, launch: Launch | None, gpu_memory: float, folders: tu
 
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str | None]:
-    return {name: installed_version(name) for name in _PACKAGES}
+    return {name: installed_version(name) for name in _PACKAGES.split()}
 
 
 def _of_model_kwargs(value: object) -> dict[str, str]:
@@ -161,7 +179,7 @@ def _of_model_kwargs(value: object) -> dict[str, str]:
 
 
 def _with_config(
-    words: list[str], folders: tuple[Path, ...], launch: Launch | None
+    words: list[str], folders: tuple[Path, ...], launch: Launch
 ) -> tuple[list[str], dict[str, str]]:
     """The words with those of a configuration file in its place, and the variables that it sets."""
     at = 0 if words and words[0].endswith(CONFIG_SUFFIXES) else None
@@ -169,15 +187,11 @@ def _with_config(
         at = words.index("--config") + 1
     if at is None or not is_known(words[at]):
         return words, {}
-    name, text = words[at], None
-    if launch is not None:
-        text = launch.found.texts.get(name)
-        if text is None and (not folders or launch.found.makes_files):
-            there = [folder / name for folder in folders if (folder / name).is_file()]
-            if not there:
-                return [*words[:at], opened(name), *words[at + 1 :]], {}
-    path = next((folder / name for folder in folders if (folder / name).is_file()), Path(name).expanduser())
-    inside, environ = config_words(path, text)
+    name, text = words[at], launch.texts.get(words[at])
+    there = [folder / name for folder in folders if (folder / name).is_file()]
+    if text is None and not there and (not folders or launch.makes_files):
+        return [*words[:at], opened(name), *words[at + 1 :]], {}
+    inside, environ = config_words(there[0] if there else Path(name).expanduser(), text)
     return [*words[:at], *inside, *words[at + 1 :]], environ
 
 

@@ -1,98 +1,197 @@
-"""Reads a launch script without running it: variables, swift commands, lines that end a command too early."""
+"""What a script starts: ``swift`` behind torchrun, accelerate, srun or python -m, and its ranks."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from swift_grpo_ext.doctor.check.launcher import Command
-from swift_grpo_ext.doctor.check.script import Shell
-from swift_grpo_ext.doctor.check.shell import Variables
-from swift_grpo_ext.doctor.check.shell_state import Cut, Found
-from swift_grpo_ext.doctor.check.words import PLUGIN
+from tree_sitter import Node
 
-__all__ = ["PLUGIN", "Command", "Cut", "Launch", "read_script"]
+from swift_grpo_ext.doctor.check.words import base, is_known, unknown
+
+_SUBCOMMANDS = "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|sample|export|eval|app"
+_MODULE = re.compile(
+    r"(?:^|\W)swift[./]cli[./](_megatron[./])?(\w+?)(?:\.py)?$|(?:^|/)cli/(_megatron/)?(\w+?)\.py$"
+)
+_INNER = re.compile(
+    rf"(?:^|[\s/;&(])(?:swift|megatron)\s+(?:{_SUBCOMMANDS})\b|swift[./]cli[./]|/cli/rlhf\.py"
+)
+# Another machine or a container, with files and variables of its own.
+ELSEWHERE = frozenset(
+    ("ssh", "docker", "podman", "nerdctl", "kubectl", "singularity", "apptainer", "pdsh", "enroot")
+)
+# The script goes on while it runs, or something else decides when it runs; it may be fed a script.
+DETACHED = ELSEWHERE | {"tmux", "screen", "srun", "sbatch", "daemonize", "qsub", "bsub"}
+SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "sbatch", "qsub", "bsub")
+# Options of torchrun, deepspeed and accelerate; the last one counts the ranks of all nodes together.
+_OPTIONS = {
+    "nproc_per_node": "NPROC_PER_NODE",
+    "num_gpus": "NPROC_PER_NODE",
+    "nnodes": "NNODES",
+    "num_nodes": "NNODES",
+    "num_machines": "NNODES",
+    "node_rank": "NODE_RANK",
+    "machine_rank": "NODE_RANK",
+    "num_processes": "WORLD_SIZE",
+    "master_addr": "MASTER_ADDR",
+    "main_process_ip": "MASTER_ADDR",
+    "rdzv_endpoint": "MASTER_ADDR",
+}
 
 
 @dataclass(frozen=True)
-class Launch:
-    """What a script starts."""
+class Command:
+    """One ``swift`` or ``megatron`` command with the variables it sees."""
 
-    commands: tuple[Command, ...]  # the `swift` commands, in order
-    found: Found  # everything else that was seen
+    words: tuple[str, ...]  # `swift`, the subcommand, its arguments
+    # variables that it sees, or was meant to see: those that are set and not exported too
+    environ: Mapping[str, str] = field(default_factory=dict)
+    unexported: frozenset[str] = frozenset()  # names of the latter
+    waits: bool = False  # the script goes on only when it has ended
+    folder: str | None = ""  # where it is started, relative to where the script is; None if that is not known
+    complete: bool = True  # A variable that is not in `environ` is not set
+    makes_files: bool = False  # A program ran before that may have written any file
+    elsewhere: bool = False  # it runs on another machine or in a container, with files of its own
+    launcher: tuple[str, ...] = ()  # the words before it
+
+    @property
+    def subcommand(self) -> str:
+        """``rlhf``, ``rollout``, ..."""
+        return self.words[1] if len(self.words) > 1 else ""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The words after the subcommand."""
+        return self.words[2:]
+
+    def value(self, name: str) -> str:
+        """What an option is given, as text; empty if it is not there."""
+        for index, word in enumerate(self.arguments):
+            flag, _, value = word.partition("=")
+            if flag.startswith("--") and flag.lstrip("-").replace("-", "_") == name:
+                return value or "".join(self.arguments[index + 1 : index + 2])
+        return ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place where the shell reads something else than was meant."""
+
+    line: int  # its line, from 1
+    # `comment`, `space`, `blank` or `backslash` (a missing one) where a command ends too early;
+    # `assignment` for a blank beside `=`
+    reason: str
+    text: str = ""  # the comment, or the assignment as it was meant
+
+
+@dataclass
+class Launch:
+    """What a script does, as far as it is read; empty for a command that stands in none."""
+
+    commands: list[Command] = field(default_factory=list)  # the `swift` commands so far
+    cuts: list[Cut] = field(default_factory=list)  # where the shell reads something else than was meant
+    names: set[str] = field(default_factory=set)  # variables that were ever set
+    unread: list[str] = field(default_factory=list)  # files that it sources or runs and that are not here
+    # variables that are set, and stand in single quotes in a command
+    literal: list[str] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)  # files that it writes
+    texts: dict[str, str] = field(default_factory=dict)  # content of those that are written out in it
+    makes_files: bool = False  # A program ran that may write any file
     windows: bool = False  # lines end in carriage return and line feed
     used: frozenset[str] = frozenset()  # variables that the script itself reads
     refusal: str = ""  # what bash says to its syntax; empty for nothing
 
-    def all(self, subcommand: str) -> tuple[Command, ...]:
+    def all(self, subcommand: str) -> list[Command]:
         """The commands of that name."""
-        return tuple(command for command in self.commands if command.subcommand == subcommand)
+        return [command for command in self.commands if command.subcommand == subcommand]
 
     def first(self, subcommand: str) -> Command | None:
         """The first command of that name."""
         return next(iter(self.all(subcommand)), None)
 
 
-def read_script(
-    text: str,
-    environ: Mapping[str, str] | None = None,
-    read: Callable[[str], str | None] = lambda name: None,
-    glob: Callable[[str, str], list[str]] = lambda folder, pattern: [],
-    *,
-    path: str = "",
-    arguments: Sequence[str] | None = None,
-) -> Launch:
-    """Read a shell script; nothing is executed.
+def cut_between(previous: Node, node: Node) -> Cut:
+    """Why the shell ends a command between two nodes."""
+    whole = node
+    while whole.parent is not None:
+        whole = whole.parent
+    between = (whole.text or b"")[previous.end_byte : node.start_byte].decode("utf-8", "replace")
+    line = previous.end_point.row + 1
+    before, sign, after = between.partition("#")
+    if sign:
+        return Cut(line + before.count("\n"), "comment", sign + after.splitlines()[0])
+    if re.search(r"\\[ \t]+\n", between):
+        return Cut(line, "space")
+    return Cut(line + 1, "blank") if re.search(r"\n[ \t]*\n", between) else Cut(line, "backslash")
 
-    A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
+
+def names(words: Sequence[str]) -> set[str]:
+    """Words without their folders, among them the programs."""
+    return set(map(base, words))
+
+
+def split_at_swift(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """The launcher's words, and the subcommand with its arguments; None where no swift is started.
+
+    Known are ``swift rlhf``, ``python -m swift.cli.rlhf``, ``.../cli/rlhf.py`` and ``swift.cli.main rlhf``.
     """
-    text = _as_shell(text) if re.search(r"(^|/)(\w*\.mk|[Mm]akefile)$", path) else text
-    given = None if arguments is None else list(arguments)
-    variables = Variables(dict(environ or {}), positional=given, script=path, glob=glob)
-    shell = Shell(variables, read)
-    shell.run(text)
-    found = shell.found
-    found.names |= {name for command in found.commands for name in command.environ} - set(environ or {})
-    used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
-    return Launch(tuple(found.commands), found, "\r\n" in text, used)
+    for index, word in enumerate(words):
+        rest = list(words[index + 1 :])
+        if base(word) in ("swift", "megatron") and rest and re.fullmatch(_SUBCOMMANDS, rest[0]):
+            return [*words[:index], word], rest
+        if not is_known(word) and rest[:1] == ["rlhf"] and any(one.startswith("--") for one in rest):
+            return list(words[:index]), rest
+        if module := _MODULE.search(word):
+            name = module[2] or module[4]
+            mark = ["megatron"] if module[1] or module[3] else []
+            return [*words[:index], *mark], [*([] if name == "main" else [name]), *rest]
+    return None
 
 
-def _as_shell(text: str) -> str:
-    """A makefile's variables and recipes as a script."""
-    lines = []
-    for line in text.splitlines():
-        line = re.sub(r"\$\((\w+)\)", r"${\1}", line)
-        assigned = re.fullmatch(r"(?:export\s+)?(\w+)\s*([:?]?)=\s*(.*?)\s*", line)
-        if assigned and not line.startswith("\t"):
-            name, how, value = assigned.groups()
-            lines.append(f'{name}="{f"${{{name}:-{value}}}" if how == "?" else value}"')
-        elif line.startswith("\t"):
-            goes_on = bool(lines) and lines[-1].endswith("\\")
-            lines.append((line if goes_on else line.lstrip("\t@-+")).replace("$$", "$"))
-        elif lines and lines[-1].endswith("\\"):
-            lines.append(line)
-        else:
-            lines.append("")
-    return "\n".join(lines)
+def inner_scripts(words: Sequence[str]) -> list[str]:
+    """Arguments that are themselves scripts: of ``bash -c``, tmux, ssh, ``sbatch --wrap=``."""
+    found = [re.sub(r"^--?[\w-]+=", "", word) for word in words[1:] if " " in word and _INNER.search(word)]
+    if found:
+        return found
+    for index, word in enumerate(words[:-2]):
+        option = words[index + 1]
+        if base(word) in SHELLS and re.fullmatch(r"-[a-z]*c", option):
+            return [words[index + 2]]
+    return []
 
 
-def syntax_refusal(text: str) -> str:
-    """What bash says to a script that it only reads (``-n``): nothing of it is executed.
+def script_of(words: Sequence[str]) -> list[str] | None:
+    """The script and its arguments in ``bash -x train.sh 8``, ``sbatch train.sh`` and ``./train.sh``."""
+    for index, word in enumerate(words):
+        if word.endswith((".sh", ".bash", ".slurm", ".sbatch")) and (index == 0 or not word.startswith("-")):
+            return list(words[index:])
+        if base(word) in SHELLS:
+            return [one for one in words[index + 1 :] if not one.startswith("-")] or None
+    return None
 
-    Empty for a script that it takes, for one of another shell, and where there is no bash.
-    """
-    first, bash = text.split("\n", 1)[0], shutil.which("bash")
-    if bash is None or (first.startswith("#!") and not re.search(r"\b(ba|da|k)?sh\b", first)):
-        return ""
-    command = [bash, "--norc", "--noprofile", "-n", "-s"]
-    try:
-        done = subprocess.run(
-            command, input=text.encode("utf-8", "replace"), capture_output=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[0].split(": ", 1)[-1] if done.returncode and lines else ""
+
+def variables(words: Sequence[str]) -> dict[str, str]:
+    """Variables that a launcher's words set: ``env A=1``, ``docker -e A=1``, ranks and nodes of torchrun."""
+    found: dict[str, str] = {}
+    for index, word in enumerate(words):
+        name = word.lstrip("-").replace("-", "_").partition("=")[0]
+        if word.startswith("--") and name in _OPTIONS:
+            found[_OPTIONS[name]] = word.partition("=")[2] or "".join(words[index + 1 : index + 2])
+        elif match := re.match(r"(?:--env=|--export=ALL,|-e)?([A-Z_][A-Z0-9_]*)=(.*)", word, re.DOTALL):
+            found[match[1]] = match[2]
+    world, nodes = found.pop("WORLD_SIZE", ""), found.get("NNODES", "1")
+    if world.isdecimal() and nodes.isdecimal():
+        found["NPROC_PER_NODE"] = str(max(1, int(world) // max(1, int(nodes))))
+    elif world:
+        found["NPROC_PER_NODE"] = unknown("--num_processes")
+    for launcher in sorted(names(words) & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
+        found.setdefault("NPROC_PER_NODE", unknown(f"ranks of {launcher}"))  # a file of its own, or all GPUs
+        if launcher != "accelerate":  # these start the processes of every node
+            for name in ("MASTER_ADDR", "NODE_RANK"):
+                found.setdefault(name, unknown(f"{name} of the launcher"))
+    if any(word.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for word in words):
+        found.setdefault("NODE_RANK", "0")  # given by the rendezvous
+    if re.fullmatch(r"\d+:\d+", found.get("NNODES", "")):
+        found["NNODES"] = unknown(found["NNODES"])
+    return found

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check import host_table, probing, reward_probes
-from swift_grpo_ext.doctor.check.launch import PLUGIN
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.words import PLUGIN
 from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.rewards import catalogue

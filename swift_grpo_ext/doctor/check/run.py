@@ -12,7 +12,8 @@ from pathlib import Path
 from swift_grpo_ext.doctor.check import active_patches, config_files, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
 from swift_grpo_ext.doctor.check.environment import environment
-from swift_grpo_ext.doctor.check.launch import PLUGIN, Command, Launch
+from swift_grpo_ext.doctor.check.launch import Command, Launch
+from swift_grpo_ext.doctor.check.words import PLUGIN
 from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
 from swift_grpo_ext.doctor.plan.setting import ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -34,8 +35,8 @@ class Run:
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
     cpu_memory: float = 0  # GiB of one machine; 0 if unknown
     device: str = ""  # name of the GPU; empty if unknown
-    launch: Launch | None = None  # the script that it stands in, if there is one
-    command: Command | None = None  # its place in the script
+    launch: Launch = field(default_factory=Launch)  # the script that it stands in
+    command: Command = field(default_factory=lambda: Command(()))  # its place in the script
     # what relative paths may be relative to: where it is started, and for a script its own folder;
     # none where that is not known
     folders: tuple[Path, ...] = (Path("."),)
@@ -43,8 +44,7 @@ class Run:
     def find(self, name: str) -> Path | None:
         """The file or folder of that name, if it is there."""
         path = Path(name).expanduser()
-        elsewhere = self.command is not None and self.command.elsewhere
-        if elsewhere or (not self.folders and not path.is_absolute()):
+        if self.command.elsewhere or (not self.folders and not path.is_absolute()):
             raise NotKnown(f"files, in a folder that is not known: {name}")
         return next((folder / path for folder in self.folders or (Path(),) if (folder / path).exists()), None)
 
@@ -102,22 +102,25 @@ class Run:
         """Full-parameter training."""
         return bool(self.arguments.tuner_type == "full")
 
+    @property
+    def plugins(self) -> list[str]:
+        """Plugin files as the command line names them."""
+        return [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
+
+    @property
+    def servers(self) -> list[Command]:
+        """The ``swift rollout`` commands of its script."""
+        return self.launch.all("rollout")
+
     @cached_property
     def parts(self) -> frozenset[str]:
         """Parts of this package that the run's plugins turn on."""
-        files = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
-        return active_patches.parts_of([str(self.find(file) or file) for file in files], self.environ)
-
-    @property
-    def has_plugin(self) -> bool:
-        """Our plugin file is on the command line."""
-        return bool(self.parts)
+        return active_patches.parts_of([str(self.find(file) or file) for file in self.plugins], self.environ)
 
     @property
     def has_plugins_of_the_user(self) -> bool:
         """Some plugin is not ours: it may register any name."""
-        files = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
-        return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in files)
+        return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in self.plugins)
 
     def heals(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
@@ -128,7 +131,7 @@ class Run:
         """This package's settings as the run reads them; the defaults where they cannot be known."""
         own = {name: self.environ[name] for name in self.environ if name.upper().startswith(PREFIX)}
         others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-        with environment({**others, **(own if self.has_plugin else {})}):
+        with environment({**others, **(own if self.parts else {})}):
             return load_settings()
 
     @property
@@ -179,11 +182,8 @@ class Run:
         return config
 
     def _deepspeed_file(self, value: str) -> dict[str, object] | str:
-        written = self.launch.found.texts.get(value) if self.launch else None
-        may_be_made = bool(self.command and self.command.makes_files)
-        return config_files.deepspeed(
-            value if written is None else written, self.find, may_be_made=may_be_made
-        )
+        written = self.launch.texts.get(value, value)
+        return config_files.deepspeed(written, self.find, may_be_made=self.command.makes_files)
 
     @property
     def zero(self) -> dict[str, object]:

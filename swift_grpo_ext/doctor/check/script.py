@@ -7,44 +7,53 @@ inside it only.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 from tree_sitter import Node
 
-from swift_grpo_ext.doctor.check import launcher, shell_commands
-from swift_grpo_ext.doctor.check.shell import parsed, text_of
-from swift_grpo_ext.doctor.check.shell_state import DEEPEST, ShellState
-from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, unknown
+from swift_grpo_ext.doctor.check import commands
+from swift_grpo_ext.doctor.check.commands import NAME
+from swift_grpo_ext.doctor.check.launch import DETACHED, ELSEWHERE, SHELLS, Cut, Launch, names
+from swift_grpo_ext.doctor.check.shell import Variables, text_of
+from swift_grpo_ext.doctor.check.words import as_script, base, is_known, opened, unknown
 
 _BRANCHES = ("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement")
+_TESTS = re.compile(r"(\[|test\b|grep\b|command\b|which\b|!)")
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
-_OPTION = re.compile(r"[-–—]+[A-Za-z]")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-_FETCHES = re.compile(r"\$\([^()]*\b(modelscope|huggingface-cli|hf|git clone|wget|curl)\b")
 
 
-class Shell(ShellState):
-    """One shell that reads a script, statement by statement."""
+def read_script(
+    text: str,
+    environ: Mapping[str, str] | None = None,
+    read: Callable[[str], str | None] = lambda name: None,
+    glob: Callable[[str, str], list[str]] = lambda folder, pattern: [],
+    *,
+    path: str = "",
+    arguments: Sequence[str] | None = None,
+) -> Launch:
+    """Read a shell script; nothing is executed.
 
-    def run(self, text: str) -> None:
-        """Follow text in this shell."""
-        if self.depth > DEEPEST:
-            return
-        self.found.makes_files |= bool(_FETCHES.search(text))
-        self.block(parsed(text))
-        for name in [name for name in self.functions if name not in self.called]:
-            self.call(name, None)  # started in a way that is not seen
+    A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
+    """
+    text = as_script(text) if re.search(r"(^|/)(\w*\.mk|[Mm]akefile)$", path) else text
+    given = None if arguments is None else list(arguments)
+    shell = _Reader(Variables(dict(environ or {}), positional=given, script=path, glob=glob), read)
+    shell.run(text)
+    found = shell.found
+    found.names |= {name for command in found.commands for name in command.environ} - set(environ or {})
+    found.windows, found.used = "\r\n" in text, frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
+    return found
 
+
+class _Reader(commands.Shell):
     def block(self, node: Node) -> None:
-        """Follow the statements of a node."""
-        for index, child in enumerate(node.children):
-            if self.ended:
-                return
-            following = node.children[index + 1] if index + 1 < len(node.children) else None
-            before = self.waits
-            self.waits = before and not (following is not None and following.type == "&")
-            self._statement(child)
-            self.waits = before
+        before = self.waits
+        for child, following in zip_longest(node.children, node.children[1:]):
+            if not self.ended:
+                self.waits = before and not (following is not None and following.type == "&")
+                self._statement(child)
+                self.waits = before
 
     def _statement(self, node: Node) -> None:
         kind = node.type
@@ -69,7 +78,7 @@ class Shell(ShellState):
         elif kind == "redirected_statement":
             self._redirected(node)
         elif kind == "comment":
-            shell_commands.left_out(self, node)
+            commands.left_out(self, node)
         elif kind not in ("test_command", "heredoc_body"):
             self.block(node)
 
@@ -80,9 +89,7 @@ class Shell(ShellState):
         last = first
         while last.type == "list":
             last = last.children[-1]
-        tests = last.type == "test_command" or re.match(
-            r"(\[|test\b|grep\b|command\b|which\b|!)", text_of(last)
-        )
+        tests = last.type == "test_command" or _TESTS.match(text_of(last))
         for child in second:
             if sign == "&&" and not tests:
                 self._statement(child)
@@ -110,61 +117,39 @@ class Shell(ShellState):
             self.variables.folder = None
 
     def _branch(self, node: Node) -> None:
-        """``if``, ``for``, ``case``, ``while``."""
+        """``if``, ``for``, ``case``, ``while``; a loop's variable is known if it has but one value."""
         if node.type == "for_statement":
-            self.put(text_of(node.named_children[0]), self._of_loop(node))
+            name, *words = [child for child in node.named_children if child.type != "do_group"]
+            values = [value for word in words for value in self.variables.fields(word)]
+            self.put(text_of(name), values[0] if len(values) == 1 else unknown(f"${text_of(name)}"))
         self._apart(node.children)
-
-    def _of_loop(self, node: Node) -> str:
-        """The value of a loop's variable, if there is but one."""
-        words = [child for child in node.named_children[1:] if child.type != "do_group"]
-        values = [value for word in words for value in self.variables.fields(word)]
-        return values[0] if len(values) == 1 else unknown(f"${text_of(node.named_children[0])}")
-
-    def call(self, name: str, arguments: list[str] | None) -> None:
-        """Follow a function's body with what it is called with; None if that is not known."""
-        if self.depth > DEEPEST:
-            return
-        known = arguments is not None and not any(is_open(word) for word in arguments)
-        before, ended, waits = self.variables.positional, self.ended, self.waits
-        self.called.add(name)
-        self.variables.positional = arguments if known else None
-        self.depth += 1
-        self.waits = False
-        self.block(self.functions[name])
-        self.depth -= 1
-        self.variables.positional, self.ended, self.waits = before, ended, waits
 
     def _redirected(self, node: Node) -> None:
         """A command with files and here-documents behind it."""
-        inside = [
-            one for child in node.children if child.type == "heredoc_redirect" for one in child.children
-        ]
+        heredocs = [child for child in node.children if child.type == "heredoc_redirect"]
+        inside = [one for child in heredocs for one in child.children]
         files = [child for child in (*node.children, *inside) if child.type == "file_redirect"]
-        targets = [
-            self._target(child) for child in files if text_of(child).lstrip("0123456789&").startswith(">")
-        ]
-        bodies = [self._heredoc(child) for child in node.children if child.type == "heredoc_redirect"]
-        for name in filter(None, targets):
-            self.found.made.add(name)
-        body = bodies[0] if bodies else None
+        written = [child for child in files if text_of(child).lstrip("0123456789&").startswith(">")]
+        targets = list(map(self._target, written))
+        bodies = list(map(self._heredoc, heredocs))
+        self.found.made.update(filter(None, targets))
         for child in node.children:
             if child.type == "command":
                 words = self._command(child, {})
-                if body is not None:
-                    self._fed(words, body, targets)
+                if bodies:
+                    self._fed(words, bodies[0], targets)
             elif child.type not in _REDIRECTS:
                 self._statement(child)
 
     def _fed(self, words: list[str], body: str, targets: list[str]) -> None:
         """A here-document is a file's text, or a script."""
-        name = words[0].rsplit("/", 1)[-1] if words else ""
+        name = base("".join(words[:1]))
         if name in ("cat", "tee"):
             for target in [*targets, *(words[1:] if name == "tee" else [])]:
                 self.found.texts[target.removeprefix("./")] = body
                 self.found.made.add(target)
-        elif name in _SHELLS or launcher.is_launcher(name):
-            self.child(elsewhere=self.elsewhere or launcher.is_elsewhere(words)).run(body)
+        elif name in SHELLS or name in DETACHED:
+            self.child(elsewhere=bool(ELSEWHERE & names(words))).run(body)
 
     def _target(self, node: Node) -> str:
         copies = ">&" in text_of(node) or "<&" in text_of(node)
@@ -174,28 +159,19 @@ class Shell(ShellState):
     def _heredoc(self, node: Node) -> str:
         start = next((text_of(child) for child in node.children if child.type == "heredoc_start"), "")
         body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        if body is None:
-            return ""
-        return (
-            text_of(body)
-            if start[:1] in "'\"\\"
-            else self.variables.filled(body, body.start_byte, body.end_byte)
-        )
+        if body is None or start[:1] in "'\"\\":
+            return "" if body is None else text_of(body)
+        return self.variables.filled(body, body.start_byte, body.end_byte)
 
     def _assign(self, node: Node, into: dict[str, str] | None = None) -> None:
         """``NAME=value``, ``NAME+=value`` or an array."""
         name, sign = text_of(node.children[0]), text_of(node.children[1])
         value = node.children[2] if len(node.children) > 2 else None
         if value is not None and value.type == "array":
-            words = [
-                word
-                for child in value.named_children
-                if child.type != "comment"
-                for word in self.variables.fields(child)
-            ]
-            self.variables.arrays[name] = (
-                self.variables.arrays.get(name, []) if sign == "+=" else []
-            ) + words
+            before = self.variables.arrays.get(name, []) if sign == "+=" else []
+            parts = [child for child in value.named_children if child.type != "comment"]
+            words = [word for child in parts for word in self.variables.fields(child)]
+            self.variables.arrays[name] = before + words
             self.found.names.add(name)
             return
         text = "" if value is None else self.variables.text(value)
@@ -217,10 +193,11 @@ class Shell(ShellState):
             name = text_of(word.children[0] if word.type == "variable_assignment" else word)
             if word.type in ("command_substitution", "string", "concatenation"):
                 self.sets_anything(self.variables.text(word))
-            if exports and _NAME.fullmatch(name):
+            if exports and NAME.fullmatch(name):
                 self.exported.add(name)
             elif empty and word.type != "variable_assignment":
-                self.slip(node, empty, name)
+                self._slip(node, empty, name)
+                self.put(empty, name)
 
     def _command(self, node: Node, before: dict[str, str]) -> list[str]:
         """Follow one simple command, and return its words."""
@@ -229,20 +206,35 @@ class Shell(ShellState):
             if child.type == "variable_assignment" and not words:
                 self._assign(child, before)
             elif child.type == "command_name":
-                words += (
-                    self.variables.fields(child.named_children[0])
-                    if child.named_children
-                    else [text_of(child)]
-                )
+                inside = child.named_children
+                words += self.variables.fields(inside[0]) if inside else [text_of(child)]
             elif child.type == "file_redirect":
                 name = self._target(child)
                 self.found.made |= {name} if name and ">" in text_of(child) else set()
             elif child.type not in _REDIRECTS:
                 words += self.variables.fields(child)
-        words = shell_commands.as_meant(self, node, words, before)
+        words = self._as_meant(node, words, before)
         if words:
-            shell_commands.start(self, node, words, before)
-        elif before:
+            commands.start(self, node, words, before)
+        else:
             for name, value in before.items():
                 self.put(name, value)
         return words
+
+    def _as_meant(self, node: Node, words: list[str], before: dict[str, str]) -> list[str]:
+        """Without the blank in ``NAME= value`` and ``NAME = value``."""
+        empty = [name for name, value in before.items() if not value]
+        if empty and words and re.fullmatch(r"\d[\d,.]*", words[0]):
+            self._slip(node, empty[-1], words[0])
+            before[empty[-1]] = words[0]
+            return words[1:]
+        if len(words) > 2 and words[1] == "=" and NAME.fullmatch(words[0]):
+            self._slip(node, words[0], words[2])
+            self.put(words[0], words[2])
+            before[words[0]] = words[2]
+            return words[3:]
+        return words
+
+    def _slip(self, node: Node, name: str, value: str) -> None:
+        """A blank beside ``=``: taken as it was meant, so that the other checks see it."""
+        self.found.cuts.append(Cut(node.start_point.row + 1, "assignment", f"{name}={value}"))

@@ -5,19 +5,19 @@ Text that the script does not say stands between two marks, so that it is never 
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import add, floordiv, mod, mul, sub
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from swift_grpo_ext.doctor.check.words import (
+    BEGIN,
     PLUGIN,
     braced,
-    is_all_unknown,
     is_known,
     opened,
     split,
@@ -26,16 +26,9 @@ from swift_grpo_ext.doctor.check.words import (
     unknown,
 )
 
-_SUMS: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.floordiv,
-    "%": operator.mod,
-}
+_SUMS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "/": floordiv, "%": mod}
 _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
 _SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)""")
-
 
 # Blanks of web pages: the shell takes them for letters, the parser for blanks.
 _LETTERS = {
@@ -61,9 +54,9 @@ def text_of(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def as_written(words: Iterable[str]) -> list[str]:
-    """Words with the blanks that are letters to the shell."""
-    return [word.translate(_BLANKS) for word in words]
+def as_written(word: str) -> str:
+    """With the blanks that are letters to the shell."""
+    return word.translate(_BLANKS)
 
 
 @dataclass
@@ -98,16 +91,16 @@ class Variables:
         if whole is not None:
             return whole
         pieces = self._pieces(node)
-        words = [""]
+        words, any_quoted = [""], any(quoted for _, quoted in pieces)
         for text, quoted in pieces:
             parts = [text] if quoted or not is_known(text) else split(text)
             words[-1] += parts[0]
             words += parts[1:]
-        if len(pieces) == 1 and not pieces[0][1] and is_all_unknown(words[0]):
+        if len(pieces) == 1 and not any_quoted and words[0].startswith(BEGIN):
             return [opened(words[0], marked=True)]
-        if node.type in ("word", "concatenation", "brace_expression") and not any(q for _, q in pieces):
+        if node.type in ("word", "concatenation", "brace_expression") and not any_quoted:
             words = [file for word in words for one in braced(word) for file in self._globbed(one)]
-        return [word for word in words if word or any(quoted for _, quoted in pieces)]
+        return [word for word in words if word or any_quoted]
 
     def text(self, node: Node) -> str:
         """Its value where the shell does not split words: in an assignment."""
@@ -169,17 +162,17 @@ class Variables:
         found = self.get(name)
         if not how:
             return self._value(name, node)
+        word = "".join(self.text(child) for child in inside[2:])
         if how in (":-", "-", ":=", "="):
             if found or (found is not None and not how.startswith(":")):
                 return found
-            value = "".join(self.text(child) for child in inside[2:]) if self.complete else None
-            if value is not None and how.endswith("="):
-                self.own[name] = value
-            return unknown(text_of(node)) if value is None else value
+            if self.complete and how.endswith("="):
+                self.own[name] = word
+            return word if self.complete else unknown(text_of(node))
         if how in (":+", "+") and (found is not None or self.complete):
-            return "".join(self.text(child) for child in inside[2:]) if found else ""
+            return word if found else ""
         if how in ("#", "##", "%", "%%") and found is not None and is_known(found):
-            return stripped(found, how, "".join(self.text(child) for child in inside[2:]))
+            return stripped(found, how, word)
         return found if found and how.endswith("?") else unknown(text_of(node))
 
     def _element(self, node: Node, whole: Node) -> str:
@@ -227,9 +220,9 @@ class Variables:
         if node.type == "binary_expression" and len(node.children) == 3:
             left, right = self._sum(node.children[0]), self._sum(node.children[2])
             function = _SUMS.get(text_of(node.children[1]))
-            if left is None or right is None or function is None or (function not in _SAFE and right == 0):
+            if left is None or right is None or function is None:
                 return None
-            return function(left, right)
+            return function(left, right) if right or function not in (floordiv, mod) else None
         name = text_of(node)
         value = name if node.type in ("number", "word") and name.isdecimal() else self.get(name.strip("${}"))
         return int(value) if value is not None and re.fullmatch(r"-?\d{1,18}", value.strip()) else None
@@ -240,6 +233,3 @@ class Variables:
         if self.folder is None:
             return [unknown(word)]
         return sorted(self.glob(self.folder, word)) or [word]
-
-
-_SAFE = (operator.add, operator.sub, operator.mul)

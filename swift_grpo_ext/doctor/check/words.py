@@ -1,4 +1,4 @@
-"""What the shell does to the text of one word: fields, braces, prefixes and suffixes."""
+"""What the shell does to text: fields of a word, braces, prefixes and suffixes; a makefile as a script."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from fnmatch import translate
 PLUGIN = "<swift-grpo-ext>"
 """Stands for the output of $(swift-grpo-ext path)."""
 
-_BEGIN, _END, _OPEN = "\ue000", "\ue001", "\ue002"
+BEGIN, _END, _OPEN = "\ue000", "\ue001", "\ue002"
 
 
 def unknown(text: str) -> str:
     """Text of a script whose value is not known."""
-    return f"{_BEGIN}{text}{_END}"
+    return f"{BEGIN}{text}{_END}"
 
 
 def is_known(word: str) -> bool:
     """Nothing in it comes from elsewhere."""
-    return _BEGIN not in word
+    return BEGIN not in word
 
 
 def is_open(word: str) -> bool:
@@ -33,12 +33,12 @@ def opened(text: str, *, marked: bool = False) -> str:
 
 def shown(word: str) -> str:
     """As the script writes it."""
-    return word.translate({ord(mark): None for mark in (_BEGIN, _END, _OPEN)})
+    return word.translate(dict.fromkeys(map(ord, (BEGIN, _END, _OPEN))))
 
 
-def is_all_unknown(word: str) -> bool:
-    """It begins with what comes from elsewhere."""
-    return word.startswith(_BEGIN)
+def base(word: str) -> str:
+    """A program's name without its folder."""
+    return word.rsplit("/", 1)[-1]
 
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
@@ -62,28 +62,42 @@ def braced(word: str) -> list[str]:
         if match is None:
             done.append(one)
             continue
-        first, dots, last = match[1].partition("..")
-        if dots and "," not in match[1]:
-            low, high = int(first), int(last)
+        many = match[1].split(",")
+        if len(many) == 1:
+            low, high = map(int, match[1].split(".."))
             many = [str(number) for number in range(low, min(high, low + _MOST_WORDS) + 1)]
-        else:
-            many = match[1].split(",")
         todo = [one[: match.start()] + part + one[match.end() :] for part in many] + todo
     return [*done, *todo]
 
 
 def stripped(value: str, how: str, pattern: str) -> str:
     """``${A##*/}`` and its like."""
-    matches = re.compile(translate(pattern)).match
-    cuts = range(len(value) + 1)
-    if how[0] == "#":
-        fitting = [at for at in cuts if matches(value[:at])]
-        return value[(fitting[-1] if how == "##" else fitting[0]) :] if fitting else value
-    fitting = [at for at in cuts if matches(value[at:])]
-    return value[: (fitting[0] if how == "%%" else fitting[-1])] if fitting else value
+    matches, front = re.compile(translate(pattern)).match, how[0] == "#"
+    fitting = [at for at in range(len(value) + 1) if matches(value[:at] if front else value[at:])]
+    if not fitting:
+        return value
+    at = fitting[-1 if how in ("##", "%") else 0]
+    return value[at:] if front else value[:at]
 
 
 def unescaped_in_quotes(source: bytes) -> str:
     """Text between double quotes, without its backslashes."""
     text = source.decode("utf-8", "replace").replace("\\\n", "")
     return re.sub(r'\\([$`"\\])', r"\1", text)
+
+
+def as_script(makefile: str) -> str:
+    """A makefile's variables and recipes."""
+    lines: list[str] = []
+    for line in makefile.splitlines():
+        line = re.sub(r"\$\((\w+)\)", r"${\1}", line)
+        goes_on = bool(lines) and lines[-1].endswith("\\")
+        assigned = re.fullmatch(r"(?:export\s+)?(\w+)\s*([:?]?)=\s*(.*?)\s*", line)
+        if assigned and not line.startswith("\t"):
+            name, how, value = assigned.groups()
+            lines.append(f'{name}="{f"${{{name}:-{value}}}" if how == "?" else value}"')
+        elif line.startswith("\t"):
+            lines.append((line if goes_on else line.lstrip("\t@-+")).replace("$$", "$"))
+        else:
+            lines.append(line if goes_on else "")
+    return "\n".join(lines)

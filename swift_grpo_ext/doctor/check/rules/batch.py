@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from math import gcd
 
-from swift_grpo_ext.doctor.check.rules.table import nearest_of, table
+from swift_grpo_ext.doctor.check.rules.table import nearest_of, option, table, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
@@ -25,18 +25,12 @@ def _generation_batch(run: Run) -> Iterator[Problem]:
     step = run.micro_batch * run.ranks
     asked, steps = args.generation_batch_size, args.steps_per_generation
     if asked and asked % step:
-        yield Problem(
-            f"{asked} is not divisible by {run.ranks} ranks x {run.micro_batch} = {step}",
-            "--generation_batch_size",
-            f"--generation_batch_size {step * max(1, round(asked / step))}",
-        )
+        what = f"{asked} is not divisible by {run.ranks} ranks x {run.micro_batch} = {step}"
+        yield option("generation_batch_size", what, step * max(1, round(asked / step)))
     elif asked and steps and asked != step * steps:
-        yield Problem(
-            f"generation_batch_size {asked} and steps_per_generation {steps} disagree: {step} x {steps} = "
-            f"{step * steps}",
-            "--generation_batch_size",
-            f"--generation_batch_size {asked}, without --steps_per_generation",
-        )
+        what = f"generation_batch_size {asked} and steps_per_generation {steps} disagree: {step} x {steps} = "
+        fix = f"{asked}, without --steps_per_generation"
+        yield option("generation_batch_size", f"{what}{step * steps}", fix)
     else:
         yield from _whole_groups(step * run.steps_per_generation, run)
 
@@ -58,29 +52,24 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
 
 @table.on("real-cuts-groups")
 def _parts_of_groups(run: Run) -> Iterator[Problem]:
-    group = run.arguments.num_generations
-    losses = run.arguments.loss_type
-    named = losses if isinstance(losses, (list, tuple)) else [losses]
-    if "real" not in named:
+    group, losses = run.arguments.num_generations, run.arguments.loss_type
+    if "real" not in (losses if isinstance(losses, (list, tuple)) else [losses]):
         return
     with suppress(SwiftGrpoExtError):  # of which other rules tell
         size = _sizes(run).batch
         if size % group:
-            yield Problem(
-                f"micro-batches of {size} hold parts of groups of {group}; loss_type real needs whole",
-                "--per_device_train_batch_size",
-                f"--per_device_train_batch_size {-(-size // group) * group}, or {SWITCH}=1 alone",
-            )
+            what = f"micro-batches of {size} hold parts of groups of {group}; loss_type real needs whole"
+            fix = f"{-(-size // group) * group}, or {SWITCH}=1 alone"
+            yield option("per_device_train_batch_size", what, fix)
 
 
 @table.on("group-batch")
 def _group_batch(run: Run) -> Iterator[Problem]:
-    try:
-        _sizes(run)
-    except RefusedError as refusal:
-        yield Problem(refusal.what, refusal.where, refusal.fix)
-    except SwiftGrpoExtError:
-        return  # a setting, of which another rule tells
+    with suppress(SwiftGrpoExtError):  # a setting, of which another rule tells
+        try:
+            _sizes(run)
+        except RefusedError as refusal:
+            yield Problem(refusal.what, refusal.where, refusal.fix)
 
 
 def _sizes(run: Run) -> BatchSizes:
@@ -100,11 +89,9 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
     group = args.num_generations_eval or args.num_generations
     batch = max(1, args.per_device_eval_batch_size or 1) * run.ranks
     if group > 1 and batch % group:
-        yield Problem(
-            f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}",
-            "--per_device_eval_batch_size",
-            f"--num_generations_eval {nearest_of([n for n in range(2, batch + 1) if batch % n == 0], group)}",
-        )
+        what = f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}"
+        valid = nearest_of([n for n in range(2, batch + 1) if batch % n == 0], group)
+        yield Problem(what, "--per_device_eval_batch_size", f"--num_generations_eval {valid}")
 
 
 @table.on("reward-weights")
@@ -115,19 +102,15 @@ def _weights(run: Run) -> Iterator[Problem]:
     if args.reward_weights is not None and len(args.reward_weights) != sources:
         what, weights = f"{len(args.reward_weights)} weights for {sources} rewards", args.reward_weights
         fix = " ".join(f"{weight:g}" for weight in [*weights, *[1.0] * sources][:sources])
-        yield Problem(what, "--reward_weights", f"--reward_weights {fix}")
+        yield option("reward_weights", what, fix)
 
 
 @table.on("accumulation-and-generation")
 def _accumulation(run: Run) -> Iterator[Problem]:
-    accumulation = run.accumulation
-    if accumulation % run.steps_per_generation:
-        whole = -(-accumulation // run.steps_per_generation) * run.steps_per_generation
-        yield Problem(
-            f"accumulation {accumulation} is no multiple of steps_per_generation {run.steps_per_generation}",
-            "--gradient_accumulation_steps",
-            f"--gradient_accumulation_steps {whole}",
-        )
+    accumulation, steps = run.accumulation, run.steps_per_generation
+    if accumulation % steps:
+        what = f"accumulation {accumulation} is no multiple of steps_per_generation {steps}"
+        yield option("gradient_accumulation_steps", what, -(-accumulation // steps) * steps)
 
 
 @table.on("sequence-parallel")
@@ -136,7 +119,7 @@ def _sequence_parallel(run: Run) -> Iterator[Problem]:
     if size > 1 and run.ranks % size:
         valid = [number for number in range(1, run.ranks + 1) if run.ranks % number == 0]
         what = f"sequences in {size} parts do not divide {run.ranks} ranks"
-        yield Problem(what, "--sequence_parallel_size", f"--sequence_parallel_size {nearest_of(valid, size)}")
+        yield option("sequence_parallel_size", what, nearest_of(valid, size))
 
 
 _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -152,8 +135,7 @@ def _megatron_batch(run: Run) -> Iterator[Problem]:
     if run.ranks % model:
         shape = f"tensor {sizes[0]} x pipeline {sizes[1]} x context {sizes[2]} parallel"
         what = f"{model} GPUs of a model ({shape}) do not divide {run.ranks} ranks"
-        fix = max(model, run.ranks_per_node // model * model)
-        yield Problem(what, "NPROC_PER_NODE", f"export NPROC_PER_NODE={fix}")
+        yield variable("NPROC_PER_NODE", what, max(model, run.ranks_per_node // model * model))
     elif "global_batch_size" in args.given:
         yield from _megatron_sizes(run, run.ranks // model)
 
@@ -169,8 +151,7 @@ def _megatron_sizes(run: Run, parts: int) -> Iterator[Problem]:
     batch = asked or whole * (steps or 1)
     if batch % whole or (asked and steps and asked != whole * steps):
         what = f"generation_batch_size {batch} is not global_batch_size {whole} x steps_per_generation"
-        fix = whole * max(1, round(batch / whole))
-        yield Problem(what, "--generation_batch_size", f"--generation_batch_size {fix} alone")
+        yield option("generation_batch_size", what, f"{whole * max(1, round(batch / whole))} alone")
     elif batch % group:
         what = f"{batch} completions of a generation batch hold no whole groups of num_generations {group}"
         yield _nearest_batch(what, group, whole)
@@ -181,4 +162,4 @@ def _megatron_sizes(run: Run, parts: int) -> Iterator[Problem]:
 
 def _nearest_batch(what: str, step: int, asked: int) -> Problem:
     """The nearest batch that is a multiple of a step."""
-    return Problem(what, "--global_batch_size", f"--global_batch_size {step * max(1, round(asked / step))}")
+    return option("global_batch_size", what, step * max(1, round(asked / step)))

@@ -24,11 +24,8 @@ def _training(run: Run) -> Iterator[Problem]:
     if not args.val_dataset and run.evaluates:
         rows -= _split(rows, args.split_dataset_ratio or 0)
     if 0 < rows < prompts:
-        yield Problem(
-            f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full",
-            "--dataset",
-            f"{_smaller(run, rows)}, or more rows",
-        )
+        what = f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full"
+        yield Problem(what, "--dataset", f"{_smaller(run, rows)}, or more rows")
 
 
 @table.on("eval-below-a-batch")

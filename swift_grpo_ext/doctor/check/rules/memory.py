@@ -6,37 +6,29 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.deepspeed.schema import objection
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check import image_sizes
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.config_files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.image_sizes import Seen
-from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, table
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.search import as_cut
-from swift_grpo_ext.doctor.plan.setting import Machine, Scoring, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import Finding, Problem
 
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 _LEAST_PIXELS = 200_704  # of a small image: 256 tokens of 28 x 28 pixels
-
-
-@table.on("memory")
-def _exceeded(run: Run) -> Iterator[Problem]:
-    yield from _problems(run, certain=True)
-
-
-@table.on("memory-tight")
-def _tight(run: Run) -> Iterator[Problem]:
-    yield from _problems(run, certain=False)
 
 
 def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
@@ -53,6 +45,10 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     found = [one for one in memory_objections(needed, machine) if one.certain is certain]
     if found:  # one fault, however many phases show it
         yield Problem("; ".join(one.what for one in found), "memory by arithmetic", found[0].fix)
+
+
+table.on("memory")(partial(_problems, certain=True))
+table.on("memory-tight")(partial(_problems, certain=False))
 
 
 def work_of(run: Run, images: Seen | None = None) -> Work:
@@ -102,6 +98,7 @@ def setting_of(run: Run) -> Setting:
     args = run.arguments
     colocated = args.use_vllm and args.vllm_mode == "colocate"
     checkpointing = args.gradient_checkpointing is not False
+    vit = checkpointing if args.vit_gradient_checkpointing is None else bool(args.vit_gradient_checkpointing)
     setting = Setting(
         stage=run.stage,
         offload_optimizer_states=run.offloads("offload_optimizer"),
@@ -119,17 +116,12 @@ def setting_of(run: Run) -> Setting:
         accumulation=run.steps_per_generation,
         attention=args.attn_impl or "sdpa",
         checkpointing=checkpointing,
-        vit_checkpointing=checkpointing
-        if args.vit_gradient_checkpointing is None
-        else bool(args.vit_gradient_checkpointing),
+        vit_checkpointing=vit,
         bucket=_bucket(run),
-        scoring=_scoring(run),
+        scoring="chunks" if "trainer" in run.parts else "liger" if args.use_liger_kernel else "logits",
     )
-    return (
-        replace(setting, shared=setting.of_one_prompt(max(1, args.num_generations)))
-        if _shares(run)
-        else setting
-    )
+    shared = setting.of_one_prompt(max(1, args.num_generations)) if _shares(run) else 1
+    return replace(setting, shared=shared)
 
 
 def _shares(run: Run) -> bool:
@@ -140,8 +132,8 @@ def _shares(run: Run) -> bool:
 
 def _is_cut(run: Run) -> bool:
     """Whether the trainer cuts micro-batches by groups on its own."""
-    args, losses = run.arguments, run.arguments.loss_type
-    per_batch = losses == "bnpo" or losses == ["bnpo"] or (args.top_entropy_quantile or 1.0) < 1.0
+    args = run.arguments
+    per_batch = args.loss_type in ("bnpo", ["bnpo"]) or (args.top_entropy_quantile or 1.0) < 1.0
     if per_batch or args.num_generations < 2 or not _shares(run):
         return False
     with suppress(SwiftGrpoExtError):  # of which another rule tells
@@ -156,12 +148,6 @@ def _bucket(run: Run) -> float:
     return float(size) if isinstance(size, (int, float)) and not isinstance(size, bool) else 5e8
 
 
-def _scoring(run: Run) -> Scoring:
-    if "trainer" in run.parts:
-        return "chunks"
-    return "liger" if run.arguments.use_liger_kernel else "logits"
-
-
 @table.on("deepspeed-unreadable")
 def _unreadable(run: Run) -> Iterator[Problem]:
     if isinstance(run.deepspeed, str):
@@ -169,27 +155,20 @@ def _unreadable(run: Run) -> Iterator[Problem]:
         close = nearest(name, [*HOST_PRESETS, *presets.available()], NEAR)
         yield Problem(run.deepspeed, f"--deepspeed {name:.80}", f"--deepspeed {close or 'ext_zero2'}")
     elif str(run.arguments.deepspeed or "").startswith("ext_") and "presets" not in run.parts:
-        yield Problem(
-            "our presets need our plugin", "--deepspeed", '--external_plugins "$(swift-grpo-ext path)"'
-        )
+        yield Problem("our presets need our plugin", "--deepspeed", OUR_PLUGIN)
 
 
 @table.on("deepspeed-refuses")
 def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
     name = str(run.arguments.deepspeed or "")
     own = name in HOST_PRESETS or name.startswith("ext_")
-    if isinstance(run.deepspeed, dict) and not own and run.versions.get("deepspeed"):
-        message = _no_block(run.deepspeed) or objection(run.deepspeed)
-        if message:
-            yield Problem(message, f"--deepspeed {name:.80}", "--deepspeed ext_zero2, or a file without it")
-
-
-def _no_block(config: dict[str, object]) -> str:
-    """What is wrong with a ZeRO block that ms-swift stumbles over before DeepSpeed sees it."""
-    block = config.get("zero_optimization", {"stage": 0})
-    if not isinstance(block, dict) or type(block.get("stage")) is not int:
-        return f"zero_optimization is {json.dumps(block):.60}, it needs a stage from 0 to 3"
-    return ""
+    if not isinstance(run.deepspeed, dict) or own or not run.versions.get("deepspeed"):
+        return
+    block, message = run.deepspeed.get("zero_optimization", {"stage": 0}), objection(run.deepspeed)
+    if not isinstance(block, dict) or type(block.get("stage")) is not int:  # ms-swift stumbles over it first
+        message = f"zero_optimization is {json.dumps(block):.60}, it needs a stage from 0 to 3"
+    if message:
+        yield Problem(message, f"--deepspeed {name:.80}", "--deepspeed ext_zero2, or a file without it")
 
 
 def deepspeed_findings(run: Run) -> list[Finding]:
@@ -197,8 +176,7 @@ def deepspeed_findings(run: Run) -> list[Finding]:
     args = run.arguments
     if not isinstance(run.deepspeed, dict):
         return []
-    patches = {"B1-zero2-offload": "B1", "hpz-second-model": "hpz-second-model"}
-    healed = {defect for patch, defect in patches.items() if run.heals(patch)}
+    healed = {id for id in ("B1", "hpz-second-model") if run.heals(DEFECTS[id].patch)}
     second = (run.full and bool(args.beta)) or bool(args.reward_model) or bool(args.teacher_model)
     setup = Setup(
         run.deepspeed,
@@ -223,6 +201,8 @@ def deepspeed_findings(run: Run) -> list[Finding]:
 def _expected(run: Run) -> dict[str, object]:
     """What transformers holds a DeepSpeed file against, as far as the command line says it."""
     args = run.arguments
+    precision = {"bfloat16": (True, False), "float16": (False, True), "float32": (False, True)}
+    bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
     values = {
         "gradient_clipping": args.max_grad_norm,
         "optimizer.params.lr": args.learning_rate,
@@ -230,9 +210,7 @@ def _expected(run: Run) -> dict[str, object]:
         "optimizer.params.eps": args.adam_epsilon,
         "optimizer.params.weight_decay": args.weight_decay,
         "scheduler.params.warmup_max_lr": args.learning_rate,
+        "bf16.enabled": bf16 if args.bf16 is None else args.bf16,
+        "fp16.enabled": fp16 if args.fp16 is None else args.fp16,
     }
-    precision = {"bfloat16": (True, False), "float16": (False, True), "float32": (False, True)}
-    bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
-    values["bf16.enabled"] = bf16 if args.bf16 is None else args.bf16
-    values["fp16.enabled"] = fp16 if args.fp16 is None else args.fp16
     return {key: value for key, value in values.items() if value is not None}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Finding, WrittenRules
+from swift_grpo_ext.findings import Finding, Problem, WrittenRules
 
 
 class CheckRules(WrittenRules[Run]):
@@ -48,6 +48,19 @@ def _value(run: Run, name: str) -> object:
 
 
 table = CheckRules(Path(__file__).with_name("rules.yaml"), _value)
+
+
+OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
+
+
+def option(name: str, what: str, value: object) -> Problem:
+    """An option that is at fault, with the value to give it."""
+    return Problem(what, f"--{name}", f"--{name} {value}")
+
+
+def variable(name: str, what: str, value: object) -> Problem:
+    """A variable that is at fault, with the value to give it."""
+    return Problem(what, name, f"export {name}={value}")
 
 
 def nearest_of(valid: Iterable[int], asked: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.config_files import CONFIG_SUFFIXES
 from swift_grpo_ext.doctor.check.launch import Command
-from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.rules.table import option, table, variable
 from swift_grpo_ext.doctor.check.run import Run, model_shape
 from swift_grpo_ext.findings import Problem
 
@@ -21,27 +21,17 @@ def _devices(run: Run) -> Iterator[Problem]:
     text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
         what = f"{text} is no list of different GPUs: CUDA stops reading at the fault"
-        yield Problem(
-            what,
-            "CUDA_VISIBLE_DEVICES",
-            f"export CUDA_VISIBLE_DEVICES={','.join(dict.fromkeys(re.findall(r'[0-9]+', text)))}",
-        )
+        yield variable("CUDA_VISIBLE_DEVICES", what, ",".join(dict.fromkeys(re.findall(r"[0-9]+", text))))
         return
     if not visible:
         return
-    ranks = run.ranks_per_node
-    if ranks > len(visible):
-        yield Problem(
-            f"{ranks} ranks for {len(visible)} visible GPUs",
-            "NPROC_PER_NODE",
-            f"NPROC_PER_NODE={len(visible)}",
-        )
-    elif len(visible) // ranks >= 2 and (run.arguments.use_vllm or run.arguments.deepspeed):
-        yield Problem(
-            f"{len(visible)} visible GPUs for {ranks} rank{'s' * (ranks > 1)} spread the model",
-            "NPROC_PER_NODE",
-            f"NPROC_PER_NODE={len(visible)}",
-        )
+    ranks, gpus, what = run.ranks_per_node, len(visible), ""
+    if ranks > gpus:
+        what = f"{ranks} ranks for {gpus} visible GPUs"
+    elif gpus // ranks >= 2 and (run.arguments.use_vllm or run.arguments.deepspeed):
+        what = f"{gpus} visible GPUs for {ranks} rank{'s' * (ranks > 1)} spread the model"
+    if what:
+        yield Problem(what, "NPROC_PER_NODE", f"NPROC_PER_NODE={gpus}")
 
 
 @table.on("nodes-without-address")
@@ -50,7 +40,7 @@ def _nodes(run: Run) -> Iterator[Problem]:
         return
     for name, example in (("MASTER_ADDR", "the first node's address"), ("NODE_RANK", "0, 1, ... by node")):
         if not run.environ.get(name):
-            yield Problem(f"{run.nodes} nodes and no {name}", name, f"export {name}={example}")
+            yield variable(name, f"{run.nodes} nodes and no {name}", example)
     rank = run.environ.get("NODE_RANK", "")
     if not rank.isdecimal():
         return
@@ -59,31 +49,25 @@ def _nodes(run: Run) -> Iterator[Problem]:
         yield Problem(what, "MASTER_ADDR", "the address of the first node, on every node")
     if int(rank) >= run.nodes:
         what = f"NODE_RANK {rank} of {run.nodes} nodes: they are counted from 0"
-        yield Problem(what, "NODE_RANK", f"export NODE_RANK={run.nodes - 1}")
+        yield variable("NODE_RANK", what, run.nodes - 1)
 
 
 @table.on("server-shares-gpus")
 def _shared(run: Run) -> Iterator[Problem]:
-    server = run.launch.first("rollout") if run.launch else None
     hosts = run.arguments.vllm_server_host or []
-    if server is None or run.arguments.vllm_mode != "server" or not all(host in _HERE for host in hosts):
+    if not run.servers or run.arguments.vllm_mode != "server" or not all(host in _HERE for host in hosts):
         return
+    server = run.servers[0]
     needed = _size(server, "vllm_tensor_parallel_size") * _size(server, "vllm_data_parallel_size")
     theirs = devices(server.environ)
     ours = devices(run.environ) or [str(number) for number in range(run.ranks_per_node)]
     both = sorted(set(ours) & set(theirs or [str(number) for number in range(needed)]))
     if both:
-        yield Problem(
-            f"trainer and server both take GPU {', '.join(both)}",
-            "CUDA_VISIBLE_DEVICES",
-            "give each its own, in both commands",
-        )
+        what = f"trainer and server both take GPU {', '.join(both)}"
+        yield Problem(what, "CUDA_VISIBLE_DEVICES", "give each its own, in both commands")
     if theirs and needed > len(theirs):
-        yield Problem(
-            f"the server needs {needed} GPUs and sees {len(theirs)}",
-            "swift rollout",
-            "more GPUs, or less parallel",
-        )
+        what = f"the server needs {needed} GPUs and sees {len(theirs)}"
+        yield Problem(what, "swift rollout", "more GPUs, or less parallel")
 
 
 def devices(environ: Mapping[str, str]) -> list[str]:
@@ -99,7 +83,7 @@ def _size(command: Command, name: str) -> int:
 
 @table.on("server-args-refused")
 def _server_args(run: Run) -> Iterator[Problem]:
-    for server in run.launch.all("rollout") if run.launch else ():
+    for server in run.servers:
         if server.arguments[:1] and server.arguments[0].endswith(CONFIG_SUFFIXES):
             continue  # its arguments are in a file
         for refusal in parse(server.arguments, "RolloutArguments").refusals:
@@ -109,33 +93,27 @@ def _server_args(run: Run) -> Iterator[Problem]:
 
 @table.on("server-never-ends")
 def _never_ends(run: Run) -> Iterator[Problem]:
-    commands = run.launch.commands if run.launch and run.command else ()
+    commands = run.launch.commands
     for command in commands[: commands.index(run.command) if run.command in commands else 0]:
         if command.subcommand in ("rollout", "deploy") and command.waits:
-            what = f"swift {command.subcommand} never ends, so nothing below it in this script is started"
-            yield Problem(
-                what,
-                f"swift {command.subcommand}",
-                f"swift {command.subcommand} ... &, or a script of its own",
-            )
+            name = f"swift {command.subcommand}"
+            what = f"{name} never ends, so nothing below it in this script is started"
+            yield Problem(what, name, f"{name} ... &, or a script of its own")
 
 
 @table.on("server-differs")
 def _server(run: Run) -> Iterator[Problem]:
-    servers = run.launch.all("rollout") if run.launch else ()
-    if not servers and run.launch and run.launch.first("deploy") and run.arguments.vllm_mode == "server":
+    servers = run.servers
+    if not servers and run.launch.first("deploy") and run.arguments.vllm_mode == "server":
         yield Problem("swift deploy takes no new weights", "swift deploy", "swift rollout")
     if len(servers) != 1 or run.arguments.vllm_mode != "server":
         return
     ports, port = run.arguments.vllm_server_port or [8000], servers[0].value("port") or "8000"
     hosts = run.arguments.vllm_server_host or []
     if port.isdecimal() and hosts and all(host in _HERE for host in hosts) and int(port) not in ports:
-        yield Problem(
-            f"the server listens at port {port}, the trainer asks {', '.join(map(str, ports))}",
-            "--vllm_server_port",
-            f"--vllm_server_port {port}",
-        )
+        what = f"the server listens at port {port}, the trainer asks {', '.join(map(str, ports))}"
+        yield option("vllm_server_port", what, port)
     theirs = model_shape(servers[0].value("model"))
     if theirs is not None and run.shape is not None and theirs.linears != run.shape.linears:
         what = f"the server serves {servers[0].value('model')}, the trainer trains {run.arguments.model}"
-        yield Problem(what, "--model", f"--model {servers[0].value('model')}")
+        yield option("model", what, servers[0].value("model"))

@@ -1,4 +1,4 @@
-"""Values out of their range, names that exist in no release, JSON that is none."""
+"""Values out of their range, names of no release, broken JSON; and what runs and learns nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from contextlib import suppress
 import yaml
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.arguments import NotKnown
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, table, variable
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.errors import NEAR, nearest
+from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.rewards import catalogue
 
 # What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
@@ -25,17 +27,15 @@ def _range(run: Run) -> Iterator[Problem]:
     for name in filter(args.known, table.texts["out-of-range"]["at_least_one"]):
         value = args.get(name)
         if isinstance(value, int) and value < 1:
-            yield Problem(f"{name} is {value}, at least 1", f"--{name}", f"--{name} 1")
+            yield option(name, f"{name} is {value}, at least 1", 1)
     for name, (low, high) in table.texts["out-of-range"]["between"].items():
         value = args.get(name) if args.known(name) else None
         if isinstance(value, (int, float)) and not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
-            yield Problem(
-                f"{name} is {value:g}, not {wanted}", f"--{name}", f"--{name} {min(max(value, low), high):g}"
-            )
+            yield option(name, f"{name} is {value:g}, not {wanted}", f"{min(max(value, low), high):g}")
     top_k = args.top_k
     if isinstance(top_k, int) and ((top_k == 0 and args.use_vllm) or top_k < -1):
-        yield Problem(f"top_k is {top_k}", "--top_k", "--top_k -1")
+        yield option("top_k", f"top_k is {top_k}", -1)
 
 
 @table.on("pixels-no-number")
@@ -43,39 +43,28 @@ def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         value = run.environ.get(name, "").strip()
         if value and not value.isdecimal():
-            yield Problem(
-                f"{value} is no whole number",
-                name,
-                f"export {name}=$(({value}))"
-                if re.fullmatch(r"[0-9 *]+", value)
-                else f"export {name}=1003520",
-            )
+            fix = f"$(({value}))" if re.fullmatch(r"[0-9 *]+", value) else 1003520
+            yield variable(name, f"{value} is no whole number", fix)
 
 
 @table.on("pixels-upside-down")
 def _upside_down(run: Run) -> Iterator[Problem]:
     values = [run.environ.get(name, "").strip() for name in ("MIN_PIXELS", "MAX_PIXELS")]
     low, high = (int(value) if value.isdecimal() else None for value in values)
-    side = run.shape.vision.patch * run.shape.vision.merge if run.shape and run.shape.vision else 28
+    vision = run.shape.vision if run.shape else None
+    side = vision.patch * vision.merge if vision else 28
     least = 4 * side**2 if low is None else low
-    if high is not None and high < least and not (run.shape and run.shape.vision and run.shape.vision.tile):
-        yield Problem(
-            f"{high} is less than the least size of an image, {least}",
-            "MAX_PIXELS",
-            "export MAX_PIXELS=1003520",
-        )
+    if high is not None and high < least and not (vision and vision.tile):
+        yield variable("MAX_PIXELS", f"{high} is less than the least size of an image, {least}", 1003520)
 
 
 @table.on("ranks-no-number")
 def _ranks(run: Run) -> Iterator[Problem]:
     for name in ("NPROC_PER_NODE", "NNODES"):
         value = run.environ.get(name, "").strip()
-        if (
-            value not in ("", "gpu", "cpu", "auto", "xpu")
-            and ":" not in value
-            and (not value.isdecimal() or int(value) < 1)
-        ):
-            yield Problem(f"{value} is no number of processes", name, f"export {name}=8")
+        named = value in ("", "gpu", "cpu", "auto", "xpu") or ":" in value
+        if not named and (not value.isdecimal() or int(value) < 1):
+            yield variable(name, f"{value} is no number of processes", 8)
 
 
 @table.on("unknown-loss")
@@ -83,10 +72,8 @@ def _loss(run: Run) -> Iterator[Problem]:
     given = run.arguments.loss_type
     for name in given if isinstance(given, list) else [given] if given else []:
         if name not in LOSSES:
-            close = nearest(name, LOSSES, NEAR)
-            fix = f"--loss_type {close or 'grpo'}"
             what = f"GRPO has no loss called {name}, only {', '.join(LOSSES)}"
-            yield Problem(what, "--loss_type", fix)
+            yield option("loss_type", what, nearest(name, LOSSES, NEAR) or "grpo")
 
 
 @table.on("unknown-tuner")
@@ -94,11 +81,9 @@ def _tuner(run: Run) -> Iterator[Problem]:
     known = host_table.names("tuner_type")
     name = str(run.arguments.tuner_type)
     if name not in known and not run.arguments.external_plugins:
-        fix = (
-            "--tuner_type lora --quant_method bnb --quant_bits 4" if name == "qlora" else "--tuner_type lora"
-        )
-        close = nearest(name, known, NEAR) if name != "qlora" else ""
-        yield Problem(f"no tuner is called {name}", "--tuner_type", f"--tuner_type {close}" if close else fix)
+        qlora = "lora --quant_method bnb --quant_bits 4"
+        fix = qlora if name == "qlora" else nearest(name, known, NEAR) or "lora"
+        yield option("tuner_type", f"no tuner is called {name}", fix)
 
 
 @table.on("broken-json")
@@ -109,7 +94,7 @@ def _json(run: Run) -> Iterator[Problem]:
             try:
                 json.loads(value)
             except ValueError as error:
-                yield Problem(f"no JSON: {error}: {value:.60}", f"--{name}", f"--{name} '{_repaired(value)}'")
+                yield option(name, f"no JSON: {error}: {value:.60}", f"'{_repaired(value)}'")
 
 
 def _repaired(value: str) -> str:
@@ -124,8 +109,91 @@ def _repaired(value: str) -> str:
 @table.on("given-twice")
 def _twice(run: Run) -> Iterator[Problem]:
     for name, seen in run.arguments.repeated:
-        yield Problem(
-            f"given as {' and as '.join(map(repr, seen))}: the last counts",
-            f"--{name}",
-            f"--{name} {seen[-1]}, once",
-        )
+        what = f"given as {' and as '.join(map(repr, seen))}: the last counts"
+        yield option(name, what, f"{seen[-1]}, once")
+
+
+@table.on("learning-rate-kills")
+def _deadly_rate(run: Run) -> Iterator[Problem]:
+    rate, (kind, _, _, deadly, usual) = run.arguments.learning_rate, _rates(run)
+    if rate <= 0:
+        yield option("learning_rate", f"at rate {rate:g} nothing is learned", usual)
+    elif rate > deadly:
+        yield option("learning_rate", f"{rate:g} destroys the model in {kind}", usual)
+
+
+def _rates(run: Run) -> tuple[str, float, float, float, str]:
+    """Kind of training, lowest and highest usual rate, highest rate that does not kill, one to begin with."""
+    return ("full training", 1e-8, 5e-5, 1e-4, "1e-6") if run.full else ("LoRA", 1e-7, 1e-3, 1e-2, "1e-5")
+
+
+@table.on("learning-rate")
+def _rate(run: Run) -> Iterator[Problem]:
+    rate, (kind, low, high, deadly, usual) = run.arguments.learning_rate, _rates(run)
+    if 0 < rate < low or high < rate <= deadly:
+        what = f"{rate:g} is unusual for {kind}: between {low:g} and {high:g}"
+        yield option("learning_rate", what, usual)
+
+
+@table.on("warmup-eats-the-run")
+def _warmup(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    steps, warmup = args.max_steps or -1, args.warmup_steps or 0
+    if steps <= 0:
+        return
+    spent = warmup if warmup >= 1 else -(-steps * max(warmup, args.warmup_ratio or 0) // 1)
+    if spent and spent >= steps / 2:
+        yield option("warmup_ratio", f"{spent:g} of {steps} steps are warmup, the first at lr 0", 0)
+
+
+@table.on("no-reward")
+def _no_reward(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if any(map(args.get, _REWARDS)):
+        return
+    if args.use_vllm and args.vllm_mode == "server" and args.use_gym_env is None:
+        if not run.servers:
+            raise NotKnown("rewards, which a gym on the rollout server may give")
+        if any(server.value(name) for server in run.servers for name in _GYM):
+            return
+    yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
+
+
+_GYM = ("use_gym_env", "gym_env")
+_REWARDS = ("reward_funcs", "reward_model", *_GYM, "teacher_model", "teacher_model_server")
+
+
+@table.on("rewards-weigh-nothing")
+def _weigh_nothing(run: Run) -> Iterator[Problem]:
+    weights = run.arguments.reward_weights
+    if weights and not any(weights):
+        yield option("reward_weights", "every reward has weight 0", " ".join("1" for _ in weights))
+
+
+@table.on("unknown-reward")
+def _unknown_reward(run: Run) -> Iterator[Problem]:
+    known = {*host_table.names("reward_funcs"), *catalogue.NAMES}
+    for text in run.arguments.reward_funcs or []:
+        try:
+            name = catalogue.split_form(text)[0]
+        except SwiftGrpoExtError as error:
+            yield Problem(error.what, error.where or "--reward_funcs", error.fix)
+            continue
+        if "," in name or " " in name.strip():
+            names = " ".join(name.replace(",", " ").split())
+            yield option("reward_funcs", f"{name} is taken for one name", names)
+        elif name in catalogue.NAMES and "rewards" not in run.parts:
+            yield Problem(f"{name} needs our plugin", "--reward_funcs", OUR_PLUGIN)
+        elif name not in known and (name.startswith("ext_") or not run.has_plugins_of_the_user):
+            close = nearest(name, known, NEAR)
+            fix = f"--reward_funcs {close}" if close else "register it in --external_plugins"
+            yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
+
+
+@table.on("reference-without-adapter")
+def _ref_adapters(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    started = args.adapters and not args.ref_adapters and args.beta
+    if started and not run.full and not args.resume_from_checkpoint:
+        what = "the reference lacks the adapter that training starts from"
+        yield Problem(what, "--adapters", f"--ref_adapters {' '.join(args.adapters)}, or --beta 0")
