@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from swift_grpo_ext.deepspeed.lint import table as lint_table
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.rules import table as check_table
-from swift_grpo_ext.findings import Rule
 
 PAGE = Path(__file__).parents[1] / "docs" / "symptoms.md"
 
@@ -43,8 +40,7 @@ def rows() -> Iterator[Row]:
 
 
 def _rows() -> Iterator[Row]:
-    rules: list[Rule[Any]] = [*check_table.rules, *lint_table.rules]
-    for rule in rules:
+    for rule in check_table.rules:
         for symptom in rule.symptoms:
             yield Row(
                 symptom,

@@ -7,9 +7,9 @@ import pytest
 from deepspeeds_own import refusal
 
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.deepspeed.lint import Setup, lint
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
+from tests.deepspeed.runs import a_run, lint
 from tools import presets_page
 
 NAMES = list(presets.available())
@@ -43,17 +43,17 @@ def test_deepspeed_refuses_what_it_does_not_know():
 @pytest.mark.parametrize("full_training", [True, False])
 def test_the_lint_finds_nothing_in_it(name, full_training):
     nodes = 2 if name == "ext_zero3_hpz" else 1
-    setup = Setup(
+    run = a_run(
         presets.load(name),
-        version=installed_version("deepspeed"),
-        ranks=8 * nodes,
+        installed_version("deepspeed"),
+        nodes=nodes,
         ranks_per_node=8,
-        accumulation=4,
-        full_training=full_training,
-        separate_rates=True,
-        fills_hpz=True,
+        gradient_accumulation_steps=4,
+        full=full_training,
+        vit_lr=1e-6,
+        plugin=True,
     )
-    assert lint(setup) == []
+    assert lint(run) == []
 
 
 @pytest.mark.parametrize("name", ["zero0", "zero1", "zero2", "zero3", "zero3_offload", "zero2_offload"])
@@ -61,8 +61,8 @@ def test_the_lint_finds_nothing_in_the_host_own_files_with_this_deepspeed(name):
     import swift
 
     path = Path(swift.__file__).parent / "config" / f"{name}.json"
-    setup = Setup(json.loads(path.read_text()), installed_version("deepspeed"), ranks=8, ranks_per_node=8)
-    assert lint(setup) == []
+    run = a_run(json.loads(path.read_text()), installed_version("deepspeed"), ranks_per_node=8)
+    assert lint(run) == []
 
 
 def test_resolve_takes_names_and_leaves_the_rest():

@@ -10,7 +10,7 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
-from swift_grpo_ext.doctor.check.rules import host_checks, memory, table, values
+from swift_grpo_ext.doctor.check.rules import host_checks, table, values
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.words import PLUGIN, unknown
@@ -121,7 +121,7 @@ def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
         {"SWIFT_GRPO_EXT_DISABLE": "compat"},
     ):
         run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
-        found = {finding.rule for finding in [*table.findings(run), *memory.deepspeed_findings(run)]}
+        found = {finding.rule for finding in table.judged(run)[0]}
         assert (rule in found) == (not healing or bool(environ))
 
 

@@ -1,30 +1,24 @@
-"""DeepSpeed, and memory: an error if the least that it may take exceeds a GPU, a warning if the most does."""
+"""Memory: an error if the least that it may take exceeds a GPU, a warning if the most does."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.deepspeed.lint import Setup, lint
-from swift_grpo_ext.deepspeed.schema import objection
-from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check import image_sizes
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.config_files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.image_sizes import Seen
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, table
+from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.search import as_cut
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
-from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import Finding, Problem
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Problem
 
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
@@ -146,71 +140,3 @@ def _bucket(run: Run) -> float:
     if size == "auto" and run.shape is not None:  # what transformers fills in
         return float(run.shape.text.hidden**2)
     return float(size) if isinstance(size, (int, float)) and not isinstance(size, bool) else 5e8
-
-
-@table.on("deepspeed-unreadable")
-def _unreadable(run: Run) -> Iterator[Problem]:
-    if isinstance(run.deepspeed, str):
-        name = str(run.arguments.deepspeed)
-        close = nearest(name, [*HOST_PRESETS, *presets.available()], NEAR)
-        yield Problem(run.deepspeed, f"--deepspeed {name:.80}", f"--deepspeed {close or 'ext_zero2'}")
-    elif str(run.arguments.deepspeed or "").startswith("ext_") and "presets" not in run.parts:
-        yield Problem("our presets need our plugin", "--deepspeed", OUR_PLUGIN)
-
-
-@table.on("deepspeed-refuses")
-def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
-    name = str(run.arguments.deepspeed or "")
-    own = name in HOST_PRESETS or name.startswith("ext_")
-    if not isinstance(run.deepspeed, dict) or own or not run.versions.get("deepspeed"):
-        return
-    block, message = run.deepspeed.get("zero_optimization", {"stage": 0}), objection(run.deepspeed)
-    if not isinstance(block, dict) or type(block.get("stage")) is not int:  # ms-swift stumbles over it first
-        message = f"zero_optimization is {json.dumps(block):.60}, it needs a stage from 0 to 3"
-    if message:
-        yield Problem(message, f"--deepspeed {name:.80}", "--deepspeed ext_zero2, or a file without it")
-
-
-def deepspeed_findings(run: Run) -> list[Finding]:
-    """The lint of the run's DeepSpeed configuration."""
-    args = run.arguments
-    if not isinstance(run.deepspeed, dict):
-        return []
-    healed = {id for id in ("B1", "hpz-second-model") if run.heals(DEFECTS[id].patch)}
-    second = (run.full and bool(args.beta)) or bool(args.reward_model) or bool(args.teacher_model)
-    setup = Setup(
-        run.deepspeed,
-        version=run.versions.get("deepspeed"),
-        ranks=run.ranks,
-        ranks_per_node=run.ranks_per_node,
-        micro_batch=run.micro_batch,
-        accumulation=run.accumulation,
-        full_training=run.full,
-        second_model=second,
-        separate_rates=args.vit_lr is not None or args.aligner_lr is not None,
-        bf16=str(args.torch_dtype or "bfloat16") == "bfloat16",
-        offload_model=args.offload_model,
-        offload_optimizer=args.offload_optimizer,
-        fills_hpz="presets" in run.parts,
-        expected=_expected(run),
-        healed=frozenset(healed),
-    )
-    return lint(setup)
-
-
-def _expected(run: Run) -> dict[str, object]:
-    """What transformers holds a DeepSpeed file against, as far as the command line says it."""
-    args = run.arguments
-    precision = {"bfloat16": (True, False), "float16": (False, True), "float32": (False, True)}
-    bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
-    values = {
-        "gradient_clipping": args.max_grad_norm,
-        "optimizer.params.lr": args.learning_rate,
-        "optimizer.params.betas": [args.adam_beta1, args.adam_beta2],
-        "optimizer.params.eps": args.adam_epsilon,
-        "optimizer.params.weight_decay": args.weight_decay,
-        "scheduler.params.warmup_max_lr": args.learning_rate,
-        "bf16.enabled": bf16 if args.bf16 is None else args.bf16,
-        "fp16.enabled": fp16 if args.fp16 is None else args.fp16,
-    }
-    return {key: value for key, value in values.items() if value is not None}

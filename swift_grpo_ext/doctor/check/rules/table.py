@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Finding, Problem, WrittenRules
@@ -22,14 +24,32 @@ class CheckRules(WrittenRules[Run]):
         found: list[Finding] = []
         not_known: set[str] = set()
         for rule in self.rules:
-            row = self.texts[rule.id]
-            if (row.get("for") == "grpo" and not run.grpo) or (run.megatron and not row.get("megatron")):
-                continue
             try:
-                found.extend(rule.findings(run))  # keeps what came before a value that is not known
+                if self._is_for(run, self.texts[rule.id]):
+                    found.extend(rule.findings(run))  # keeps what came before a value that is not known
             except NotKnown as missing:
                 not_known.add(missing.name)
         return found, not_known
+
+    def _is_for(self, run: Run, row: dict[str, Any]) -> bool:
+        if run.megatron and not row.get("megatron"):
+            return False
+        of_deepspeed = row.get("for") != "deepspeed" or isinstance(run.deepspeed, dict)
+        return of_deepspeed and (row.get("for") != "grpo" or run.grpo)
+
+
+def in_file(run: Run, key: str) -> Any:
+    """The value at a dotted key of the DeepSpeed configuration; None where there is none."""
+    node: Any = run.deepspeed
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, dict) else None
+    return node
+
+
+def _is_harmed(run: Run, defect: str) -> bool:
+    """Whether the installed DeepSpeed is known to have a defect that nothing fixes."""
+    releases = {"deepspeed": run.versions.get("deepspeed")}
+    return DEFECTS[defect].harms(releases) and not run.heals(DEFECTS[defect].patch)
 
 
 _PLACES = {
@@ -38,6 +58,12 @@ _PLACES = {
     "missing": lambda run, name: name in run.versions and run.versions[name] is None,
     "given": lambda run, name: name in run.arguments.given,
     "heals": Run.heals,
+    "part": lambda run, name: name in run.parts,
+    "file": in_file,
+    "zero": lambda run, key: run.zero.get(key),
+    "offloads": Run.offloads,
+    "harmed": _is_harmed,
+    "fix": lambda run, _: {id: defect.fix for id, defect in DEFECTS.items()},
 }
 
 
