@@ -304,7 +304,7 @@ def test_the_checks_of_ms_swift_that_are_followed_exist():
 def test_memory_counts_the_images_of_the_first_rows(tmp_path):
     from PIL import Image
 
-    from swift_grpo_ext.doctor.check import image_sizes
+    from swift_grpo_ext.doctor.check import media
     from swift_grpo_ext.doctor.check.rules.memory import least_work, work_of
 
     for name, side in (("a.png", 100), ("b.png", 400)):
@@ -323,7 +323,7 @@ def test_memory_counts_the_images_of_the_first_rows(tmp_path):
         f"{tmp_path}/rows.jsonl",
     ]
     run = inputs.run_of(words, environ={})
-    seen = image_sizes.seen(run)
+    seen = media.seen(run)
     assert (seen.images, seen.pixels) == ((1, 2), (10_000, 160_000))
     work = work_of(run, seen)
     assert (work.images, work.max_pixels) == (2, 160_000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,14 @@ from swift_grpo_ext.findings import Finding, Severity
 if TYPE_CHECKING:
     from swift.template import Template
 
-_PIXEL_VARIABLES_TEXT = """
+_PIXEL_VARIABLES = """
     MAX_PIXELS MIN_PIXELS IMAGE_MAX_TOKEN_NUM IMAGE_MIN_TOKEN_NUM VIDEO_MAX_PIXELS FPS FPS_MAX_FRAMES
     ROOT_IMAGE_DIR USE_HF
     """
-_PIXEL_VARIABLES = _PIXEL_VARIABLES_TEXT.split()
 
-# What templates raise for a row, the host's and ours.
-_OF_OTHERS = (ValueError, TypeError, LookupError, AssertionError, AttributeError, RuntimeError, OSError)
-_REFUSALS = (*_OF_OTHERS, SwiftGrpoExtError)
+# What loaders, templates, and we, raise for rows that they cannot read.
+_OF_OTHERS = (ValueError, TypeError, LookupError, AssertionError, AttributeError, OSError, RuntimeError)
+REFUSALS = (*_OF_OTHERS, SwiftGrpoExtError)
 
 
 def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Finding]:
@@ -33,22 +31,17 @@ def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Fi
     if not rows:
         return
     if folder is None or not (folder / "tokenizer_config.json").is_file():
-        yield Finding(
-            "rows-not-encoded",
-            Severity.NOTE,
-            "no tokenizer here: rows were not sent through the template",
-            f"--model {run.arguments.model}",
-            "check again where the model is downloaded",
-        )
+        what, fix = "no tokenizer here: rows were not sent through the template", "check where the model is"
+        yield Finding("rows-not-encoded", Severity.NOTE, what, f"--model {run.arguments.model}", fix)
         return
-    with _variables(run.environ):
+    own = {name: run.environ[name] for name in _PIXEL_VARIABLES.split() if name in run.environ}
+    with environment({**os.environ, **own}):
         try:
             template = _template(run, folder)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             what = f"ms-swift finds no template: {type(error).__name__}: {error}".splitlines()[0][:400]
-            yield Finding(
-                "no-template", Severity.ERROR, what, f"--model {folder}", "--model_type and --template"
-            )
+            fix = "--model_type and --template"
+            yield Finding("no-template", Severity.ERROR, what, f"--model {folder}", fix)
             return
         for where, row in rows:
             yield from _row(run, template, where, row)
@@ -57,7 +50,7 @@ def findings(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Fi
 def _row(run: Run, template: Template, where: str, row: dict[str, object]) -> Iterator[Finding]:
     try:
         encoded = template.encode(dict(row))
-    except _REFUSALS as error:
+    except REFUSALS as error:
         what = f"the template refuses it: {type(error).__name__}: {error}"
         yield Finding("row-refused", Severity.ERROR, what[:400], where, "fix or drop the row")
         return
@@ -70,9 +63,8 @@ def _row(run: Run, template: Template, where: str, row: dict[str, object]) -> It
     needed = tokens + run.arguments.max_completion_length
     if length and needed > length:
         what = f"{tokens} + {run.arguments.max_completion_length} tokens, vllm_max_model_len is {length}"
-        yield Finding(
-            "row-over-model-len", Severity.ERROR, what, where, f"--vllm_max_model_len {_rounded(needed)}"
-        )
+        fix = f"--vllm_max_model_len {_rounded(needed)}"
+        yield Finding("row-over-model-len", Severity.ERROR, what, where, fix)
     yield from _placeholders(template, encoded, where)
 
 
@@ -108,10 +100,3 @@ def _template(run: Run, folder: Path) -> Any:
     _, template = prepare_model_template(arguments, load_model=False)
     template.max_length = None
     return template
-
-
-@contextmanager
-def _variables(environ: Mapping[str, str]) -> Iterator[None]:
-    """The run's pixel limits in this process."""
-    with environment({**os.environ, **{name: environ[name] for name in _PIXEL_VARIABLES if name in environ}}):
-        yield

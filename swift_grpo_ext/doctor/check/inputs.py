@@ -16,8 +16,8 @@ import psutil
 
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.config_files import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.environment import Environ
+from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.script import read_script

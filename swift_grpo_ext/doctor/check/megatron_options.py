@@ -16,7 +16,6 @@ _CLASSES = (
     ("sft_args.py", "MegatronSftArguments"),
     ("rlhf_args.py", "MegatronRLHFArguments"),
 )
-_TYPES = {"int": "int", "float": "float", "bool": "bool"}
 
 
 def add_to(base: list[list[Any]], swift: Path) -> list[list[object]]:
@@ -36,23 +35,22 @@ def add_to(base: list[list[Any]], swift: Path) -> list[list[object]]:
 
 def _rows(name: str, annotation: ast.expr, value: ast.expr | None) -> Iterator[list[object]]:
     """An option as transformers' parser makes it of a field."""
-    several, inner = False, annotation
-    while isinstance(inner, ast.Subscript) and ast.unparse(inner.value) in ("Optional", "List"):
-        several |= ast.unparse(inner.value) == "List"
-        inner = inner.slice
+    kind, several = annotation, None
+    while isinstance(kind, ast.Subscript) and ast.unparse(kind.value) in ("Optional", "List"):
+        several = "+" if ast.unparse(kind.value) == "List" else several
+        kind = kind.slice
     default = _default(value)
     flags = [f"--{name}", *([f"--{name.replace('_', '-')}"] if "_" in name else [])]
-    if isinstance(inner, ast.Subscript) and ast.unparse(inner.value) == "Literal":
-        choices = [one for one in ast.literal_eval(inner.slice) if one is not None]
-        yield [flags, "choice", "+" if several else None, choices, default, None]
-        return
-    kind = _TYPES.get(ast.unparse(inner), "str")
-    if kind == "bool":
-        yield [flags, kind, "?", None, default, True]
+    if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Literal":
+        choices = [one for one in ast.literal_eval(kind.slice) if one is not None]
+        yield [flags, "choice", several, choices, default, None]
+    elif ast.unparse(kind) == "bool":
+        yield [flags, "bool", "?", None, default, True]
         if default is True:
             yield [[f"--no_{name}"], "store_false", 0, None, default, False]
-        return
-    yield [flags, kind, "+" if several else None, None, default, None]
+    else:
+        named = ast.unparse(kind)
+        yield [flags, named if named in ("int", "float") else "str", several, None, default, None]
 
 
 def _default(value: ast.expr | None) -> object:

@@ -1,16 +1,19 @@
-"""Runs reward functions of the host and of the user's plugins in a child process, under a limit."""
+"""Right, wrong and empty answers to a row, and what reward functions give them in a child process."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
+from swift_grpo_ext.doctor.check.files import Row
+from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 
 LIMIT = 15.0
@@ -54,19 +57,13 @@ class ProbeJob:
 
 
 @lru_cache(maxsize=4)
-def _pool(plugins: tuple[str, ...], catalogue: bool) -> Pool:
-    return Pool(ProbeJob(plugins, catalogue), workers=1, limit=LIMIT)
+def _pool(job: ProbeJob) -> Pool:
+    return Pool(job, workers=1, limit=LIMIT)
 
 
-def ask(
-    job: ProbeJob,
-    name: str,
-    arguments: dict[str, object],
-    completions: list[str],
-    columns: dict[str, list[object]],
-) -> Answer:
+def ask(job: ProbeJob, name: str, arguments: dict[str, object], chosen: Sequence[Probe]) -> Answer:
     """Score completions with one reward function."""
-    (answer,) = _pool(job.plugins, job.catalogue).map([(name, arguments, completions, columns)])
+    (answer,) = _pool(job).map([(name, arguments, *_as_batch(chosen))])
     return answer
 
 
@@ -76,3 +73,130 @@ def _plain(score: Any) -> float | str | None:
         return None
     number = float(score)
     return number if math.isfinite(number) else str(number)
+
+
+FORMS = (
+    "{}",
+    "<answer>{}</answer>",
+    "<think>\n-\n</think>\n<answer>\n{}\n</answer>",
+    "<think>-</think><answer>{}</answer>",
+    "\\boxed{{{}}}",
+    "<think>-</think>\n<answer>\\boxed{{{}}}</answer>",
+    "Answer: {}",
+    '{{"answer": "{}"}}',
+    '```json\n{{"answer": "{}"}}\n```',
+)
+GARBAGE = ("", "I do not know.")
+LONG = "no " * 4000  # for rewards of length and repetition
+NOT_GOLD = (
+    *("messages", "images", "videos", "audios", "tools", "objects", "channel", "dataset"),
+    *("chat_template_kwargs", "rejected_messages", "rejected_images", "positive_messages"),
+    *("negative_messages", "teacher_prompt"),
+)
+_FIRST = ("solution", "ground_truth", "answer", "gt", "target", "label", "gold", "reference", "response")
+_COLUMNS = 3
+_WRONG = "-987654"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One completion to score."""
+
+    sample: Sample  # the row that it answers
+    completion: str  # the text
+    kind: str  # `right`, `wrong`, `garbage` or `long`
+    # column and form of the answer, the same for a right one and its wrong one
+    way: tuple[str, int] = ("", 0)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Right answers against wrong ones, in the way of writing that suits the reward best."""
+
+    best: float  # largest mean of right minus wrong over the ways
+    gold: float  # mean score of the right answers in that way
+    inverted: bool  # in some way every wrong answer scores higher than the right one
+
+
+def probes(samples: Sequence[Sample]) -> list[Probe]:
+    """All completions to score, a right one first."""
+    found = []
+    for sample in samples:
+        for column in _columns(sample):
+            right = _text(sample.columns[column])
+            wrong = _wrong(column, right, samples)
+            for number, form in enumerate(FORMS):
+                found.append(Probe(sample, form.format(right), "right", (column, number)))
+                found.append(Probe(sample, form.format(wrong), "wrong", (column, number)))
+        if not _columns(sample):
+            found.append(Probe(sample, "x", "other"))
+        found += [Probe(sample, text, "garbage") for text in GARBAGE]
+        found.append(Probe(sample, FORMS[2].format("x"), "other"))
+        found.append(Probe(sample, LONG, "long"))
+    return found
+
+
+def _as_batch(chosen: Sequence[Probe]) -> tuple[list[str], dict[str, list[object]]]:
+    """Completions and columns, as ms-swift hands them to a reward function."""
+    rows = [_as_row(probe, str(number)) for number, probe in enumerate(chosen)]
+    names = sorted({name for row in rows for name in row})
+    columns: dict[str, list[object]] = {name: [row.get(name) for row in rows] for name in names}
+    return [probe.completion for probe in chosen], columns
+
+
+def _as_row(probe: Probe, number: str) -> Row:
+    return {
+        **probe.sample.columns,
+        "messages": [*probe.sample.prompt, {"role": "assistant", "content": probe.completion}],
+        "response_token_ids": list(range(len(probe.completion.split()))),
+        "finish_reason": "stop",
+        "is_truncated": False,
+        "request_id": number,
+        "prompt_id": number,
+    }
+
+
+def margins(chosen: Sequence[Probe], scores: Sequence[float | None]) -> tuple[Margin, float]:
+    """How the gold does, and the best mean score of a kind of garbage."""
+    table: dict[tuple[str, int], dict[str, list[float]]] = {}
+    garbage: dict[str, list[float]] = {}
+    for probe, score in zip(chosen, scores, strict=True):
+        if probe.kind in ("right", "wrong"):
+            table.setdefault(probe.way, {}).setdefault(probe.kind, []).append(score or 0.0)
+        elif probe.kind == "garbage":
+            garbage.setdefault(probe.completion, []).append(score or 0.0)
+    best, gold, inverted = float("-inf"), 0.0, False
+    spread = max((score or 0.0) for score in scores) - min((score or 0.0) for score in scores)
+    for way in table.values():
+        pairs = list(zip(way["right"], way["wrong"], strict=True))
+        margin = _mean([right - wrong for right, wrong in pairs])
+        if margin > best + 1e-9:
+            best, gold = margin, _mean(way["right"])
+        inverted |= all(wrong - right >= 0.5 * spread > 0 for right, wrong in pairs)
+    return Margin(max(best, 0.0) if table else 0.0, gold, inverted), max(map(_mean, garbage.values()))
+
+
+def _columns(sample: Sample) -> list[str]:
+    """Columns that may hold the gold answer, the usual names first."""
+    own = [
+        name for name, value in sample.columns.items() if name not in NOT_GOLD and value not in (None, "", [])
+    ]
+    return sorted(own, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))[:_COLUMNS]
+
+
+def _wrong(column: str, right: str, samples: Sequence[Sample]) -> str:
+    """Another row's answer; if there is none, a number that nobody asks for."""
+    others = [_text(sample.columns[column]) for sample in samples if sample.columns.get(column)]
+    return next((text for text in others if text != right), _WRONG)
+
+
+def _text(value: object) -> str:
+    """A gold value as a model would write it, without tags of its own."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if "<answer>" in text and "</answer>" in text:
+        text = text.split("<answer>", 1)[1].split("</answer>", 1)[0]
+    return text.strip()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -7,9 +7,8 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from swift_grpo_ext.doctor.check import host_table, probing, reward_probes
+from swift_grpo_ext.doctor.check import host_table, probing
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.words import PLUGIN
@@ -31,11 +30,8 @@ _MEND_FORM = "check the column that holds the gold answer, and the form of answe
 
 def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
     """What is wrong with the rewards, on the first rows of the data."""
-    names = [
-        name
-        for name in run.arguments.reward_funcs or []
-        if not set("$, ") & set(name.partition(":")[0]) and _split(name)[0]
-    ]
+    named = run.arguments.reward_funcs or []
+    names = [name for name in named if not set("$, ") & set(name.partition(":")[0]) and _split(name)[0]]
     started, constant = time.monotonic(), list[Finding]()
     job = probing.ProbeJob(_plugins(run), "rewards" in run.parts)
     for name in dict.fromkeys(names):
@@ -79,13 +75,10 @@ def _no_variance(names: list[str], constant: list[Finding]) -> Iterator[Finding]
 
 def _plugins(run: Run) -> tuple[str, ...]:
     """The user's own plugin files that are here."""
-    files = [*(run.arguments.external_plugins or []), *(run.arguments.custom_register_path or [])]
-    found = [run.find(file) for file in files if file != PLUGIN]
-    return tuple(str(path.resolve()) for path in found if path and path.is_file() and not _is_ours(path))
-
-
-def _is_ours(path: Path) -> bool:
-    return "from swift_grpo_ext import register" in path.read_text(encoding="utf-8", errors="replace")
+    found = [run.find(file) for file in run.plugins if file != PLUGIN]
+    here = [path.resolve() for path in found if path and path.is_file()]
+    ours = "from swift_grpo_ext import register"
+    return tuple(str(path) for path in here if ours not in path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _by_its_rule(
@@ -150,18 +143,17 @@ def _gold_and_garbage(
         return None
     if gold is None:
         return None
-    garbage = (reward.outcome(text, columns, parameters).score for text in reward_probes.GARBAGE)
+    garbage = (reward.outcome(text, columns, parameters).score for text in probing.GARBAGE)
     return gold, max(reward.low if score is None else score for score in garbage)
 
 
 def _of_others(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Iterator[Finding]:
     """A reward of the host or of a plugin."""
     arguments = _arguments(run)
-    probes = reward_probes.probes(samples[:_ROWS])
-    first = probes[:1]
-    answer = probing.ask(job, name, arguments, *reward_probes.as_batch(first))
-    if answer.ended == "value" and first and "scores" in answer.value:
-        answer = probing.ask(job, name, arguments, *reward_probes.as_batch(probes))
+    probes = probing.probes(samples[:_ROWS])
+    answer = probing.ask(job, name, arguments, probes[:1])
+    if answer.ended == "value" and probes and "scores" in answer.value:
+        answer = probing.ask(job, name, arguments, probes)
         if answer.ended == "timeout":
             what = f"{len(probes)} completions take longer than {probing.LIMIT:g} s"
             yield Finding("reward-slow", Severity.WARNING, what, name, "score them together, or side by side")
@@ -172,9 +164,8 @@ def _of_others(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]
         nearest = answer.value["unknown"]
         fix = f"did you mean {nearest[0]}?" if nearest else "register it: orms[...] in --external_plugins"
         if job.plugins or all(file == PLUGIN for file in run.arguments.external_plugins or [PLUGIN]):
-            yield Finding(
-                "unknown-reward", Severity.ERROR, f"no reward is called {name}", "--reward_funcs", fix
-            )
+            what = f"no reward is called {name}"
+            yield Finding("unknown-reward", Severity.ERROR, what, "--reward_funcs", fix)
     elif probes:
         yield from _judged(name, probes, answer.value["scores"])
 
@@ -194,14 +185,11 @@ def _failure(name: str, ended: str, details: str, samples: list[Sample]) -> Find
         new = json.dumps({min(own): wanted[-1]}) if own and wanted else '{"old": "new"}'
         fix = f"--columns '{new}', or add the column"
         return Finding("reward-column", Severity.ERROR, what, name, fix)
-    return Finding(
-        "reward-fails", Severity.ERROR, f"it fails: {last}", f"{name} {place}".strip(), "fix it", ("B9",)
-    )
+    where = f"{name} {place}".strip()
+    return Finding("reward-fails", Severity.ERROR, f"it fails: {last}", where, "fix it", ("B9",))
 
 
-def _judged(
-    name: str, probes: list[reward_probes.Probe], scores: list[float | str | None]
-) -> Iterator[Finding]:
+def _judged(name: str, probes: list[probing.Probe], scores: list[float | str | None]) -> Iterator[Finding]:
     if len(scores) != len(probes):
         what = f"{len(scores)} scores for {len(probes)} completions"
         yield Finding("reward-length", Severity.ERROR, what, name, "return one score for each", ("B8",))
@@ -216,7 +204,7 @@ def _judged(
     if not numbers:
         yield Finding("reward-none", Severity.ERROR, "it scores nothing", name, _MEND_GOLD, ("B3", "B7"))
         return
-    margin, garbage = reward_probes.margins(probes, plain)
+    margin, garbage = probing.margins(probes, plain)
     if max(numbers) - min(numbers) < 1e-9:
         what = f"it gives {numbers[0]:g} to every one of {len(numbers)} right, wrong and empty answers"
         severity = Severity.ERROR if name in _READ_GOLD else Severity.WARNING
@@ -247,4 +235,4 @@ def _arguments(run: Run) -> dict[str, object]:
 
 
 def _own_columns(samples: list[Sample]) -> set[str]:
-    return {column for sample in samples for column in sample.columns if column not in reward_probes.NOT_GOLD}
+    return {column for sample in samples for column in sample.columns if column not in probing.NOT_GOLD}

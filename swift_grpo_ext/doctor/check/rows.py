@@ -10,18 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.doctor.check import encoded, media
 from swift_grpo_ext.doctor.check.environment import environment
+from swift_grpo_ext.doctor.check.files import Row, drawn, rows_of
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Finding, Severity
 
-_MOST_BYTES = 64 * 2**20
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
-# What the loaders of datasets, pyarrow and the host raise for data that they cannot read.
-_REFUSALS = (ValueError, TypeError, LookupError, AssertionError, AttributeError, OSError, RuntimeError)
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,14 +39,11 @@ def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
     """Rows of the training data, and what is wrong with them and with the data for evaluation."""
     samples: list[Sample] = []
     found: list[Finding] = []
-    args = run.arguments
-    for flag, names in (("--dataset", args.dataset or []), ("--val_dataset", args.val_dataset or [])):
-        for name in names:
-            if limit <= 0:
-                continue
+    for flag in ("dataset", "val_dataset"):
+        for name in (run.arguments.get(flag) or []) if limit > 0 else ():
             own: list[Sample] = []
-            found += _of_dataset(run, flag, name, limit, own)
-            samples += own if flag == "--dataset" else []
+            found += _of_dataset(run, f"--{flag}", name, limit, own)
+            samples += own if flag == "dataset" else []
     return samples, found
 
 
@@ -59,103 +52,53 @@ def _of_dataset(run: Run, flag: str, name: str, limit: int, samples: list[Sample
     if number == 0:
         yield Finding("dataset-empty", Severity.ERROR, "#0 draws no row", f"{flag} {name}", "e.g. #1000")
     path = run.find(base) or run.find(base.rsplit(":", 1)[0])
-    if path is None:
-        if not base.endswith(_FILES) and not base.startswith(("/", "./", "../", "~")):
-            what = "not a file here: its rows were not checked"
-            yield Finding(
-                "dataset-elsewhere", Severity.NOTE, what, f"{flag} {name}", "check again with a local copy"
-            )
-        return
-    path = path.resolve()
-    lines, faults = _as_they_stand(path, limit)
-    yield from faults
-    if faults:
-        return
-    yield from _as_the_host_reads(run, path, limit, lines, samples)
-    yield from _media_and_template(run, samples)
-
-
-def drawn(name: str) -> tuple[str, int | None]:
-    """Path and number of rows of ``path#number``."""
-    head, _, tail = name.rpartition("#")
-    return (head, int(tail)) if head and tail.isdecimal() else (name, None)
+    if path is not None:
+        lines, faults = _as_they_stand(path.resolve(), limit)
+        yield from faults or _as_the_host_reads(run, path.resolve(), limit, lines, samples)
+    elif not base.endswith(_FILES) and not base.startswith(("/", "./", "../", "~")):
+        what, fix = "not a file here: its rows were not checked", "check again with a local copy"
+        yield Finding("dataset-elsewhere", Severity.NOTE, what, f"{flag} {name}", fix)
 
 
 def _as_they_stand(path: Path, limit: int) -> tuple[list[int], list[Finding]]:
     """Line numbers of the first rows of a JSON file, and those that are none."""
-    if path.is_dir():
-        empty = not any(path.iterdir())
-        what = "the folder is empty"
-        return [], [
-            Finding("dataset-empty", Severity.ERROR, what, path.name, "check the path")
-        ] if empty else []
-    if path.stat().st_size == 0:
-        return [], [
-            Finding("dataset-empty", Severity.ERROR, "the file is empty", path.name, "check the path")
-        ]
-    if path.suffix not in (".jsonl", ".json"):
+    if not any(path.iterdir()) if path.is_dir() else path.stat().st_size == 0:
+        what = f"the {'folder' if path.is_dir() else 'file'} is empty"
+        return [], [Finding("dataset-empty", Severity.ERROR, what, path.name, "check the path")]
+    if path.is_dir() or path.suffix not in (".jsonl", ".json"):
         return [], []
-    lines, faults = [], []
-    for number, row in islice(rows_of(path), limit):
-        if row is None:
-            what = "the row is no JSON object"
-            faults.append(
-                Finding("row-unreadable", Severity.ERROR, what, f"{path.name}:{number}", "fix the line")
-            )
-        lines.append(number)
-    return lines, faults
-
-
-def rows_of(path: Path) -> Iterator[tuple[int, Row | None]]:
-    """Rows with their line numbers; None for one that is no object."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        begins_a_list = path.suffix == ".json" and file.read(4096).lstrip().startswith("[")
-    if begins_a_list:
-        if path.stat().st_size > _MOST_BYTES:
-            return
-        try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            table = [None]
-        for number, row in enumerate(table, start=1):
-            yield number, row if isinstance(row, dict) else None
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    row = None
-                yield number, row if isinstance(row, dict) else None
+    rows, what = list(islice(rows_of(path), limit)), "the row is no JSON object"
+    places = [f"{path.name}:{number}" for number, row in rows if row is None]
+    faults = [Finding("row-unreadable", Severity.ERROR, what, place, "fix the line") for place in places]
+    return [number for number, _ in rows], faults
 
 
 def _as_the_host_reads(
     run: Run, path: Path, limit: int, lines: list[int], samples: list[Sample]
 ) -> Iterator[Finding]:
-    """Load the first rows with the host's loader, strictly; if it refuses, as a run does: without the row."""
-    refusal = ""
+    """Load the first rows with ms-swift's loader, strictly; if it refuses, as a run does: without the row."""
+    refusal, loaded = "", None
     for strict in (True, False):
         try:
             loaded = list(islice(_stream(run, path, strict=strict), limit))
             break
-        except _REFUSALS as error:
-            refusal = refusal or f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    else:
-        yield Finding("dataset-unreadable", Severity.ERROR, refusal[:300], path.name, "fix the file")
-        return
-    whole = not refusal and len(loaded) == len(lines)
-    for number, columns in enumerate(loaded):
+        except encoded.REFUSALS as error:
+            refusal = refusal or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:300]
+    whole = not refusal and loaded is not None and len(loaded) == len(lines)
+    for number, columns in enumerate(loaded or ()):
         where = f"{path.name}:{lines[number]}" if whole else f"{path.name} row {number + 1}"
         samples.append(Sample(where, {k: v for k, v in columns.items() if v is not None}, path.parent))
-    if refusal:
-        what = f"ms-swift drops rows of it: {refusal[:300]}"
-        severity = Severity.WARNING if loaded else Severity.ERROR
-        yield Finding(
-            "row-dropped", severity, what, path.name, "fix the rows, --strict true names them in a run"
+    if loaded is None:
+        yield Finding("dataset-unreadable", Severity.ERROR, refusal, path.name, "fix the file")
+    elif refusal:
+        severity, fix = (
+            Severity.WARNING if loaded else Severity.ERROR,
+            "fix the rows, --strict true names them in a run",
         )
+        yield Finding("row-dropped", severity, f"ms-swift drops rows of it: {refusal}", path.name, fix)
     elif not loaded:
         yield Finding("dataset-empty", Severity.ERROR, "it has no rows", path.name, "check the path")
+    yield from _media_and_template(run, samples)
 
 
 def _stream(run: Run, path: Path, *, strict: bool) -> Iterator[Row]:
@@ -179,9 +122,8 @@ def _media_and_template(run: Run, samples: list[Sample]) -> Iterator[Finding]:
     sound = []
     for sample in samples:
         if not sample.prompt:
-            yield Finding(
-                "row-no-prompt", Severity.ERROR, "no message of a user", sample.where, "add messages or query"
-            )
+            what, fix = "no message of a user", "add messages or query"
+            yield Finding("row-no-prompt", Severity.ERROR, what, sample.where, fix)
             continue
         faults = list(media.findings(run, sample.where, sample.columns, sample.folder))
         yield from faults
@@ -193,14 +135,14 @@ def _media_and_template(run: Run, samples: list[Sample]) -> Iterator[Finding]:
 @contextmanager
 def _alone() -> Iterator[None]:
     """No log of the host and its packages, and no waiting for other ranks, which load nothing now."""
-    names = ("swift", "ms-swift", "datasets", "modelscope")
-    before = {name: logging.getLogger(name).level for name in names}
+    loggers = [logging.getLogger(name) for name in ("swift", "ms-swift", "datasets", "modelscope")]
+    before = [logger.level for logger in loggers]
     try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
         ranks = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
         with environment({name: value for name, value in os.environ.items() if name not in ranks}):
             yield
     finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

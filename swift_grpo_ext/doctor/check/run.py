@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check import active_patches, config_files, host_table
+from swift_grpo_ext.doctor.check import active_patches, files, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import Command, Launch
@@ -183,7 +183,7 @@ class Run:
 
     def _deepspeed_file(self, value: str) -> dict[str, object] | str:
         written = self.launch.texts.get(value, value)
-        return config_files.deepspeed(written, self.find, may_be_made=self.command.makes_files)
+        return files.deepspeed(written, self.find, may_be_made=self.command.makes_files)
 
     @property
     def zero(self) -> dict[str, object]:

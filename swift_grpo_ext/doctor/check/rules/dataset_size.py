@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.rows import drawn, rows_of
+from swift_grpo_ext.doctor.check.files import drawn, rows_of
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem

@@ -8,7 +8,7 @@ from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.schema import objection
-from swift_grpo_ext.doctor.check.config_files import HOST_PRESETS
+from swift_grpo_ext.doctor.check.files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, in_file, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, nearest

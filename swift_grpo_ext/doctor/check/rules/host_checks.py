@@ -101,82 +101,73 @@ class _Follow:
             try:
                 self._statement(statement)
             except (_Unclear, NotKnown, TypeError):
-                self._forget(statement)
+                for node in ast.walk(statement):  # what it sets is not known any more
+                    if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+                        self._assign(node, _Unclear)
                 if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
                     raise _Returned from None  # what follows may never be reached
 
     def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.If):
-            self.block(node.body if self.value(node.test) else node.orelse)
-        elif isinstance(node, ast.Assert) and not self.value(node.test):
-            raise _Raised(f"AssertionError: {self._text(node.msg)}".rstrip(": "))
-        elif isinstance(node, ast.FunctionDef):
-            self.names[node.name] = node
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not node.value.args:
-            inner = self.names.get(ast.unparse(node.value.func))
-            self.block(inner.body if isinstance(inner, ast.FunctionDef) else [])
-        elif isinstance(node, ast.Raise):
-            raise _Raised(self._raised(node.exc))
-        elif isinstance(node, ast.Return):
-            raise _Returned
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-            self._assign(node.targets[0], self.value(node.value))
+        match node:
+            case ast.If(test=test, body=body, orelse=orelse):
+                self.block(body if self.value(test) else orelse)
+            case ast.Assert(test=test, msg=message) if not self.value(test):
+                raise _Raised(f"AssertionError: {self._text(message)}".rstrip(": "))
+            case ast.FunctionDef(name=name):
+                self.names[name] = node
+            case ast.Expr(value=ast.Call(func=function, args=[])):
+                inner = self.names.get(ast.unparse(function))
+                self.block(inner.body if isinstance(inner, ast.FunctionDef) else [])
+            case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=arguments)):
+                raise _Raised(f"{name}: {self._text(arguments[0] if arguments else None)}")
+            case ast.Raise():
+                raise _Unclear
+            case ast.Return():
+                raise _Returned
+            case ast.Assign(targets=[target], value=value):
+                self._assign(target, self.value(value))
 
     def _assign(self, target: ast.expr, value: object) -> None:
-        if (
-            isinstance(target, ast.Attribute)
-            and isinstance(target.value, ast.Name)
-            and target.value.id == "self"
-        ):
-            self.values[target.attr] = value
-        elif isinstance(target, ast.Name):
-            self.names[target.id] = value
+        match target:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                self.values[name] = value
+            case ast.Name(id=name):
+                self.names[name] = value
 
-    def _forget(self, statement: ast.stmt) -> None:
-        """What a statement that cannot be followed sets is not known any more."""
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
-                self._assign(node, _Unclear)
-
-    def value(self, node: ast.expr) -> Any:
+    def value(self, node: ast.expr | None) -> Any:
         """An expression's value."""
         found: Any = _Unclear
-        if isinstance(node, ast.Constant):
-            found = node.value
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            found = self._attribute(node.attr)
-        elif isinstance(node, ast.Name):
-            found = self.names.get(node.id, _Unclear)
-        elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            found = [self.value(one) for one in node.elts]
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            found = not self.value(node.operand)
-        elif isinstance(node, ast.BoolOp):
-            found = self._either(node)
-        elif isinstance(node, ast.Compare):
-            found = self._compared(node)
+        match node:
+            case ast.Constant(value=value):
+                found = value
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in self.values:
+                found = self.values[name]
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in self.arguments.values:
+                found = self.arguments.get(name)
+            case ast.Name(id=name):
+                found = self.names.get(name, _Unclear)
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                found = list(map(self.value, items))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                found = not self.value(operand)
+            case ast.BoolOp():
+                found = self._either(node)
+            case ast.Compare():
+                found = self._compared(node)
         if found is _Unclear:
             raise _Unclear
         return found
 
-    def _attribute(self, name: str) -> object:
-        if name in self.values:
-            return self.values[name]
-        if name not in self.arguments.values:
-            raise _Unclear
-        return self.arguments.get(name)
-
     def _either(self, node: ast.BoolOp) -> object:
         """``and`` and ``or``: one side that decides is enough, in whichever place it stands."""
-        wanted, unclear, value = isinstance(node.op, ast.Or), False, None
+        unclear, value = False, None
         for one in node.values:
             try:
                 value = self.value(one)
+                if bool(value) is isinstance(node.op, ast.Or):
+                    return value
             except (_Unclear, NotKnown):
                 unclear = True
-                continue
-            if bool(value) is wanted:
-                return value
         if unclear:
             raise _Unclear
         return value
@@ -190,19 +181,17 @@ class _Follow:
             left = right
         return True
 
-    def _raised(self, node: ast.expr | None) -> str:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return f"{node.func.id}: {self._text(node.args[0] if node.args else None)}"
-        raise _Unclear
-
     def _text(self, node: ast.expr | None) -> str:
         """A message, with what it fills in."""
-        if isinstance(node, ast.JoinedStr):
-            return "".join(self._text(one) for one in node.values)
-        if isinstance(node, ast.FormattedValue):
-            try:
-                value = self.value(node.value)
-            except (_Unclear, NotKnown):
-                return "..."
-            return repr(value) if node.conversion == ord("r") else str(value)
-        return str(node.value) if isinstance(node, ast.Constant) else ""
+        match node:
+            case ast.JoinedStr(values=parts):
+                return "".join(map(self._text, parts))
+            case ast.FormattedValue(value=inner, conversion=conversion):
+                try:
+                    value = self.value(inner)
+                except (_Unclear, NotKnown):
+                    return "..."
+                return repr(value) if conversion == ord("r") else str(value)
+            case ast.Constant(value=value):
+                return str(value)
+        return ""

@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from swift_grpo_ext.doctor.check import image_sizes
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.image_sizes import Seen
+from swift_grpo_ext.doctor.check.media import Seen, seen
 from swift_grpo_ext.doctor.check.rules.table import table
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
@@ -31,7 +30,7 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnown("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
-    images = image_sizes.seen(run)
+    images = seen(run)
     work, setting = work_of(run, images), setting_of(run)
     if _is_cut(run):
         setting = as_cut(run.shape, work, setting, machine)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.rows import drawn
+from swift_grpo_ext.doctor.check.files import drawn
 from swift_grpo_ext.doctor.check.rules.table import table, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.words import PLUGIN, base

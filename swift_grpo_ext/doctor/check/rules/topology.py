@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.config_files import CONFIG_SUFFIXES
+from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES
 from swift_grpo_ext.doctor.check.launch import Command
 from swift_grpo_ext.doctor.check.rules.table import option, table, variable
 from swift_grpo_ext.doctor.check.run import Run, model_shape

@@ -1,16 +1,20 @@
-"""Files of settings: what ``--deepspeed`` names, and a configuration in place of arguments."""
+"""Files that a launch names: DeepSpeed's, a configuration in place of arguments, and rows of data sets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_BYTES = 64 * 2**20
+Row = dict[str, Any]
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
@@ -39,9 +43,6 @@ def deepspeed(
     return config if isinstance(config, dict) else "no JSON object"
 
 
-CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
-
-
 def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[str, str]]:
     """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``."""
     import yaml
@@ -60,3 +61,35 @@ def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[s
         many = value if isinstance(value, list) else [value]
         words += [f"--{name}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in many)]
     return words, environ
+
+
+def drawn(name: str) -> tuple[str, int | None]:
+    """Path and number of rows of ``path#number``."""
+    head, _, tail = name.rpartition("#")
+    return (head, int(tail)) if head and tail.isdecimal() else (name, None)
+
+
+def rows_of(path: Path) -> Iterator[tuple[int, Row | None]]:
+    """Rows with their line numbers; None for one that is no object."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        if path.suffix == ".json" and file.read(4096).lstrip().startswith("["):
+            if path.stat().st_size <= _MOST_BYTES:
+                many = _parsed(path.read_text(encoding="utf-8"))
+                rows = many if isinstance(many, list) else [None]
+                yield from ((number, _object(row)) for number, row in enumerate(rows, start=1))
+            return
+        file.seek(0)
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield number, _object(_parsed(line))
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _object(row: object) -> Row | None:
+    return row if isinstance(row, dict) else None
