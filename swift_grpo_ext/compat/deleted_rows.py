@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around, in_source
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
@@ -19,43 +18,36 @@ Row = Mapping[str, list[dict[str, object]]]
 TARGET = "swift.rlhf_trainers.rollout_mixin:RolloutTrainerMixin.resample_encode_failed_inputs"
 
 
-def probe() -> bool:
-    """True if each rank looks at its own copies alone."""
-    from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
-
-    return "gather_object" not in inspect.getsource(RolloutTrainerMixin.resample_encode_failed_inputs)
-
-
-def fix(resample: Callable[..., object]) -> Callable[..., object]:
+@around
+def fix(
+    _resample: Callable[..., object],
+    trainer: GRPOTrainer,
+    inputs: list[Row],
+    max_resample_rounds: int = 10,
+    strip_response: bool = True,
+) -> list[Row]:
     """Replace a row, not its copies: all ranks agree on which cannot be encoded and on what comes instead.
 
     What comes instead is read from the dataset itself. The host's iterator has batches of the size of the
     training's, and where the dataset has fewer rows than that it goes round for ever without one.
     """
+    from accelerate.utils import gather_object
 
-    @functools.wraps(resample)
-    def resample_encode_failed_inputs(
-        trainer: GRPOTrainer, inputs: list[Row], max_resample_rounds: int = 10, strip_response: bool = True
-    ) -> list[Row]:
-        from accelerate.utils import gather_object
+    from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row
 
-        from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row
-
-        rows = {key_of_row(row): row for row in inputs}
-        fits = functools.partial(can_be_encoded, trainer.template, strip_response)
-        bad = sorted(set(gather_object([key for key, row in rows.items() if not fits(row)])))
-        if not bad:
-            return inputs
-        found = instead_of(bad, inputs, trainer.train_dataset, fits, trainer.accelerator.is_main_process)
-        if len(found) < len(bad):
-            raise RefusedError(
-                f"{len(bad)} rows of a batch cannot be encoded, and {len(found)} others were found",
-                where="--truncation_strategy delete",
-                fix="a larger --max_length, or a dataset with more rows that fit",
-            )
-        return [found.get(key_of_row(row), row) for row in inputs]
-
-    return resample_encode_failed_inputs
+    rows = {key_of_row(row): row for row in inputs}
+    fits = partial(can_be_encoded, trainer.template, strip_response)
+    bad = sorted(set(gather_object([key for key, row in rows.items() if not fits(row)])))
+    if not bad:
+        return inputs
+    found = instead_of(bad, inputs, trainer.train_dataset, fits, trainer.accelerator.is_main_process)
+    if len(found) < len(bad):
+        raise RefusedError(
+            f"{len(bad)} rows of a batch cannot be encoded, and {len(found)} others were found",
+            where="--truncation_strategy delete",
+            fix="a larger --max_length, or a dataset with more rows that fit",
+        )
+    return [found.get(key_of_row(row), row) for row in inputs]
 
 
 def can_be_encoded(template: Template, strip_response: bool, row: Row) -> bool:
@@ -77,8 +69,7 @@ PATCH = Patch(
     defect=DEFECTS["F19"],
     target=TARGET,
     fingerprint="self, inputs, max_resample_rounds=, strip_response=",
-    probe=probe,
+    probe=lambda: not in_source(TARGET, "gather_object"),  # each rank looks at its own copies alone
     fix=fix,
     remove_when="ms-swift replaces a row for its whole group",
-    after="swift.rlhf_trainers.rollout_mixin",
 )

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from swift_grpo_ext.compat.patch import Patch
 from swift_grpo_ext.defects import DEFECTS
 
-TARGET = "torch.distributed.distributed_c10d:destroy_process_group"
-
 
 def probe() -> bool:
     """True if this torch has gloo: none destroys its groups at the end of a process."""
@@ -36,7 +34,7 @@ def fix(destroy_process_group: Callable[..., object]) -> Callable[..., object]:
 
 PATCH = Patch(
     defect=DEFECTS["F25"],
-    target=TARGET,
+    target="torch.distributed.distributed_c10d:destroy_process_group",
     fingerprint="group=",
     probe=probe,
     fix=fix,

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around, in_source
 from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "deepspeed.utils.groups:_create_zero_param_parallel_group"
-
-
-def probe() -> bool:
-    """True if making the group of the secondary partition a second time is an assertion."""
-    from deepspeed.utils import groups
-
-    return "is already initialized" in inspect.getsource(groups._create_zero_param_parallel_group)
 
 
 def fix(create_group: Callable[..., object]) -> Callable[..., object]:
@@ -26,22 +17,22 @@ def fix(create_group: Callable[..., object]) -> Callable[..., object]:
     """
     made: list[int] = []
 
-    @functools.wraps(create_group)
-    def _create_zero_param_parallel_group(group_size: int) -> object:
+    @around
+    def once(create: Callable[..., object], group_size: int) -> object:
         if made == [group_size]:
             return None
-        result = create_group(group_size)
+        result = create(group_size)
         made[:] = [group_size]
         return result
 
-    return _create_zero_param_parallel_group
+    return once(create_group)
 
 
 PATCH = Patch(
     defect=DEFECTS["hpz-second-model"],
     target=TARGET,
     fingerprint="group_size",
-    probe=probe,
+    probe=lambda: in_source(TARGET, "is already initialized"),
     fix=fix,
     remove_when="a DeepSpeed with that change is the oldest one supported",
 )

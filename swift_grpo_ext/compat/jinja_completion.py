@@ -2,67 +2,44 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around, in_source
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
     from swift.template import StdTemplateInputs, Template
 
-TARGET = "swift.template.base:Template._encode"
 
-
-def probe() -> bool:
-    """True if every message goes through the checkpoint's template, which knows text alone."""
-    from swift.template.base import Template
-
-    return "token_ids" not in inspect.getsource(Template._jinja_encode)
-
-
-def fix(encode: Callable[..., dict[str, Any]]) -> Callable[..., object]:
+@around
+def fix(encode: Callable[..., dict[str, Any]], template: Template, inputs: StdTemplateInputs) -> object:
     """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
 
     The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer.
     """
-
-    @functools.wraps(encode)
-    def _encode(template: Template, inputs: StdTemplateInputs) -> object:
-        messages = inputs.messages
-        completion = (
-            sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
+    messages = inputs.messages
+    completion = sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
+    if completion is None:
+        return encode(template, inputs)
+    if any(sampled_tokens(message) for message in messages[:-1]):
+        raise RefusedError(
+            "the jinja backend cannot put sampled tokens into an earlier turn",
+            where="--template_backend jinja",
+            fix="--template_backend swift for several turns",
         )
-        if completion is None:
-            return encode(template, inputs)
-        if any(sampled_tokens(message) for message in messages[:-1]):
-            raise RefusedError(
-                "the jinja backend cannot put sampled tokens into an earlier turn",
-                where="--template_backend jinja",
-                fix="--template_backend swift for several turns",
-            )
-        inputs.messages = [*messages[:-1], {**messages[-1], "content": None}]
-        try:
-            encoded = encode(template, inputs)
-        finally:
-            inputs.messages = messages
-        return with_completion(encoded, completion)
-
-    return _encode
-
-
-def with_completion(encoded: dict[str, Any], completion: list[tuple[int, float]]) -> dict[str, Any]:
-    """An encoded prompt with a completion behind it; of the prompt nothing is trained on."""
+    inputs.messages = [*messages[:-1], {**messages[-1], "content": None}]
+    try:
+        encoded = encode(template, inputs)
+    finally:
+        inputs.messages = messages
     prompt = len(encoded["input_ids"])
     encoded["input_ids"] = [*encoded["input_ids"], *(token for token, _ in completion)]
-    if encoded.get("labels") is None:  # not for training
-        return encoded
-    encoded["labels"] = [-100] * prompt + [token if weight > 0 else -100 for token, weight in completion]
-    if encoded.get("loss_scale") is not None:
-        encoded["loss_scale"] = [0.0] * prompt + [weight for _, weight in completion]
+    if encoded.get("labels") is not None:  # for training, of which nothing is on the prompt
+        encoded["labels"] = [-100] * prompt + [token if weight > 0 else -100 for token, weight in completion]
+        if encoded.get("loss_scale") is not None:
+            encoded["loss_scale"] = [0.0] * prompt + [weight for _, weight in completion]
     return encoded
 
 
@@ -70,10 +47,8 @@ def sampled_tokens(message: dict[str, object]) -> list[tuple[int, float]] | None
     """The tokens of an assistant's message, each with its weight in the loss; None if it is text."""
     content = message.get("content")
     if isinstance(content, dict) and "token_ids" in content:
-        return [
-            (int(token), float(weight))
-            for token, weight in zip(content["token_ids"], content["loss_scale"], strict=True)
-        ]
+        pairs = zip(content["token_ids"], content["loss_scale"], strict=True)
+        return [(int(token), float(weight)) for token, weight in pairs]
     if isinstance(content, list) and content and all(isinstance(one, int) for one in content):
         return [(token, 1.0) for token in content]
     return None
@@ -81,10 +56,10 @@ def sampled_tokens(message: dict[str, object]) -> list[tuple[int, float]] | None
 
 PATCH = Patch(
     defect=DEFECTS["F21"],
-    target=TARGET,
+    target="swift.template.base:Template._encode",
     fingerprint="self, inputs",
-    probe=probe,
+    # Every message goes through the checkpoint's template, which knows text alone.
+    probe=lambda: not in_source("swift.template.base:Template._jinja_encode", "token_ids"),
     fix=fix,
     remove_when="ms-swift's jinja backend takes completions as token ids",
-    after="swift.template.base",
 )

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, in_source
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.models.families import is_native
-
-TARGET = "swift.model.model_meta:AutoConfig"
-
-
-def probe() -> bool:
-    """True if the host asks for remote code before it knows the model."""
-    import inspect
-
-    from swift.model import model_meta
-
-    return "trust_remote_code=True" in inspect.getsource(model_meta._get_model_info)
 
 
 def fix(auto_config: Any) -> Callable[..., object]:
@@ -36,10 +25,10 @@ def fix(auto_config: Any) -> Callable[..., object]:
 
 PATCH = Patch(
     defect=DEFECTS["C1"],
-    target=TARGET,
+    target="swift.model.model_meta:AutoConfig",
     fingerprint="",
-    probe=probe,
+    # ms-swift asks for remote code before it knows the model.
+    probe=lambda: in_source("swift.model.model_meta:_get_model_info", "trust_remote_code=True"),
     fix=fix,
     remove_when="ms-swift lets a loader say that its class is native",
-    after="swift.model.model_meta",
 )

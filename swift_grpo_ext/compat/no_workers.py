@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around, in_source
 from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "swift.trainers.arguments:TrainArgumentsMixin.__post_init__"
@@ -17,20 +15,16 @@ def probe() -> bool:
     """True if workers persist by default, and nobody looks whether there are any."""
     from swift.trainers.arguments import TrainArgumentsMixin
 
-    looks = "dataloader_persistent_workers" in inspect.getsource(TrainArgumentsMixin.__post_init__)
-    return bool(TrainArgumentsMixin.dataloader_persistent_workers) and not looks
+    persist = bool(TrainArgumentsMixin.dataloader_persistent_workers)
+    return persist and not in_source(TARGET, "dataloader_persistent_workers")
 
 
-def fix(post_init: Callable[..., None]) -> Callable[..., None]:
+@around
+def fix(post_init: Callable[..., None], arguments: Any) -> None:
     """Without workers, none persist."""
-
-    @functools.wraps(post_init)
-    def __post_init__(arguments: Any) -> None:
-        post_init(arguments)
-        if arguments.dataloader_num_workers == 0:
-            arguments.dataloader_persistent_workers = False
-
-    return __post_init__
+    post_init(arguments)
+    if arguments.dataloader_num_workers == 0:
+        arguments.dataloader_persistent_workers = False
 
 
 PATCH = Patch(
@@ -40,5 +34,4 @@ PATCH = Patch(
     probe=probe,
     fix=fix,
     remove_when="ms-swift 4.5 is no longer supported",
-    after="swift.trainers.arguments",
 )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
     from swift.template import Template
     from transformers import PreTrainedModel
-
-TARGET = "swift.template.base:Template.pre_forward_hook"
-_IGNORED = -100
 
 
 def probe() -> bool:
@@ -40,40 +36,35 @@ def probe() -> bool:
     return seen == [False]
 
 
-def fix(pre_forward_hook: Callable[..., Any]) -> Callable[..., object]:
+@around
+def fix(
+    hook: Callable[..., Any], template: Template, model: PreTrainedModel, args: Any, kwargs: dict[str, Any]
+) -> tuple[object, dict[str, object]]:
     """Where labels are missing, as in GRPO, lend the template ignored ones and take them back.
 
     The model never sees them: it would compute a loss. Meanwhile the template has no ``max_length``: some
     cut the embeddings there, and with them the end of the completion.
 
-    The replacement raises RefusedError if the embeddings do not line up with the tokens all the same.
+    Raises RefusedError if the embeddings do not line up with the tokens all the same.
     """
-
-    @functools.wraps(pre_forward_hook)
-    def hook(
-        template: Template, model: PreTrainedModel, args: Any, kwargs: dict[str, Any]
-    ) -> tuple[object, dict[str, object]]:
-        input_ids = kwargs.get("input_ids")
-        if input_ids is None or kwargs.get("labels") is not None:
-            return pre_forward_hook(template, model, args, kwargs)
-        lent = {**kwargs, "labels": input_ids.new_full(input_ids.shape, _IGNORED)}
-        limit, template.max_length = template.max_length, None
-        try:
-            args, made = pre_forward_hook(template, model, args, lent)
-        finally:
-            template.max_length = limit
-        made.pop("labels", None)
-        if template.is_training and (problem := misalignment(kwargs, made)):
-            name = template.template_meta.template_type
-            raise RefusedError(
-                f"{problem}, so log-probs would be read from the wrong positions",
-                where=f"--template {name}",
-                fix="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
-                f"({DEFECTS['A1'].reports[0]})",
-            )
-        return args, made
-
-    return hook
+    input_ids = kwargs.get("input_ids")
+    if input_ids is None or kwargs.get("labels") is not None:
+        return hook(template, model, args, kwargs)
+    lent = {**kwargs, "labels": input_ids.new_full(input_ids.shape, -100)}
+    limit, template.max_length = template.max_length, None
+    try:
+        args, made = hook(template, model, args, lent)
+    finally:
+        template.max_length = limit
+    made.pop("labels", None)
+    if template.is_training and (problem := misalignment(kwargs, made)):
+        raise RefusedError(
+            f"{problem}, so log-probs would be read from the wrong positions",
+            where=f"--template {template.template_meta.template_type}",
+            fix="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
+            f"({DEFECTS['A1'].reports[0]})",
+        )
+    return args, made
 
 
 def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -89,25 +80,23 @@ def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
     grown = f"{tokens} tokens became {embedded.shape[1]} embeddings"
     if embedded.shape[1] < tokens:
         return grown
-    mask = after.get("attention_mask")
+    mask, real = after.get("attention_mask"), before.get("attention_mask")
     if batch == 1:
         return ""
     if mask is None or mask.shape != embedded.shape[:2]:
         return grown
-    real = before.get("attention_mask")
-    per_row = mask.sum(1)
-    counted = [per_row - tokens] if real is None else [per_row - tokens, per_row - real.sum(1)]
-    if any(bool((growth == growth[0]).all()) for growth in counted):
+    lengths = [tokens] if real is None else [tokens, real.sum(1)]
+    growths = (mask.sum(1) - length for length in lengths)
+    if any(bool((growth == growth[0]).all()) for growth in growths):
         return ""
     return f"{grown}, not by the same number in every row"
 
 
 PATCH = Patch(
     defect=DEFECTS["A1"],
-    target=TARGET,
+    target="swift.template.base:Template.pre_forward_hook",
     fingerprint="self, model, args, kwargs",
     probe=probe,
     fix=fix,
     remove_when="ms-swift hands labels, or a merge that does without them, to every template",
-    after="swift.template.base",
 )

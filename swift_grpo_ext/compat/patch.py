@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 from swift_grpo_ext.defects import Defect
 
 _ABSENT = object()
-_STARS: dict[object, str] = {
-    inspect.Parameter.VAR_POSITIONAL: "*",
-    inspect.Parameter.VAR_KEYWORD: "**",
-}
+_STARS: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+Fix = Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the original and returns its replacement
 
 
 class State(str, Enum):
@@ -37,15 +35,15 @@ class Patch:
         fingerprint: The target's `signature_of` in the releases that the patch was written for. Any other
             signature is a drift: the patch refuses to touch it.
         probe: True if the defect shows in this environment. Runs once, in milliseconds, without a device.
-        after: The module whose import must have ended before the target is touched: its top-level package
-            unless told.
+        after: The module whose import must have ended before the target is touched. Unless told, the
+            target's own of ms-swift, and the top-level package of others.
     """
 
     defect: Defect  # what it fixes: the id, the releases and the report stand there
     target: str  # what is replaced, as ``package.module:Class.method`` or ``package.module:function``
     fingerprint: str
     probe: Callable[[], bool]
-    fix: Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the original and returns its replacement
+    fix: Fix
     remove_when: str  # the rule by which the patch can go
     after: str = ""
 
@@ -57,7 +55,22 @@ class Patch:
     @property
     def waits_for(self) -> str:
         """Module that must be imported before the patch can be applied."""
-        return self.after or self.target.partition(":")[0].partition(".")[0]
+        module = self.target.partition(":")[0]
+        return self.after or (module if module.startswith("swift.") else module.partition(".")[0])
+
+
+def around(instead: Callable[..., object]) -> Fix:
+    """Decorator: a fix out of what is called instead of the target, which it gets as its first argument."""
+
+    @functools.wraps(instead)
+    def fix(original: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(original)
+        def replacement(*args: object, **kwargs: object) -> object:
+            return instead(original, *args, **kwargs)
+
+        return replacement
+
+    return fix
 
 
 def signature_of(function: Callable[..., object]) -> str:
@@ -87,7 +100,7 @@ class Target:
     path: str
     _before: Any = field(default=_ABSENT, repr=False)
 
-    @cached_property
+    @functools.cached_property
     def owner(self) -> object:
         """Module or class that the attribute is looked up on.
 
@@ -120,3 +133,9 @@ class Target:
             delattr(self.owner, self.name)
         else:
             setattr(self.owner, self.name, self._before)
+
+
+def in_source(path: str, *texts: str) -> bool:
+    """Whether the source of a function, named as a `Patch` names its target, has all of some texts."""
+    source = inspect.getsource(Target(path).get())
+    return all(text in source for text in texts)

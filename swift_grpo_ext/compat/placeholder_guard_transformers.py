@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.models.families import forbidden_token_ids
 
 if TYPE_CHECKING:
     from swift.template import Template
-    from transformers import GenerationConfig, PreTrainedModel
+    from transformers import GenerationConfig
 
 
-def fix(prepare: Callable[..., dict[str, GenerationConfig]]) -> Callable[..., object]:
+@around
+def fix(
+    prepare: Callable[..., dict[str, GenerationConfig]], template: Template, *args: object, **kwargs: object
+) -> object:
     """Add the family's forbidden tokens to what ``generate`` may not sample."""
-
-    @functools.wraps(prepare)
-    def prepare_generate_kwargs(
-        template: Template, generate_kwargs: dict[str, object], *, model: PreTrainedModel = None
-    ) -> object:
-        prepared = prepare(template, generate_kwargs, model=model)
-        forbidden = (
-            forbidden_token_ids(template.config, template.tokenizer) if template.processor is not None else ()
-        )
-        if forbidden:
-            config = prepared["generation_config"]
-            config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *forbidden})
-        return prepared
-
-    return prepare_generate_kwargs
+    prepared = prepare(template, *args, **kwargs)
+    if template.processor is not None and (
+        forbidden := forbidden_token_ids(template.config, template.tokenizer)
+    ):
+        config = prepared["generation_config"]
+        config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *forbidden})
+    return prepared
 
 
 PATCH = Patch(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around
 from swift_grpo_ext.defects import DEFECTS
-
-TARGET = "swift.rl_core.advantage:compute_advantages"
 
 
 def probe() -> bool:
@@ -21,53 +18,49 @@ def probe() -> bool:
     return bool(advantages[1] != 0)
 
 
-def fix(compute_advantages: Callable[..., object]) -> Callable[..., object]:
+@around
+def fix(
+    compute_advantages: Callable[..., object],
+    rewards_per_func: Any,
+    reward_weights: Any,
+    num_generations: int,
+    advantage_estimator: str = "grpo",
+    scale_rewards: str = "group",
+    kl_in_reward: bool = False,
+    beta: float = 0.0,
+    kl_values: Any = None,
+) -> object:
     """Compare scored completions with each other; the others have the advantage 0.
 
     Their reward, which goes into the log alone, is the mean of their group's scored ones. Where all are
     scored, nothing changes.
     """
+    if bool(rewards_per_func[:, reward_weights != 0].isfinite().all()):
+        chosen = (advantage_estimator, scale_rewards, kl_in_reward, beta, kl_values)
+        return compute_advantages(rewards_per_func, reward_weights, num_generations, *chosen)
+    import torch
 
-    @functools.wraps(compute_advantages)
-    def over_scored(
-        rewards_per_func: Any,
-        reward_weights: Any,
-        num_generations: int,
-        advantage_estimator: str = "grpo",
-        scale_rewards: str = "group",
-        kl_in_reward: bool = False,
-        beta: float = 0.0,
-        kl_values: Any = None,
-    ) -> object:
-        if bool(rewards_per_func[:, reward_weights != 0].isfinite().all()):
-            chosen = (advantage_estimator, scale_rewards, kl_in_reward, beta, kl_values)
-            return compute_advantages(rewards_per_func, reward_weights, num_generations, *chosen)
-        import torch
+    from swift_grpo_ext.group.advantages import group_advantages
 
-        from swift_grpo_ext.group.advantages import group_advantages
-
-        found = group_advantages(
-            rewards_per_func,
-            reward_weights,
-            torch.arange(len(rewards_per_func)) // num_generations,
-            estimator=advantage_estimator,  # type: ignore[arg-type]
-            scale=scale_rewards,  # type: ignore[arg-type]
-            penalty=beta * kl_values if kl_in_reward and kl_values is not None else None,
-        )
-        groups = found.rewards.view(-1, num_generations)
-        means = groups.nanmean(dim=1, keepdim=True).nan_to_num()
-        return found.advantages, torch.where(groups.isnan(), means, groups).view(-1)
-
-    return over_scored
+    found = group_advantages(
+        rewards_per_func,
+        reward_weights,
+        torch.arange(len(rewards_per_func)) // num_generations,
+        estimator=advantage_estimator,  # type: ignore[arg-type]
+        scale=scale_rewards,  # type: ignore[arg-type]
+        penalty=beta * kl_values if kl_in_reward and kl_values is not None else None,
+    )
+    groups = found.rewards.view(-1, num_generations)
+    means = groups.nanmean(dim=1, keepdim=True).nan_to_num()
+    return found.advantages, torch.where(groups.isnan(), means, groups).view(-1)
 
 
 PATCH = Patch(
     defect=DEFECTS["unscored"],
-    target=TARGET,
+    target="swift.rl_core.advantage:compute_advantages",
     fingerprint="rewards_per_func, reward_weights, num_generations, advantage_estimator=, scale_rewards=, "
     "kl_in_reward=, beta=, kl_values=",
     probe=probe,
     fix=fix,
     remove_when="ms-swift leaves completions without a score out of their group",
-    after="swift.rl_core.advantage",
 )

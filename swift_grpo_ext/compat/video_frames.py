@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around
 from swift_grpo_ext.defects import DEFECTS
-
-TARGET = "swift.rl_core.data:OnPolicySample.to_infer_request"
 
 
 def probe() -> bool:
@@ -17,37 +14,31 @@ def probe() -> bool:
     from dacite.exceptions import WrongTypeError
     from swift.rl_core.data import OnPolicySample
 
+    sample = OnPolicySample(messages=[{"role": "user", "content": "<video>"}], videos=[["0.png"]])
     try:
-        OnPolicySample(
-            messages=[{"role": "user", "content": "<video>"}], videos=[["0.png"]]
-        ).to_infer_request()
+        sample.to_infer_request()
     except WrongTypeError:
         return True
     return False
 
 
-def fix(to_infer_request: Callable[..., Any]) -> Callable[..., object]:
+@around
+def fix(to_infer_request: Callable[..., Any], sample: Any, include_extra: bool = False) -> object:
     """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
-
-    @functools.wraps(to_infer_request)
-    def with_frames(sample: Any, include_extra: bool = False) -> object:
-        videos, sample.videos = sample.videos, []
-        try:
-            request = to_infer_request(sample, include_extra)
-        finally:
-            sample.videos = videos
-        request.videos = list(videos) if isinstance(videos, (list, tuple)) else [videos] if videos else []
-        return request
-
-    return with_frames
+    videos, sample.videos = sample.videos, []
+    try:
+        request = to_infer_request(sample, include_extra)
+    finally:
+        sample.videos = videos
+    request.videos = list(videos) if isinstance(videos, (list, tuple)) else [videos] if videos else []
+    return request
 
 
 PATCH = Patch(
     defect=DEFECTS["F20"],
-    target=TARGET,
+    target="swift.rl_core.data:OnPolicySample.to_infer_request",
     fingerprint="self, include_extra=",
     probe=probe,
     fix=fix,
     remove_when="RolloutInferRequest takes lists of frames",
-    after="swift.rl_core.data",
 )

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around, in_source
 from swift_grpo_ext.defects import DEFECTS
-
-TARGET = "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__"
 
 
 @dataclass
@@ -67,29 +65,19 @@ def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable
     return SeededWorker(plain, {**facts, **given}) if wanted or refused else function
 
 
-def probe() -> bool:
-    """True if torch calls a worker's start function with the worker's id alone."""
-    from torch.utils.data._utils import worker
-
-    return "init_fn(worker_id)" in inspect.getsource(worker._worker_loop)
-
-
-def fix(start: Callable[..., object]) -> Callable[..., object]:
+@around
+def fix(start: Callable[..., object], iterator: Any, loader: Any) -> None:
     """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
-
-    @functools.wraps(start)
-    def __init__(iterator: Any, loader: Any) -> None:
-        loader.worker_init_fn = fitted(loader.worker_init_fn, loader.num_workers)
-        start(iterator, loader)
-
-    return __init__
+    loader.worker_init_fn = fitted(loader.worker_init_fn, loader.num_workers)
+    start(iterator, loader)
 
 
 PATCH = Patch(
     defect=DEFECTS["A7"],
-    target=TARGET,
+    target="torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__",
     fingerprint="self, loader",
-    probe=probe,
+    # A worker's start function is called with the worker's id alone.
+    probe=lambda: in_source("torch.utils.data._utils.worker:_worker_loop", "init_fn(worker_id)"),
     fix=fix,
     remove_when="torch passes its workers' start function the number of workers and the rank",
 )

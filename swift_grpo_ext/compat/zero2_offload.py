@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, Target, around
 from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.swap import swapped
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-OPTIMIZER = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
+_OPTIMIZER = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
+TARGET = f"{_OPTIMIZER}.async_accumulate_grad_in_cpu_via_gpu"
 
 
 def probe() -> bool:
     """True if the sum of the gradients is written to host memory in the first micro-step only."""
-    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
-
-    source = inspect.getsource(DeepSpeedZeroOptimizer.async_accumulate_grad_in_cpu_via_gpu)
-    branches = source.rpartition("if self.micro_step_id > 0:")[2]
+    branches = inspect.getsource(Target(TARGET).get()).rpartition("if self.micro_step_id > 0:")[2]
     return "else:" in branches
 
 
-def fix(accumulate: Callable[..., object]) -> Callable[..., object]:
+@around
+def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: object) -> None:
     """Keep the running sum after every micro-step.
 
     The original has two branches: in the first micro-step it copies the gradient to host memory, later it
@@ -35,24 +34,15 @@ def fix(accumulate: Callable[..., object]) -> Callable[..., object]:
     ZeRO-1 comes here once per step, with the sum of all micro-steps. It must find zeros in host memory, so
     nothing is stored for it.
     """
-
-    @functools.wraps(accumulate)
-    def async_accumulate_grad_in_cpu_via_gpu(optimizer: Optimizer, param: object) -> None:
-        accumulate(optimizer, param)
-        step = optimizer.micro_step_id
-        if step > 0 and optimizer.partition_gradients:
-            optimizer.micro_step_id = 0
-            try:
-                accumulate(optimizer, param)
-            finally:
-                optimizer.micro_step_id = step
-
-    return async_accumulate_grad_in_cpu_via_gpu
+    accumulate(optimizer, param)
+    if optimizer.micro_step_id > 0 and optimizer.partition_gradients:
+        with swapped(optimizer, "micro_step_id", 0):
+            accumulate(optimizer, param)
 
 
 PATCH = Patch(
     defect=DEFECTS["B1"],
-    target=f"{OPTIMIZER}.async_accumulate_grad_in_cpu_via_gpu",
+    target=TARGET,
     fingerprint="self, param",
     probe=probe,
     fix=fix,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch
+from swift_grpo_ext.compat.patch import Patch, around, in_source
 from swift_grpo_ext.defects import DEFECTS
 
 TARGET = "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload._register_deepspeed_module"
@@ -16,36 +14,25 @@ TARGET = "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload._registe
 _FETCH_STEPS = "_PartitionedParameterCoordinator__step_id_module_fetched_for"
 
 
-def probe() -> bool:
-    """True if re-registering the root module leaves the trace as it is."""
-    from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload
-
-    return "_invalidate_trace" not in inspect.getsource(DeepSpeedZeRoOffload._register_deepspeed_module)
-
-
-def fix(register_module: Callable[..., object]) -> Callable[..., object]:
+@around
+def fix(register: Callable[..., object], offload: Any, module: Any, *args: Any, **kwargs: Any) -> object:
     """Forget the trace when the root is registered again: it is recorded anew in the next forward.
 
     The trace keys modules by ``ds_id``. Registering hands out new ids, so steps recorded under the old ones
     are looked up under the new ones, and ``record_parameters`` pops from a queue that is empty.
     """
-
-    @functools.wraps(register_module)
-    def _register_deepspeed_module(offload: Any, module: Any, *args: Any, **kwargs: Any) -> object:
-        coordinator = offload.get_param_coordinator()
-        if module is offload.module and not coordinator.is_invalid_trace():
-            coordinator._invalidate_trace()
-            setattr(coordinator, _FETCH_STEPS, defaultdict(deque))
-        return register_module(offload, module, *args, **kwargs)
-
-    return _register_deepspeed_module
+    coordinator = offload.get_param_coordinator()
+    if module is offload.module and not coordinator.is_invalid_trace():
+        coordinator._invalidate_trace()
+        setattr(coordinator, _FETCH_STEPS, defaultdict(deque))
+    return register(offload, module, *args, **kwargs)
 
 
 PATCH = Patch(
     defect=DEFECTS["A3"],
     target=TARGET,
     fingerprint="self, module, count=",
-    probe=probe,
+    probe=lambda: not in_source(TARGET, "_invalidate_trace"),
     fix=fix,
     remove_when="DeepSpeed below 0.19.2 is no longer supported",
 )

@@ -25,7 +25,7 @@ def groups(monkeypatch):
 
 def test_stock_deepspeed_makes_one_model_only(prove, groups):
     prove(hpz_group.PATCH)  # another test of this process may have left it on
-    assert hpz_group.probe()
+    assert hpz_group.PATCH.probe()
     groups._create_zero_param_parallel_group(2)
     with pytest.raises(AssertionError, match="is already initialized"):
         groups._create_zero_param_parallel_group(2)
