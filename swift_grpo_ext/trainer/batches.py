@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
+from swift_grpo_ext.group.silent import heard, silent_rows
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
@@ -24,25 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Known:
-    """What is known of one micro-batch.
+    """What is known of one micro-batch."""
 
-    Attributes:
-        samples: Of its rows, without their encodings; empty where they are unknown.
-        forwarded: ``(batch, keep)`` tokens whose log-probs the policy's pass has computed; None for all.
-    """
-
-    samples: tuple[VisionSample, ...] = ()
+    samples: tuple[VisionSample, ...] = ()  # of its rows, without their encodings; empty where unknown
     batch: MicroBatch | None = None  # its images and groups, once a pass has asked for them
     first_update: bool = False  # nothing is updated before its first policy pass, so it has no old pass
-    forwarded: Tensor | None = None
+    forwarded: Tensor | None = None  # ``(batch, keep)`` tokens that the policy's pass went over; None: all
     skipped: int = 0  # passes over it that were left out and are not counted yet
-
-    def keep(self, samples: Sequence[VisionSample]) -> None:
-        """Keep copies of samples without their encodings, which hold pixels."""
-        kept = [copy(sample) for sample in samples]
-        for sample in kept:
-            sample.encoded = None
-        self.samples = tuple(kept)
 
     @property
     def prompts(self) -> list[str]:
@@ -90,7 +79,10 @@ class Batches:
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
         if grpo_batch not in self:
-            self.of(grpo_batch).keep(next(self._coming, ()))
+            chunk = [copy(sample) for sample in next(self._coming, ())]
+            for sample in chunk:
+                sample.encoded = None  # it holds pixels
+            self.of(grpo_batch).samples = tuple(chunk)
             return "old"
         return "reference" if handled() else "logps"
 
@@ -122,3 +114,14 @@ class PassWork:
         """The counts since the last call."""
         counts, self._counts = self._counts, Counter()
         return counts
+
+
+def tokens_heard(host: Host, grpo_batch: GRPOBatch) -> Tensor | None:
+    """Tokens ``(batch, keep)`` of completions that are not silent; None if all are needed."""
+    if not host.model.training or not torch.is_grad_enabled() or grpo_batch.advantages is None:
+        return None
+    if grpo_batch.teacher_per_token_logps is not None:
+        return None
+    filtered = grpo_batch.truncated_mask if host.overlong_filter else None
+    silent = silent_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
+    return heard(grpo_batch.completion_mask, silent) if bool(silent.any()) else None

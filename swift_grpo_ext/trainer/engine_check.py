@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from accelerate.utils import gather_object
 from swift.utils import get_logger
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
 from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine_compare import Comparison, together
-from swift_grpo_ext.trainer.engine_recorder import Recorder
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
@@ -27,17 +28,15 @@ if TYPE_CHECKING:
 logger = get_logger()
 T = TypeVar("T")
 
-ROWS, LATER_ROWS = 2, 1
-"""Completions of a check on each rank, at the first steps and later, which a bill feels."""
-FIRST_STEPS = 3
-"""Checked each, of every start: a lost weight sync shows at the second. So are those after a fault."""
+ROWS, LATER_ROWS = (
+    2,
+    1,
+)  # completions of a check on each rank, at the first steps and later, which a bill feels
+FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
 
 
 class EngineCheck:
-    """Checks the engine at the first steps, and every so many after them; 0: never.
-
-    The checks so far, the `history`, are the same on every rank.
-    """
+    """Checks the engine at the first steps, and every so many after them; 0: never."""
 
     def __init__(self, host: Host, every: int) -> None:
         self._host, self._every = host, every
@@ -98,16 +97,12 @@ class EngineCheck:
         return samples
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
-        """Compare this rank's completions; every rank comes here together, after a rollout.
-
-        Returns:
-            What it shows over all ranks; None where nothing is due or possible.
-        """
+        """Compare completions of all ranks, which come here together; None where none is due or possible."""
         if not self._due():
             return None
         self._checked = self._host.state.global_step
-        claimed = [sample for sample in samples if sample.claim]
-        claimed = [sample for sample in claimed if sample.claim and sample.claim.logps] or claimed
+        every = [sample for sample in samples if sample.claim]
+        claimed = [sample for sample in every if sample.claim and sample.claim.logps] or every
         rows = ROWS if self._checked < self._until else LATER_ROWS
         chosen = claimed[:: max(1, len(claimed) // rows)][:rows]
         garbage = [is_garbage(str(s.messages[-1]["content"]), s.is_truncated) for s in samples]
@@ -139,19 +134,17 @@ class EngineCheck:
             return made[0].as_configured()
 
         parts, engine = _of_all_ranks(compare), self._engine()
-        found = together(parts)
+        found = replace(together(parts), garbage=garbage)
         apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
             others = _of_all_ranks(lambda: made[0].otherwise())
             found = replace(
                 together([parts[rank] for rank in apart]),
-                hypotheses={
-                    name: sum((others[rank][name] for rank in apart), Distance()) for name in others[0]
-                },
+                hypotheses={n: sum((others[rank][n] for rank in apart), Distance()) for n in others[0]},
                 prompt=found.prompt,
                 ranks="" if len(apart) == len(parts) else f" of rank {', '.join(map(str, apart))}",
+                garbage=garbage,
             )
-        found = replace(found, garbage=garbage)
         shown = judge(found, self.history, engine)
         self.history.append(found)
         if shown.rule and not self._faulty:
@@ -170,13 +163,13 @@ class EngineCheck:
 
     def _sampling(self) -> Sampling:
         args, top_k = self._host.args, self._host.args.top_k or 0
-        if self._recorder and top_k <= 0 and self._recorder.top_k:
+        if self._recorder and top_k <= 0 and (used := self._recorder.top_k):
             # ms-swift hands "all" on as None, which transformers takes for its own default.
-            top_k = self._recorder.top_k
             self._tell(
-                f"--top_k {args.top_k} asks for all tokens, but transformers samples among the {top_k} "
+                f"--top_k {args.top_k} asks for all tokens, but transformers samples among the {used} "
                 "likeliest, its default; --top_k <size of the vocabulary> is all"
             )
+            top_k = used
         family = family_of(self._host.template.config)
         forbidden = tuple(family.forbidden_token_ids) if family else ()
         return Sampling(args.temperature, max(top_k, 0), args.top_p or 1.0, args.min_p or 0.0, forbidden)
@@ -200,9 +193,8 @@ def _of_all_ranks(make: Callable[[], T]) -> list[T]:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     found: list[tuple[Any, str]] = gather_object([(mine, problem)])
-    for _, text in found:
-        if text:
-            raise _CheckFailedError(text)
+    if text := next((text for _, text in found if text), ""):
+        raise _CheckFailedError(text)
     return [part for part, _ in found]
 
 
@@ -210,3 +202,45 @@ def _logps_of(choice: ChatCompletionResponseChoice) -> list[float]:
     """Log-probs that an engine reports with a completion; empty if it does not."""
     content = (choice.logprobs or {}).get("content") or ()
     return [float(entry["logprob"]) for entry in content]
+
+
+class Recorder(LogitsProcessor):
+    """Last of the processors of one ``generate``: sees the scores that tokens are drawn from.
+
+    A token is known at the next call, so the log-prob of the last one is not written down; of a batch, those
+    of so many rows are, evenly spread. `top_k` is what ``generate`` used; 0: all tokens.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._last: Tensor | None = None
+        self._drawn: list[Tensor] = []
+        self._calls = self._stride = 0
+        self.batch = self.top_k = 0
+
+    def after(self, make: Callable[..., LogitsProcessorList]) -> Callable[..., LogitsProcessorList]:
+        """``GenerationMixin._get_logits_processor`` with this one at the end, in the first ``generate``."""
+
+        def with_recorder(*args: object, **kwargs: object) -> LogitsProcessorList:
+            processors, self._calls = make(*args, **kwargs), self._calls + 1
+            filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
+            self.top_k = max(filters, default=0)  # what ``generate`` used; 0: all tokens
+            return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
+
+        return with_recorder
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Book the token of the step before, and keep the ``(batch, vocab)`` scores of this one."""
+        self.batch = len(scores)
+        self._stride = max(1, self.batch // self._rows)
+        chosen = slice(0, None, self._stride)
+        if self._last is not None:
+            self._drawn.append(self._last.gather(-1, input_ids[chosen][:, -1:])[:, 0])
+        self._last = scores[chosen].float().log_softmax(-1)
+        return scores
+
+    def of_row(self, row: int, batch: int) -> list[float]:
+        """Log-probs of the tokens that a row of the batch drew, but for the last one; empty if unknown."""
+        if self.batch != batch or self._calls != 1 or row % self._stride or not self._drawn:
+            return []
+        return [float(logps[row // self._stride]) for logps in self._drawn]

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
+from swift.trainers import disable_gradient_checkpointing
+from torch import Tensor, nn
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.trainer.teacher_forced import TeacherForced
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
 from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
 from swift_grpo_ext.watch.rollout import row_name
+
+if TYPE_CHECKING:
+    from swift.rl_core.data import GRPOBatch
 
 PLACES = 64
 """Tokens of a completion that are looked at: the first ones, and others spread over the rest."""
@@ -43,16 +49,21 @@ class Comparison:
     def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
         self._host, self._samples, self._sampling = host, samples, sampling
         self._claims = [sample.claim for sample in samples if sample.claim]
-        self._forced = TeacherForced(host, samples)
+        template = copy(host.template)
+        template.padding_free = False  # rows are told apart by their place
+        self._inputs, batch = collated(host, samples, template)
+        self._inputs.pop("logits_to_keep", None)
+        self._mask = batch.completion_mask.bool()
+        last = self._inputs["input_ids"][:, -self._mask.shape[1] :]
+        self._tokens = [row[has].tolist() for row, has in zip(last, self._mask, strict=True)]
         self._places = [
             _places(claim.tokens[: len(claim.logps)], tokens) if scored else []
-            for claim, tokens in zip(self._claims, self._forced.tokens, strict=True)
+            for claim, tokens in zip(self._claims, self._tokens, strict=True)
         ]
-        self._told = [
-            [c.logps[p] for p in chosen] for c, chosen in zip(self._claims, self._places, strict=True)
-        ]
-        self._targets = self._forced.targets(self._places)
-        self._logits = self._forced.logits(host.model, self._places) if scored else torch.zeros(0, 1)
+        self._told = [[c.logps[p] for p in ps] for c, ps in zip(self._claims, self._places, strict=True)]
+        targets = [ids[p] for ids, ps in zip(self._tokens, self._places, strict=True) for p in ps]
+        self._targets = torch.tensor(targets, device=self._mask.device)
+        self._logits = self._logits_of(host.model) if scored else torch.zeros(0, 1)
 
     def as_configured(self) -> Agreement:
         """This rank's share of the check: distances to what the trainer computes."""
@@ -70,7 +81,7 @@ class Comparison:
             rest,
             engine_logp=sum(map(sum, self._told)) / tokens,
             trainer_logp=sum(map(sum, ours)) / tokens,
-            prompt=next(filter(None, map(self._prompt, self._forced.rows, self._samples)), self._grids()),
+            prompt=self._prompt(),
             parted=self._parted(ours),
         )
 
@@ -92,11 +103,27 @@ class Comparison:
             yield agreement.RAW, self._scored(self._logits, Sampling())
         for name, model, context in self._other_models():
             with context:
-                yield name, self._scored(self._forced.logits(model, self._places), asked)
+                yield name, self._scored(self._logits_of(model), asked)
 
     def _scored(self, logits: Tensor, sampling: Sampling) -> Tensor:
         parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
         return torch.cat([sampled_logps(*part, sampling) for part in parts])
+
+    def _logits_of(self, model: nn.Module) -> Tensor:
+        """``(N, vocab)`` logits that predict the tokens at the places. All ranks call it together."""
+        host, keep = self._host, self._mask.shape[1]
+        base = host.template.get_base_model(host.accelerator.unwrap_model(model))
+        head = base.get_output_embeddings()
+        logits_of: Callable[[Tensor], Tensor] = head.forward
+        places = [torch.tensor(chosen, dtype=torch.long) for chosen in self._places]
+        slot = torch.cat([n * keep + self._mask[n].nonzero()[:, 0][at] for n, at in enumerate(places)])
+
+        def of_chosen(hidden: Tensor) -> Tensor:
+            return logits_of(hidden[:, -keep - 1 : -1].flatten(0, 1)[slot])
+
+        with looking(host, model), swapped(head, "forward", of_chosen):
+            found: Tensor = model(**self._inputs).logits
+        return found.flatten(0, -2)
 
     def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
         host = self._host
@@ -106,17 +133,20 @@ class Comparison:
         if host.ref_model is not None:
             yield agreement.REFERENCE, host.ref_model, nullcontext()
 
-    def _prompt(self, row: Sequence[int], sample: VisionSample) -> str:
-        if not sample.claim or not sample.claim.prompt:
-            return ""
+    def _prompt(self) -> str:
+        """The first prompt that the engine saw otherwise, or the sizes of its images; empty if none is."""
         template = self._host.template
         family = family_of(template.config)
         placeholders = family.placeholder_token_ids if family else ()
-        words = prompt_difference(sample.claim.prompt, row, placeholders, template.tokenizer.decode)
-        return f"{words} ({row_name(sample)})" if words else ""
-
-    def _grids(self) -> str:
-        return grid_difference([size for claim in self._claims for size in claim.sizes], self._forced.grids)
+        ids, present = self._inputs["input_ids"], self._inputs["attention_mask"].bool()
+        for row, there, sample in zip(ids, present, self._samples, strict=True):
+            if sample.claim and sample.claim.prompt:
+                seen, decode = sample.claim.prompt, template.tokenizer.decode
+                if words := prompt_difference(seen, row[there].tolist(), placeholders, decode):
+                    return f"{words} ({row_name(sample)})"
+        grids = self._inputs.get("image_grid_thw")
+        sizes = [size for claim in self._claims for size in claim.sizes]
+        return grid_difference(sizes, [] if grids is None else grids.tolist())
 
     def _parted(self, ours: Sequence[Sequence[float]]) -> str:
         """The first token of a completion at which the two part, in words; empty if there is none."""
@@ -124,7 +154,7 @@ class Comparison:
         for row, (chosen, *pairs) in enumerate(zip(self._places, self._told, ours, strict=True)):
             for place, one, other in zip(chosen, *pairs, strict=True):
                 if abs(one - other) > _PARTED:
-                    tokens = self._forced.tokens[row]
+                    tokens = self._tokens[row]
                     around = decode(tokens[max(0, place - 6) : place + 6])
                     return (
                         f"they part at token {place} ({decode(tokens[place : place + 1])!r} in {around!r}: "
@@ -146,13 +176,44 @@ def _places(claimed: Sequence[int], tokens: Sequence[int]) -> list[int]:
 def together(parts: Sequence[Agreement]) -> Agreement:
     """The check over ranks."""
     begin, rest = (sum(each, Distance()) for each in zip(*((p.begin, p.rest) for p in parts), strict=True))
-    weights = [part.all.tokens / ((begin + rest).tokens or 1.0) for part in parts]
+    tokens = (begin + rest).tokens or 1.0
     return replace(
         parts[0],
         begin=begin,
         rest=rest,
-        engine_logp=sum(part.engine_logp * weight for part, weight in zip(parts, weights, strict=True)),
-        trainer_logp=sum(part.trainer_logp * weight for part, weight in zip(parts, weights, strict=True)),
+        engine_logp=sum(part.engine_logp * part.all.tokens for part in parts) / tokens,
+        trainer_logp=sum(part.trainer_logp * part.all.tokens for part in parts) / tokens,
         prompt=next((part.prompt for part in parts if part.prompt), ""),
         parted=next((part.parted for part in parts if part.parted), ""),
     )
+
+
+def collated(
+    host: Host, samples: Sequence[VisionSample], template: object
+) -> tuple[dict[str, Tensor], GRPOBatch]:
+    """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
+    samples = [copy(sample) for sample in samples]
+    with host._template_context(host.template):
+        for sample in samples:
+            sample.encoded = encode_sample(sample, template)
+            sample.encoded.pop("_extra_kwargs", None)
+        inputs, batch = collate_to_grpo_micro_batch(
+            samples, template, device=host.accelerator.device, use_logits_to_keep=True
+        )
+    inputs.pop("labels", None)
+    return inputs, batch
+
+
+@contextmanager
+def looking(host: Host, model: nn.Module) -> Iterator[None]:
+    """While this is open, a model only answers: no gradients, no dropout."""
+    training = model.training
+    model.eval()
+    try:
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(model, host.args.gradient_checkpointing_kwargs),
+        ):
+            yield
+    finally:
+        model.train(training)

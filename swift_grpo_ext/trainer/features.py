@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from peft import PeftModel
@@ -31,11 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Enabled:
-    """The optimisations that a run uses.
-
-    Attributes:
-        why_off: For each that is off the reason; what would turn it on stands behind a semicolon.
-    """
+    """The optimisations that a run uses."""
 
     shared_prefix: bool = True  # a prompt is forwarded once for its completions
     vision_once: bool = True  # an image is encoded once for all passes
@@ -44,18 +41,13 @@ class Enabled:
     shared_prefill: bool = True  # a prompt is computed once for the completions that are sampled from it
     spare_recompute: bool = True  # gradient checkpointing computes less of a pack again
     skip_silent: bool = True  # completions without a gradient are left out of the policy's pass
+    # For each that is off the reason; what would turn it on stands behind a semicolon.
     why_off: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def unless(cls, **reasons: str) -> Enabled:
-        """All but those for which there is a reason not to."""
-        return cls().without(**reasons)
 
     def without(self, **reasons: str) -> Enabled:
         """The same without those for which there is a reason; those that are off keep theirs."""
         new = {name: why for name, why in reasons.items() if why and getattr(self, name)}
-        off = dict.fromkeys(new, False)
-        return replace(self, **off, why_off={**self.why_off, **new})
+        return replace(self, **dict.fromkeys(new, False), why_off={**self.why_off, **new})
 
     def without_forward(self, reason: str) -> Enabled:
         """The same with the stock forward."""
@@ -77,19 +69,16 @@ def decide(host: Host, settings: Settings) -> Enabled:
     """Hold every optimisation against the run."""
     base = base_model(host, host.model)
     family = family_of(base.config)
-    head = _layout_reason(host) or _head_reason(base)
+    head = _head_reason(host, base)
 
-    def off(feature: str) -> str:
-        return _switched_off(settings, feature)
-
+    off = partial(_switched_off, settings)
     prefix = off("shared_prefix") or head or _prefix_reason(host, base)
     if prefix and host.template.padding_free:  # only a pack tells its rows apart
         head = head or f"padding_free without shared_prefix ({prefix})"
-    return Enabled.unless(
+    silent = prefix and "needs shared_prefix"
+    return Enabled().without(
         shared_prefix=prefix,
-        skip_silent=off("skip_silent")
-        or (prefix and "needs shared_prefix")
-        or _silent_reason(host, base, family),
+        skip_silent=off("skip_silent") or silent or _silent_reason(host, base, family),
         vision_once=off("vision_once") or _vision_reason(host, base, family),
         skip_old=off("skip_old_logps") or old_reason(host),
         chunked_logps=off("chunked_logps") or head,
@@ -123,14 +112,10 @@ def _switched_off(settings: Settings, feature: str) -> str:
     return f"switched off; SWIFT_GRPO_EXT_DISABLE without {name}" if settings.disables(name) else ""
 
 
-def _layout_reason(host: Unwrapped) -> str:
+def _head_reason(host: Unwrapped, base: PreTrainedModel) -> str:
+    """Why log-probs are not simply those of whole rows under the output layer."""
     if host.template.sequence_parallel_size > 1:
         return "sequence parallel: ranks cannot divide a pack between them yet; --sequence_parallel_size 1"
-    return ""
-
-
-def _head_reason(base: PreTrainedModel) -> str:
-    """Why the logits are not simply those of the output layer."""
     config = base.config.get_text_config()
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(config, name, None) not in (None, 1, 1.0):
@@ -145,12 +130,8 @@ def _unknown(base: PreTrainedModel, what: str = "") -> str:
 def why_not_shared(host: Unwrapped, settings: Settings) -> str:
     """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
     base = speaking_model(host.template.get_base_model(host.model))
-    return (
-        _switched_off(settings, "shared_prefix")
-        or _layout_reason(host)
-        or _head_reason(base)
-        or _prefix_reason(host, base)
-    )
+    off = _switched_off(settings, "shared_prefix")
+    return off or _head_reason(host, base) or _prefix_reason(host, base)
 
 
 def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
@@ -166,12 +147,10 @@ def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
 
 def _prefill_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     if host.args.use_vllm:
-        turns = host.args.multi_turn_scheduler
-        each = "takes each completion by itself"
-        if turns:
-            return f"{turns} {each}; no --multi_turn_scheduler"
-        off = "swift rollout --vllm_use_async_engine false"
-        return f"the async engine {each}; {off}" if host.vllm_use_async_engine else ""
+        turns, each = host.args.multi_turn_scheduler, "takes each completion by itself"
+        off = f"the async engine {each}; swift rollout --vllm_use_async_engine false"
+        asynchronous = off if host.vllm_use_async_engine else ""
+        return f"{turns} {each}; no --multi_turn_scheduler" if turns else asynchronous
     if host.is_multimodal and family is None:
         return _unknown(base)
     return why_no_shared_prefill(base)

@@ -12,9 +12,7 @@ from swift_grpo_ext.trainer.features import FEATURES, Enabled
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.logs import GAINS
 
-LONGEST = 160
-"""Characters of the line, ours in front of it among them."""
-_MARK = "swift-grpo-ext: "
+_LONGEST = 160 - len("swift-grpo-ext: ")  # characters of the line
 _HEAVY = 4  # names that are never left out of the line: passes, and what is computed in them
 
 Facts = dict[str, Any]
@@ -39,10 +37,8 @@ def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
     batch = args.per_device_train_batch_size
     gains = {name: _gain(enabled.why_off.get(name, "")) for name in FEATURES}
     if gains["shared_prefix"]["state"] == "on" and gcd(batch, group) == 1:
-        gains["shared_prefix"] = {
-            **_gain(cut or "one completion of a prompt in a micro-batch"),
-            "state": "idle",
-        }
+        idle = _gain(cut or "one completion of a prompt in a micro-batch")
+        gains["shared_prefix"] = {**idle, "state": "idle"}
     return {
         "num_generations": group,
         "of_a_prompt_on_a_rank": gcd(batch * args.steps_per_generation, group),
@@ -58,13 +54,18 @@ def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
 def line_of(facts: Facts) -> str:
     """One line of at most 160 characters; what does not fit is left to the file, the least weighty first."""
     gains = facts["gains"]
+
+    def said(name: str, with_reason: bool) -> str:
+        reason = f" ({gains[name]['why']})" if with_reason and gains[name]["why"] else ""
+        return f"{name} {gains[name]['state']}{reason}"
+
     names = list(gains)
     heavy = names[:_HEAVY]
     first = [name for name in names if name in heavy or gains[name]["state"] != "on"]
     shorter = [(heavy, heavy[:kept]) for kept in range(_HEAVY, -1, -1)]
     for shown, with_reasons in ((names, names), (first, first), (first, heavy), *shorter):
-        line = f"{', '.join(_said(name, gains[name], name in with_reasons) for name in shown)}; {GAINS}"
-        if len(line) <= LONGEST - len(_MARK):
+        line = f"{', '.join(said(name, name in with_reasons) for name in shown)}; {GAINS}"
+        if len(line) <= _LONGEST:
             break
     return line
 
@@ -72,8 +73,3 @@ def line_of(facts: Facts) -> str:
 def _gain(reason: str) -> dict[str, str]:
     why, _, fix = reason.partition("; ")
     return {"state": "off" if reason else "on", "why": why, "fix": fix}
-
-
-def _said(name: str, gain: dict[str, str], with_reason: bool) -> str:
-    reason = f" ({gain['why']})" if with_reason and gain["why"] else ""
-    return f"{name} {gain['state']}{reason}"

@@ -6,7 +6,7 @@ forwarded together changes. Decided from arithmetic and free memory, the least o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ GATHERED = 4 * 2**30  # bytes of weights that ZeRO-3 has gathered at one time
 _SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Early:
     """A trainer before it is built."""
 
@@ -43,26 +43,29 @@ class Early:
     args: Any  # the training arguments
     is_multimodal: bool  # it takes images
 
-    @classmethod
-    def of(cls, model: PreTrainedModel, given: Mapping[str, Any]) -> Early:
-        """From what the trainer is built with."""
-        return cls(model, given["template"], given["args"], bool(model.model_meta.is_multimodal))
-
 
 def cut_by_groups(early: Early, settings: Settings) -> str:
     """Change the sizes of micro-batches in the arguments, if more of a group fits into one.
 
-    Returns what was cut into what, or why nothing was; empty where nothing had to be.
+    Returns, and logs, what was cut into what, or why nothing was; empty where nothing had to be.
     """
+    line = "" if settings.group_batch is not None else _cut(early, settings)
+    if line:
+        get_logger().info(f"swift-grpo-ext: {line}.")
+    return line
+
+
+def _cut(early: Early, settings: Settings) -> str:
     args, group = early.args, early.args.num_generations
-    before = BatchSizes(
-        args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
-    )
-    if settings.group_batch is not None:
-        return ""
-    if min(group, before.batch * before.per_generation) == 1:
-        return _nothing_shared(before, group)
-    stay = f"micro-batches stay {before.batch} x {before.accumulation}: "
+    batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    before = BatchSizes(batch, accumulation, args.steps_per_generation)
+    held = batch * before.per_generation
+    if group == 1:
+        most = max(2, held)
+        return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
+    if held == 1:
+        return alone(batch, group)
+    stay = f"micro-batches stay {batch} x {accumulation}: "
     ways = cuts(before, group)
     if not ways:
         return _what_divides(before, group, stay)
@@ -76,27 +79,17 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
     after = ways[chosen].sizes
     _write(args, after)
     return (
-        f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
+        f"micro-batches of {batch} x {accumulation} are now {after.batch} x "
         f"{after.accumulation}, the same completions per step, to share prompts{how}; logged clip "
         f"ratios and entropy_max and _min are theirs; {SWITCH}=0 keeps yours"
     )
 
 
-def _nothing_shared(sizes: BatchSizes, group: int) -> str:
-    """Which sizes would share, where no rank has two completions of a prompt."""
-    if group == 1:
-        most = max(2, sizes.batch * sizes.per_generation)
-        return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
-    return alone(sizes.batch, group)
-
-
 def _what_divides(sizes: BatchSizes, group: int, stay: str) -> str:
     """Which step could be cut into parts of a group, if this one cannot; empty if it is shared as it is."""
     held = sizes.batch * sizes.per_generation
-    if forwarded(sizes.batch, held, group) == forwarded(held, held, group):
-        return ""
     steps = gcd(held, group) // gcd(held, group, sizes.batch)
-    if steps == 1:
+    if steps == 1 or forwarded(sizes.batch, held, group) == forwarded(held, held, group):
         return ""
     return (
         f"{stay}{sizes.batch * sizes.accumulation} completions per step cannot be cut into parts of a group "
@@ -195,9 +188,3 @@ def _write(args: HostGRPOConfig, sizes: BatchSizes) -> None:
             config[_SIZES[0]], config[_SIZES[1]] = sizes.batch, sizes.accumulation
     if plugin is not None and getattr(plugin, "gradient_accumulation_steps", None) is not None:
         plugin.gradient_accumulation_steps = sizes.accumulation
-
-
-def tell(line: str) -> None:
-    """The one line about it."""
-    if line:
-        get_logger().info(f"swift-grpo-ext: {line}.")

@@ -7,24 +7,23 @@ from pathlib import Path
 
 from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
-from torch import Tensor
+from torch import Tensor, nn
 
 from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.dropout import turn_off_unasked_dropout
+from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine_check import EngineCheck
-from swift_grpo_ext.trainer.failure import ending_together
-from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups, tell
+from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups
 from swift_grpo_ext.trainer.liger_loss import over_our_pass
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes
 from swift_grpo_ext.trainer.monitors import Monitors
+from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
-from swift_grpo_ext.trainer.resampling import resampled
 from swift_grpo_ext.trainer.resuming import load_translated
-from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.rollout import Rollout, resampled
 from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Samples, VisionSample, require_sample_hook
 from swift_grpo_ext.trainer.scoring import Scoring, names_of
@@ -39,11 +38,11 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # Construction.
 
-    def __init__(self, model: object, *args: object, **kwargs: object) -> None:
+    def __init__(self, model: nn.Module, *args: object, **kwargs: object) -> None:
         with ending_together():
             turn_off_unasked_dropout(model)
-            self.cut = cut_by_groups(Early.of(model, kwargs), current_settings())
-            tell(self.cut)
+            early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
+            self.cut = cut_by_groups(early, current_settings())
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)

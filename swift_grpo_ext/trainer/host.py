@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
 from swift_grpo_ext.watch.watched import Watched
-
-if TYPE_CHECKING:
-    from swift.rlhf_trainers.arguments import GRPOConfig
-    from swift.template import Template
-    from transformers import PreTrainedModel
 
 
 class Host(Watched, Protocol):
@@ -117,20 +112,9 @@ class Host(Watched, Protocol):
 
 
 class Unwrapped(Protocol):
-    """What of a trainer decides whether prompts are shared."""
+    """What of a trainer decides whether prompts are shared; of one that is not built yet, too."""
 
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model, not yet wrapped or out of its wrappers."""
-
-    @property
-    def template(self) -> Template:
-        """Its template."""
-
-    @property
-    def args(self) -> GRPOConfig:
-        """The training arguments."""
-
-    @property
-    def is_multimodal(self) -> bool:
-        """It takes images."""
+    model: Any  # the model, not yet wrapped or out of its wrappers
+    template: Any
+    args: Any
+    is_multimodal: bool  # it takes images

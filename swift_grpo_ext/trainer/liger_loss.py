@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -37,17 +37,17 @@ def over_our_pass(
         yield
         return
     batch = inputs[0] if isinstance(inputs, list) else inputs
-    stand_ins: dict[str, Callable[..., tuple[Tensor, list[Tensor]]]] = {
+    inputs_of, grpo_batch = batch["model_inputs"], batch["grpo_batch"]
+    with (
         # It goes through the wrappers with all rows to come to the hidden states: our pass goes by itself.
-        "_forward_redirection": lambda wrapped, unwrapped, method, **rows: method(),
-        "_get_last_hidden_state": lambda *rows: host._get_per_token_logps_and_entropies(
-            model, batch["model_inputs"], batch["grpo_batch"]
-        )[0],
-        "liger_grpo_loss": _of_logps(host.liger_grpo_loss),
-    }
-    with ExitStack() as stack:
-        for name, stand_in in stand_ins.items():
-            stack.enter_context(swapped(host, name, stand_in))
+        swapped(host, "_forward_redirection", lambda wrapped, unwrapped, method, **rows: method()),
+        swapped(
+            host,
+            "_get_last_hidden_state",
+            lambda *rows: host._get_per_token_logps_and_entropies(model, inputs_of, grpo_batch)[0],
+        ),
+        swapped(host, "liger_grpo_loss", _of_logps(host.liger_grpo_loss)),
+    ):
         yield
 
 
@@ -74,14 +74,7 @@ def _of_logps(loss: object) -> Callable[..., tuple[Tensor, list[Tensor]]]:
         _input: Tensor, attention_mask: Tensor, advantages: Tensor, **given: object
     ) -> tuple[Tensor, list[Tensor]]:
         wanted = ("ref_per_token_logps", "old_per_token_logps", "vllm_is_ratio")
-        result: tuple[Tensor, list[Tensor]] = formula(
-            _input,
-            attention_mask,
-            advantages,
-            full_attention_mask=attention_mask,
-            **{name: given.get(name) for name in wanted},
-            **options,
-        )
-        return result
+        theirs = {name: given.get(name) for name in wanted} | options
+        return formula(_input, attention_mask, advantages, full_attention_mask=attention_mask, **theirs)
 
     return of_logps

@@ -16,10 +16,10 @@ from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.encode_clock import seconds_of
+from swift_grpo_ext.trainer.engine_compare import collated, looking
 from swift_grpo_ext.trainer.features import base_model
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.trainer.teacher_forced import collated, looking
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch.movement import Probe
 from swift_grpo_ext.watch.records import (

@@ -1,12 +1,21 @@
-"""Random numbers that a training forward draws for each row: completions of one prompt would share them."""
+"""Random numbers that a training forward draws for each row, which completions of one prompt would share.
+
+LoRA dropout that nobody asked for is off: with it the old and the new log-probs of a token come from
+different networks, and half of the tokens are clipped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from swift.arguments.tuner_args import TunerArguments
+from swift.utils import get_logger
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
+
+from swift_grpo_ext.settings import disabled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,18 +28,27 @@ _NOISY_SETTINGS = (
     "residual_dropout",
     "layerdrop",
 )
-_RATES = ("p", "drop_prob", "drop_rate")
 
 
 def noise_in(model: nn.Module) -> str:
     """A module of a model that draws random numbers while it trains, in a clause; empty if none does."""
-    return next((f"{kind} {rate:g} in {name or 'the model'}" for name, kind, rate in _noisy(model)), "")
+    return next(_noisy(model), "")
+
+
+def _noisy(model: nn.Module) -> Iterator[str]:
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        paths = any(word in kind.lower() for word in ("droppath", "drop_path", "stochasticdepth"))
+        if paths or isinstance(module, _DropoutNd):
+            values = (getattr(module, rate, None) for rate in ("p", "drop_prob", "drop_rate"))
+            rate = next((value for value in values if isinstance(value, float)), 0.0)
+            if rate > 0:
+                yield f"{'dropout' if kind == 'Dropout' else kind} {rate:g} in {name or 'the model'}"
 
 
 def noise_of_run(args: object, base: PreTrainedModel) -> str:
     """Noise that a run adds outside of modules, in a clause; empty if there is none."""
-    alpha = getattr(args, "neftune_noise_alpha", None)
-    if alpha:
+    if alpha := getattr(args, "neftune_noise_alpha", None):
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"
     for hook in base.get_input_embeddings()._forward_hooks.values():
         name = getattr(hook, "__qualname__", type(hook).__qualname__)
@@ -38,20 +56,37 @@ def noise_of_run(args: object, base: PreTrainedModel) -> str:
             return f"the hook {name} adds noise to each row's embeddings"
     config = base.config.get_text_config()
     rates = {name: getattr(config, name, None) for name in _NOISY_SETTINGS}
-    return next(
-        (f"{name} {rate:g}" for name, rate in rates.items() if isinstance(rate, float) and rate > 0), ""
-    )
+    noisy = (f"{name} {rate:g}" for name, rate in rates.items() if isinstance(rate, float) and rate > 0)
+    return next(noisy, "")
 
 
-def _noisy(model: nn.Module) -> Iterator[tuple[str, str, float]]:
-    for name, module in model.named_modules():
-        kind = type(module).__name__
-        if isinstance(module, _DropoutNd):
-            kind = "dropout" if kind == "Dropout" else kind
-        elif not any(word in kind.lower() for word in ("droppath", "drop_path", "stochasticdepth")):
-            continue
-        rate = next(
-            (value for each in _RATES if isinstance(value := getattr(module, each, None), float)), 0.0
+def turn_off_unasked_dropout(model: nn.Module) -> None:
+    """Turn ms-swift's default dropout of LoRA off, and say so, unless it was asked for."""
+    if disabled("trainer.no_lora_dropout") or asked_for_dropout(model, sys.argv):
+        return
+    if turn_lora_dropout_off(model):
+        get_logger().info(
+            f"swift-grpo-ext: LoRA dropout ({TunerArguments.lora_dropout} by ms-swift's default) is off: "
+            "with it the old and the new log-probs of a token come from different networks, and half of the "
+            "tokens are clipped. To keep it: --lora_dropout, or "
+            "SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
         )
-        if rate > 0:
-            yield name, kind, rate
+
+
+def asked_for_dropout(model: object, argv: Sequence[str]) -> bool:
+    """The user named a dropout: on the command line, or in the adapter's config as another value."""
+    if any(word.partition("=")[0] == "--lora_dropout" for word in argv):
+        return True
+    configs = getattr(model, "peft_config", {}).values()
+    return any(getattr(config, "lora_dropout", None) != TunerArguments.lora_dropout for config in configs)
+
+
+def turn_lora_dropout_off(model: nn.Module) -> int:
+    """Set the dropout of all LoRA layers, and in the config that is saved, to 0; how many layers had one."""
+    named = (module for name, module in model.named_modules() if "lora_dropout" in name)
+    layers = [module for module in named if isinstance(module, nn.Dropout) and module.p > 0]
+    for layer in layers:
+        layer.p = 0.0
+    for config in getattr(model, "peft_config", {}).values():
+        config.lora_dropout = 0.0
+    return len(layers)

@@ -54,11 +54,10 @@ class OldPass:
         self, known: Known, grpo_batch: GRPOBatch, check: EngineCheck
     ) -> tuple[Tensor | None, None] | None:
         """What stands for the old pass over the next micro-batch; None where it has to be made."""
-        found = None
-        if not self.is_spared(known):
-            found = engine_logps(self._host, check, grpo_batch)
-            if found is None:
-                return None
+        spared = self.is_spared(known)
+        found = None if spared else engine_logps(self._host, check, grpo_batch)
+        if not spared and found is None:
+            return None
         known.skipped += 1
         return found, None
 
@@ -98,19 +97,16 @@ def told_a_teacher(host: Host, chunks: Sequence[Sequence[VisionSample]]) -> list
     """
     if not _may_tell_a_teacher(host):
         return [False] * len(chunks)
-    here = [any(map(_told, chunk)) for chunk in chunks]
-    return [any(told) for told in zip_longest(*gather_object([here]))]
+    # ms-swift 4.5 has no images of its own for a teacher.
+    told = lambda one: bool(one.teacher_prompt) or getattr(one, "teacher_images", None) is not None  # noqa: E731
+    here = [any(map(told, chunk)) for chunk in chunks]
+    return [any(ranks) for ranks in zip_longest(*gather_object([here]))]
 
 
 def _may_tell_a_teacher(host: Host) -> bool:
     dataset = host.train_dataset if host.model.training else host.eval_dataset
     columns = getattr(dataset, "column_names", None)
     return not isinstance(columns, (list, tuple)) or bool(_TEACHER_COLUMNS & set(columns))
-
-
-def _told(sample: VisionSample) -> bool:
-    """ms-swift 4.5 has no images of its own for a teacher."""
-    return bool(sample.teacher_prompt) or getattr(sample, "teacher_images", None) is not None
 
 
 def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> Tensor | None:
@@ -123,19 +119,17 @@ def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> Tenso
 
 def _asked(host: Host) -> bool:
     """Importance sampling is on, nothing else reads old log-probs, and no filter changes the engine's."""
-    args, off = host.args, host.disable_rollout_importance_sampling
-    if off or disabled("trainer.engine_old_logps") or host.rollout_importance_sampling_mode is None:
+    args, off = host.args, host.disable_rollout_importance_sampling or disabled("trainer.engine_old_logps")
+    if off or host.rollout_importance_sampling_mode is None or host.log_rollout_offpolicy_metrics:
         return False
     filtered = (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or bool(args.min_p)
-    if filtered or host.log_rollout_offpolicy_metrics:
-        return False
-    return host.old_policy() and not _may_tell_a_teacher(host) and not old_readers(host)
+    return host.old_policy() and not (filtered or _may_tell_a_teacher(host) or old_readers(host))
 
 
 def old_reason(host: Host) -> str:
     """Who needs old log-probs that are not the policy's own (D1 of docs/findings.md)."""
     within = f"updates begin within rollouts; --steps_per_generation {host.args.gradient_accumulation_steps}"
-    return next(iter([*old_readers(host), *([] if before_update(host) else [within])]), "")
+    return next(iter(old_readers(host)), "" if before_update(host) else within)
 
 
 def old_readers(host: Host) -> list[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import NoReturn
 
 import torch
-import torch.distributed as dist
 from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.micro_batches import SWITCH
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.distributed import agreed_max, is_alone
 from swift_grpo_ext.trainer.host import Host
 
 
@@ -30,7 +28,7 @@ class Halves:
     def halve(self, error: BaseException | None) -> None:
         """Compute each micro-batch in twice as many parts from now on. Every rank must come here.
 
-        Raises OutOfMemoryError where there is no half, or gradients are reduced while they are computed.
+        Gives up where there is no half, or gradients are reduced while they are computed.
         """
         host, rows = self._host, self._host.args.per_device_train_batch_size
         if self.parts * 2 > rows or host.is_deepspeed_enabled or host.is_fsdp_enabled:
@@ -103,13 +101,10 @@ class Halves:
             computed.append(True)
             return loss
 
-        alone = not dist.is_initialized() or dist.get_world_size() == 1
         try:
-            with ExitStack() as stack:
-                stack.enter_context(swapped(host, "_prepare_inputs", prepared))
-                stack.enter_context(swapped(host, "compute_loss", noted))
+            with swapped(host, "_prepare_inputs", prepared), swapped(host, "compute_loss", noted):
                 return step(model, inputs, *args, **kwargs), None
         except torch.OutOfMemoryError as error:
-            if not alone and (not computed or getattr(model, "require_backward_grad_sync", True)):
+            if not is_alone() and (not computed or getattr(model, "require_backward_grad_sync", True)):
                 self.give_up(error)
             return None, error.with_traceback(None)  # its frames hold the graph

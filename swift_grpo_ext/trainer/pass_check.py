@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import TypeVar
 
 import torch
@@ -13,50 +13,11 @@ from torch.nn.functional import pad
 from swift_grpo_ext.group.flat_rows import is_flat
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch, without_dropout
-from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.failure import all_ranks_are_here
+from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here
 from swift_grpo_ext.trainer.host import Host
 
 _ROWS = 8
 Result = TypeVar("Result")
-
-
-class Attempt:
-    """Something that may raise on some ranks, after which all of them give it up.
-
-    Where ranks wait for each other inside the model (ZeRO-3, FSDP), one that raises alone leaves the others
-    waiting, so its error ends the run; where all raise, they give up together.
-    """
-
-    def __init__(self, host: Host, gathers: bool) -> None:
-        self._host, self._gathers = host, gathers
-        self.problem = ""  # why it cannot be used, in a clause; empty if it can
-        self.no_room: Exception | None = None  # it ran out of memory
-
-    def __enter__(self) -> Attempt:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        if self._gathers and not all_ranks_are_here("first pass"):
-            return False
-        if isinstance(error, torch.OutOfMemoryError):
-            self.no_room = error.with_traceback(None)  # whose frames hold the graph
-        else:
-            lines = str(error).strip().splitlines() or [""]
-            self.problem = f"{type(error).__name__}: {lines[0]}"
-        return True
-
-    def outcome(self) -> int:
-        """The worst of all ranks. A collective, so every rank must come here."""
-        mine = FAILED if self.problem else NO_ROOM if self.no_room else 0
-        return agreed_max(mine, self._host.accelerator.device)
-
-
-NO_ROOM, FAILED = 1, 2
 
 
 def tried(
@@ -68,23 +29,35 @@ def tried(
 ) -> tuple[Result | None, str]:
     """The first pass of a kind, or why it cannot be used: on every rank alike.
 
-    ``halve`` makes check and pass take less memory, where they have run out of it.
+    Where ranks wait for each other inside the model (``gathers``: ZeRO-3, FSDP), one that raises alone leaves
+    the others waiting, so its error ends the run; where all raise, they give up together. ``halve`` makes
+    check and pass take less memory, where they have run out of it.
     """
     found: list[Result] = []
+    problem, no_room = "", None
 
-    def checked(attempt: Attempt) -> None:
-        attempt.problem = check()
+    def checked() -> None:
+        nonlocal problem
+        problem = check()
 
-    for run in (checked, lambda _: found.append(forward())):
+    for run in (checked, lambda: found.append(forward())):
         while True:
-            with (attempt := Attempt(host, gathers)):
-                run(attempt)
-            outcome = attempt.outcome()
-            if outcome == FAILED:
-                return None, attempt.problem
-            if not outcome:
+            no_room = None
+            try:
+                run()
+            except Exception as error:
+                if gathers and not all_ranks_are_here("first pass"):
+                    raise
+                if isinstance(error, torch.OutOfMemoryError):
+                    no_room = error.with_traceback(None)  # whose frames hold the graph
+                else:
+                    problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            worst = agreed_max(2 if problem else int(no_room is not None), host.accelerator.device)
+            if worst == 2:
+                return None, problem
+            if not worst:
                 break
-            halve(attempt.no_room)
+            halve(no_room)
             found.clear()
     return found[0], ""
 

@@ -24,7 +24,7 @@ from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.batches import Batches, Known, PassWork
+from swift_grpo_ext.trainer.batches import Batches, Known, PassWork, tokens_heard
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
@@ -33,11 +33,9 @@ from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
 from swift_grpo_ext.trainer.sampling import sampled_once
-from swift_grpo_ext.trainer.silence import tokens_heard
 
 if TYPE_CHECKING:
     from swift.rl_core.data import GRPOBatch
-    from transformers import PreTrainedModel
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes
@@ -58,7 +56,7 @@ class Passes:
         self.batches = Batches()  # what is known of each micro-batch
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
-        self.turn_to(decide(host, settings))
+        self._turn_to(decide(host, settings))
         self.old = OldPass(host, self.enabled.skip_old)  # which micro-batches have an old pass
         if self.enabled.shared_prefix:
             self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
@@ -67,8 +65,7 @@ class Passes:
             share_tower(host, self._family)
         self._vision = {mode: self._new_vision() for mode in (True, False)}
 
-    def turn_to(self, enabled: Enabled) -> None:
-        """Take over what is on, and say so once."""
+    def _turn_to(self, enabled: Enabled) -> None:
         self.enabled = enabled  # what is on, and why the rest is not
         tell_gains(self._host, enabled, self._cut, self.tell)
 
@@ -103,13 +100,11 @@ class Passes:
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
-        return [{**batch, "model_inputs": self._stored(batch)} for batch in batches]
-
-    def _stored(self, batch: dict[str, Any]) -> Any:
-        known = self.batches.of(batch["grpo_batch"]).batch
-        if not self.enabled.vision_once or known is None or not known.media:
-            return batch["model_inputs"]
-        return known.store_pixels()
+        for batch in batches if self.enabled.vision_once else ():
+            known = self.batches.of(batch["grpo_batch"]).batch
+            if known is not None and known.media:
+                batch["model_inputs"] = known.store_pixels()
+        return batches
 
     def logps(
         self,
@@ -130,13 +125,14 @@ class Passes:
             return stock_pass()
         batch = self._analysed(model_inputs, grpo_batch)
         forward = partial(self._forward, model, batch, grpo_batch, with_entropy)
-        plain = self._host.ref_model if self._is_reference(model) else self._host.model
+        of_reference = self._is_reference(model)
+        plain = self._host.ref_model if of_reference else self._host.model
         dtype = forward_dtype(base_model(self._host, model).dtype, self._host.accelerator.mixed_precision)
         check = partial(compare, plain, batch, partial(self._scores, plain, batch, False), stock, dtype)
         if not (self.enabled.shared_prefix or self.enabled.chunked_logps):
             forward = partial(self._with_features, model, batch, stock_pass)
             check = partial(compare_passes, plain, forward, stock_pass, batch.completion_mask, dtype)
-        kind = (self._is_reference(model), torch.is_grad_enabled())
+        kind = (of_reference, torch.is_grad_enabled())
         if kind in self._trusted:
             return forward()
         self._trusted.add(kind)
@@ -144,11 +140,10 @@ class Passes:
         if found is not None:
             return found
         logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
-        self.turn_to(self.enabled.without_forward("self-check failed"))
+        self._turn_to(self.enabled.without_forward("self-check failed"))
         return stock_pass()
 
     def _with_features(self, model: nn.Module, batch: MicroBatch, stock_pass: Callable[[], Scores]) -> Scores:
-        """The stock pass with features in the place of pixels."""
         assert self.vision is not None
         with self.vision.standing_in(base_model(self._host, model), batch.wanted()):
             return stock_pass()
@@ -214,7 +209,12 @@ class Passes:
         # Of the forward as it is now: liger puts one without it in the place of the one that ms-swift read.
         if "logits_to_keep" not in signature(base.forward).parameters:
             inputs.pop("logits_to_keep", None)
-        options = self._options(base, with_entropy)
+        options = {
+            "vocab_size": base.config.get_text_config().vocab_size,
+            "temperature": self._host.temperature,
+            "with_entropy": with_entropy,
+            "chunk_bytes": CHUNK_BYTES if self.enabled.chunked_logps else _ONE_CHUNK,
+        }
         spare = self.enabled.spare_recompute
         sparingly = sparing(base.get_decoder(), batch.pack, spare) if batch.pack else nullcontext()
         with vision.standing_in(base, batch.wanted()) if vision else nullcontext(), sparingly:
@@ -224,17 +224,8 @@ class Passes:
                 return packed_scores(model, head, inputs, batch.pack, query)
             return row_scores(model, head, inputs, batch.completion_mask, **options)
 
-    def _options(self, base: PreTrainedModel, with_entropy: bool) -> dict[str, object]:
-        return {
-            "vocab_size": base.config.get_text_config().vocab_size,
-            "temperature": self._host.temperature,
-            "with_entropy": with_entropy,
-            "chunk_bytes": CHUNK_BYTES if self.enabled.chunked_logps else _ONE_CHUNK,
-        }
-
     def _new_vision(self) -> VisionOnce | None:
-        if self._family is None:
-            return None
-        device = self._host.accelerator.device
-        agree = (lambda number: agreed_max(number, device)) if self._keeps_step else (lambda number: number)
-        return VisionOnce(self._family, self._settings.vision_cache_mib * 2**20, agree)
+        device, alone = self._host.accelerator.device, not self._keeps_step
+        agree: Callable[[int], int] = lambda number: number if alone else agreed_max(number, device)  # noqa: E731
+        room = self._settings.vision_cache_mib * 2**20
+        return VisionOnce(self._family, room, agree) if self._family else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import io
 import os
@@ -13,10 +12,8 @@ from typing import Any
 
 from swift.utils import get_logger
 
-MOST_BYTES = 256 * 2**20
-"""Of one rank's pictures in one run; those beyond that are not kept."""
-
-_LONGEST_PATH = 4096
+MOST_BYTES = 256 * 2**20  # of one rank's pictures in one run; those beyond that are not kept
+_ENDINGS = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp"}
 
 
 class PictureFolder:
@@ -32,18 +29,20 @@ class PictureFolder:
     def path_of(self, image: object) -> str | None:
         """Where an image of a row lies: its own path or address, else that of the copy kept here.
 
-        It may be ``{"path": ..., "bytes": ...}``, a path, an address, base64, or an image of PIL. None for
-        what is no picture, does not fit any more or cannot be written.
+        None for what is no picture, does not fit any more or cannot be written.
         """
         path = image.get("path") if isinstance(image, dict) else image
         content = image.get("bytes") if isinstance(image, dict) else None
-        if isinstance(path, str) and _is_path(path) and (content is None or os.path.isfile(path)):
-            return path
         given = path if content is None else content
+        if isinstance(path, str) and (given is path or os.path.isfile(path)) and _is_path(path):
+            return path
         for known, place in self._newest:  # the completions of a group share their pictures
             if known is given:
                 return place
-        content = _content(given)
+        try:
+            content = _content(given)
+        except (OSError, ValueError):  # binascii's among them, and PIL's for a mode that PNG does not know
+            content = None
         place = None if content is None else self._keep(content)
         self._newest.append((given, place))
         return place
@@ -54,7 +53,8 @@ class PictureFolder:
             if len(content) > self._left:
                 self._say_once(f"the report shows no more than {self._most_bytes >> 20} MiB")
                 return None
-            path = (self._folder / f"{name}{_ending(content)}").absolute()
+            ending = next((_ENDINGS[start] for start in _ENDINGS if content.startswith(start)), "")
+            path = (self._folder / f"{name}{ending}").absolute()
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
@@ -68,36 +68,21 @@ class PictureFolder:
 
     def _say_once(self, why: str) -> None:
         if not self._said:
-            self._said = True
-            get_logger().warning(
-                "swift-grpo-ext: not all pictures that the dataset holds in memory are kept for the report: "
-                f"{why}"
-            )
+            what = "not all pictures that the dataset holds in memory are kept for the report"
+            get_logger().warning(f"swift-grpo-ext: {what}: {why}")
+        self._said = True
 
 
 def _is_path(text: str) -> bool:
-    return len(text) < _LONGEST_PATH and not text.startswith("data:")
+    return len(text) < 4096 and not text.startswith("data:")
 
 
 def _content(image: object) -> bytes | None:
-    """The bytes of a picture file; None for what is none."""
-    if isinstance(image, bytes):
-        return image
+    """The bytes of a picture file, of base64, or of an image of PIL; None for what is none."""
     if isinstance(image, str):
-        try:
-            return base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image)
-        except (binascii.Error, ValueError):
-            return None
+        return base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image)
     if hasattr(image, "save"):
         buffer = io.BytesIO()
-        try:
-            image.save(buffer, format="PNG")
-        except (OSError, ValueError):  # a mode that PNG does not know
-            return None
+        image.save(buffer, format="PNG")
         return buffer.getvalue()
-    return None
-
-
-def _ending(content: bytes) -> str:
-    starts = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp"}
-    return next((ending for start, ending in starts.items() if content.startswith(start)), "")
+    return image if isinstance(image, bytes) else None

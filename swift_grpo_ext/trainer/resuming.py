@@ -18,8 +18,6 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.trainer.host import Host
 
-logger = get_logger()
-
 
 def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
     """Load a full checkpoint whose names are not the module's own; False for others, left to ms-swift.
@@ -28,7 +26,10 @@ def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
     """
     target = host.accelerator.unwrap_model(model if model is not None else host.model)
     sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled
-    saved = saved_names(Path(checkpoint))
+    saved: set[str] = set()
+    for path in Path(checkpoint).glob("model*.safetensors"):
+        with safe_open(str(path), "pt") as file:
+            saved.update(file.keys())
     if sharded or isinstance(target, PeftModel) or not saved or saved <= set(target.state_dict()):
         return False
     loaded = type(target).from_pretrained(checkpoint, dtype=target.dtype)
@@ -40,14 +41,5 @@ def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
             where=checkpoint,
             fix="resume with the model that the run was started with",
         )
-    logger.info(f"swift-grpo-ext: loaded {len(saved)} weights of {checkpoint} under translated names")
+    get_logger().info(f"swift-grpo-ext: loaded {len(saved)} weights of {checkpoint} under translated names")
     return True
-
-
-def saved_names(checkpoint: Path) -> set[str]:
-    """Names of the weights in a checkpoint's safetensors files; empty if it has none."""
-    names: set[str] = set()
-    for path in sorted(checkpoint.glob("model*.safetensors")):
-        with safe_open(str(path), "pt") as file:
-            names.update(file.keys())
-    return names

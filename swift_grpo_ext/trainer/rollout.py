@@ -8,25 +8,29 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass, replace
-from itertools import groupby
+from itertools import compress, groupby
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
+from accelerate.utils import gather_object
 from swift.infer_engine import RequestConfig
+from swift.rlhf_trainers.utils import get_even_process_data
+from swift.utils import get_logger
+from torch import Tensor
 
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.models.families import forbidden_token_ids
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.completions import cut_placeholders, fill_empty
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import VisionSample, cut_placeholders, fill_empty
 
 if TYPE_CHECKING:
     from swift.infer_engine import InferEngine
     from swift.infer_engine.protocol import RolloutInferRequest, RolloutOutput
     from vllm import SamplingParams
-
 
 Asked = Callable[["Sequence[RolloutInferRequest]", RequestConfig], "list[object]"]
 
@@ -39,12 +43,10 @@ class Rollout:
         self._generations = 0
 
     def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
-        """Before a tensor-parallel engine generates, its ranks compare requests.
+        """Raise RolloutError on every rank if those of one tensor-parallel engine hold different requests.
 
-        vLLM in colocate mode runs one engine over the ranks of a group. If they hold different requests,
-        their collectives differ in number or shape and all hang.
-
-        Raises RolloutError: They do; on every rank.
+        vLLM in colocate mode runs one engine over the ranks of a group: their collectives would differ in
+        number or shape, and all hang.
         """
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
@@ -102,10 +104,7 @@ def completions_per_request(requests: Sequence[object], workers: int = 1) -> int
 
 
 def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[object]:
-    """Answers with several choices each as answers with one each, in order.
-
-    Raises RolloutError: An engine answered with another number of choices than it was asked for.
-    """
+    """Answers with so many choices each as answers with one each, in order; others raise RolloutError."""
     found = []
     for output in outputs:
         response = getattr(output, "response", output)
@@ -118,10 +117,9 @@ def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[object]:
         for choice in sorted(response.choices, key=lambda choice: choice.index):
             single = replace(response, choices=[replace(choice, index=0)])
             if choice.token_ids is not None:
-                prompt, sampled = response.usage.prompt_tokens, len(choice.token_ids)
-                single.usage = replace(
-                    response.usage, completion_tokens=sampled, total_tokens=prompt + sampled
-                )
+                usage, sampled = response.usage, len(choice.token_ids)
+                total = usage.prompt_tokens + sampled
+                single.usage = replace(usage, completion_tokens=sampled, total_tokens=total)
             found.append(single if output is response else output.model_copy(update={"response": single}))
     return found
 
@@ -146,19 +144,13 @@ def seeds_apart(engine: InferEngine, size: int) -> Iterator[None]:
         yield
 
 
-TENSOR_PARALLEL = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
-
-
 def seed_of(run: int, generation: int, group: int) -> int:
     """A seed below 2 ** 31 for one generation by one tensor-parallel group; its requests count on from it."""
     return random.Random(f"{run} {generation} {group}").getrandbits(31)
 
 
 def agree(digest: str, group: object) -> None:
-    """Raise on every rank of a group unless all of them hold the same digest.
-
-    Raises RolloutError: Names the ranks on each side.
-    """
+    """Raise RolloutError on every rank of a group, naming the sides, unless all digests are equal."""
     digests: list[str] = [""] * dist.get_world_size(group)
     dist.all_gather_object(digests, digest, group=group)
     sides: dict[str, list[int]] = {}
@@ -169,7 +161,7 @@ def agree(digest: str, group: object) -> None:
             f"ranks of one tensor-parallel group hold different requests: {sorted(sides.values())}",
             where="vllm_tensor_parallel_size, before generation, where their collectives would hang",
             fix="give all ranks the same dataset files and image folders, and the same request settings, or "
-            f"--vllm_tensor_parallel_size 1 ({TENSOR_PARALLEL})",
+            f"--vllm_tensor_parallel_size 1 ({DEFECTS['A9'].reports[0]})",
         )
 
 
@@ -179,18 +171,46 @@ def request_digest(requests: Sequence[object], request_config: object = None) ->
     Ids of requests are left out: they are drawn at random by each rank.
     """
     plain = [_plain(request) for request in requests]
-    for request in plain:
-        if isinstance(request, dict):
-            request.pop("uuid", None)
     text = json.dumps([plain, _plain(request_config)], sort_keys=True, default=_bytes_digest)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(value: object) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return {**plain, "uuid": None} if isinstance(plain, dict) else plain
 
 
 def _bytes_digest(value: object) -> str:
     """For what JSON has no word for: images by their pixels, bytes, and anything else by its text."""
     raw = value if isinstance(value, bytes) else value.tobytes() if hasattr(value, "tobytes") else None
     return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)
+
+
+def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tuple[list[Any], Tensor]:
+    """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
+
+    Groups of equal rewards give way to others (DAPO, arXiv 2503.14476). ms-swift's loop ends with a new batch
+    that nobody looks at, so ``--max_resample_times 1`` never helps. Here each of the new batches counts.
+    """
+    wanted = host.args.generation_batch_size
+    uneven = [host.dynamic_num_samples]  # of each batch: a server may return more than it was asked for
+    found: list[Any] = []
+    rewards: list[Tensor] = []
+    batch = samples, rewards_per_func
+    for new in range(host.max_resample_times + 1):
+        if new:
+            fresh = host._rollout_samples(next(host.dynamic_resample_iterator))
+            batch = fresh, host._compute_rewards_per_func(fresh)
+            uneven.append(host.dynamic_num_samples)
+        differ = host.compute_std(*batch) > 0
+        found += compress(gather_object(batch[0]), differ.tolist())
+        rewards.append(batch[1][differ])
+        if len(found) >= wanted:
+            host.dynamic_num_samples = any(uneven)
+            return get_even_process_data(host, found[:wanted]), torch.cat(rewards)[:wanted]
+    get_logger().warning(
+        f"swift-grpo-ext: {len(found)} of {wanted} completions are in groups whose rewards differ, after "
+        f"{host.max_resample_times} new batches (max_resample_times): the step takes the first batch"
+    )
+    host.dynamic_num_samples = uneven[0]
+    return samples, rewards_per_func

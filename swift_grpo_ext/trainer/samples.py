@@ -1,15 +1,20 @@
-"""A completion on its way through a run: ms-swift's sample, with what we know of it."""
+"""A completion on its way through a run: ms-swift's sample with what we know of it, made trainable."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from swift.rl_core.data import GRPOBatch, GRPOSample
 from torch import Tensor
 
 from swift_grpo_ext.errors import RefusedError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -24,13 +29,9 @@ class Claim:
 
 @dataclass
 class VisionSample(GRPOSample):
-    """ms-swift's sample of one completion.
+    """ms-swift's sample of one completion."""
 
-    Attributes:
-        prompt_key: Equal for samples of the same prompt, images included; decided where rows become samples.
-    """
-
-    prompt_key: str = ""
+    prompt_key: str = ""  # equal for samples of the same prompt, images included
     held_placeholder: bool = False  # the engine answered with image placeholders, which have been cut away
     kept: bool = True  # the completion takes part in the update
     claim: Claim | None = None  # what the engine said of it; None of several turns, and where nobody asks
@@ -52,13 +53,53 @@ _OURS = {field.name for field in fields(VisionSample)} - {field.name for field i
 
 
 def require_sample_hook(trainer: type) -> None:
-    """Refuse a trainer of ms-swift that makes its samples itself.
-
-    Raises RefusedError: It has no ``sample_cls``.
-    """
+    """Raise RefusedError for a trainer of ms-swift that makes its samples itself."""
     if not hasattr(trainer, "sample_cls"):
         raise RefusedError(
             "this ms-swift has no sample_cls, through which a trainer gets samples of its own",
             where=f"{trainer.__module__}.{trainer.__qualname__}",
             fix="install ms-swift >=4.5,<4.7, or set SWIFT_GRPO_EXT_DISABLE=trainer",
         )
+
+
+def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> None:
+    """Give each empty turn of a sample, of one turn or of several, one token.
+
+    The transformers engine of ms-swift drops the padding token from what was generated. In Qwen2.5-VL and
+    Ovis2 that token, ``<|endoftext|>``, also ends a completion: one that consists of nothing else comes out
+    empty. Its labels are all -100, ms-swift then keeps the logits of the whole sequence, one position too
+    many, and the run dies ("Size does not match at dimension 1").
+
+    Of an engine that always gives ids (``has_ids``) no ids are no tokens. The text does not show that where
+    it begins with what the template puts before an answer, such as Qwen3.5's empty thought.
+    """
+    turns = sample.response_token_ids
+    if not turns and (has_ids or not sample.messages[-1]["content"]):
+        sample.response_token_ids, sample.response_loss_mask = [token], []
+    elif turns and isinstance(turns[0], list) and not all(turns):
+        sample.response_token_ids = [turn or [token] for turn in turns]
+        sample.response_loss_mask = [mask or [1] for mask in sample.response_loss_mask]
+    else:
+        return
+    sample.rollout_logprobs = []  # the engine gave none for that token
+
+
+def cut_placeholders(
+    sample: VisionSample, forbidden: Collection[int], tokenizer: PreTrainedTokenizerBase
+) -> bool:
+    """End each of a sample's turns before its first forbidden token; whether there was one."""
+    ids, masks = sample.response_token_ids, sample.response_loss_mask
+    several = bool(ids) and isinstance(ids[0], list)
+    turns = ids if several else [ids]
+    kept = [list(takewhile(lambda token: token not in forbidden, turn)) for turn in turns]
+    if all(len(left) == len(turn) for left, turn in zip(kept, turns, strict=True)):
+        return False
+    kept = [left or [tokenizer.eos_token_id] for left in kept]
+    sample.response_token_ids = kept if several else kept[0]
+    if masks and isinstance(masks[0], list):
+        sample.response_loss_mask = [mask[: len(left)] for mask, left in zip(masks, kept, strict=True)]
+    elif masks:
+        sample.response_loss_mask = masks[: len(kept[0])]
+    sample.rollout_logprobs = []  # of other tokens than those that are left
+    sample.messages[-1] = {**sample.messages[-1], "content": tokenizer.decode(kept[-1])}
+    return True

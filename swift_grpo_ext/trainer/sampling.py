@@ -23,7 +23,7 @@ from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
 from swift_grpo_ext.group.vision_once import VisionOnce, Wanted, encoder_of
 from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.models.template import VisionTemplate
-from swift_grpo_ext.trainer.distributed import agreed_max, gathers_in_sampling
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def ranks_in_step(
     host: Host, base: PreTrainedModel, family: VisionFamily | None
 ) -> AbstractContextManager[None]:
     """While this is open, every rank runs the tower equally often, if parameters are gathered for it."""
-    if not gathers_in_sampling(host):
+    args = host.args
+    if args.use_vllm or not gathers_parameters(host):
+        return nullcontext()
+    if not host.is_fsdp_enabled and args.ds3_gather_for_generation:  # all at once, before
         return nullcontext()
     if family is None or not isinstance(host.template, VisionTemplate):
         return in_step(base, lambda calls: calls, lambda: None)

@@ -12,7 +12,7 @@ import swift_grpo_ext
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.testing import contract
 from swift_grpo_ext.testing.contract_cases import picture
-from swift_grpo_ext.trainer.completions import cut_placeholders
+from swift_grpo_ext.trainer.samples import cut_placeholders
 
 ROW = {"messages": [{"role": "user", "content": "<image>Which?"}], "images": [Image.new("RGB", (56, 56))]}
 PAD, IMAGE_PAD = 151643, 151655

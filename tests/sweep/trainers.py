@@ -6,7 +6,7 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext.testing.selftest.plugin import WORDS, Scripted
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
-from swift_grpo_ext.trainer.teacher import no_phantom_teacher
+from swift_grpo_ext.trainer.loss_fixes import no_phantom_teacher
 
 FIGURES = ("kl", "entropy", "clipping", "fipo", "rollout_correction")
 LENGTHS = {"ragged": (1, 9), "equal": (4, 4), "one_word": (1, 1), "cut": (30, 40), "mixed_cut": (1, 30)}

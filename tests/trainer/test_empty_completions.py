@@ -4,7 +4,7 @@ import pytest
 from swift.infer_engine import TransformersEngine
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.completions import fill_empty
+from swift_grpo_ext.trainer.samples import fill_empty
 
 
 class Sample:

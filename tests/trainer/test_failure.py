@@ -8,12 +8,12 @@ import time
 import pytest
 
 from swift_grpo_ext.testing.run import free_port
-from swift_grpo_ext.trainer import failure
+from swift_grpo_ext.trainer import distributed as failure
 
 RANK = """
 import sys, time
 import torch, torch.distributed as dist
-from swift_grpo_ext.trainer.failure import ending_together
+from swift_grpo_ext.trainer.distributed import ending_together
 
 class Host:
     def train(self, fails):

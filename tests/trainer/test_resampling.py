@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from swift_grpo_ext.trainer import resampling
-from swift_grpo_ext.trainer.resampling import resampled
+from swift_grpo_ext.trainer import rollout as resampling
+from swift_grpo_ext.trainer.rollout import resampled
 
 # Of each batch the completions of both ranks, and whether there are more of them than requests.
 BATCHES = [([["a", "a", "a"], ["a", "a"]], True), ([["b", "c"], ["d", "e"]], False)]

@@ -11,7 +11,7 @@ from torch import nn
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.dropout import asked_for_dropout, turn_lora_dropout_off
+from swift_grpo_ext.trainer.noise import asked_for_dropout, turn_lora_dropout_off
 from tests.trainer.built import built
 
 
