@@ -27,24 +27,18 @@ class GRPOConfig(HostGRPOConfig):
 
     def __post_init__(self) -> None:
         group_batch = current_settings().group_batch
-        self._refuse({"per_device_train_batch_size": None} if group_batch else {})  # yet to be chosen
+        self._refuse(**({"per_device_train_batch_size": None} if group_batch else {}))  # yet to be chosen
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = current_settings().ddp_timeout
             get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
         if group_batch:
             self._make_micro_batches_of_groups()
-            self._refuse({})
+            self._refuse()
         super().__post_init__()
 
-    def _refuse(self, other: dict[str, object]) -> None:
-        refuse(
-            Run(
-                arguments={**vars(self), **other},
-                deepspeed=self.deepspeed if isinstance(self.deepspeed, dict) else {},
-                world_size=world_size(),
-                healed=healed(),
-            )
-        )
+    def _refuse(self, **other: object) -> None:
+        deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
+        refuse(Run({**vars(self), **other}, deepspeed, world_size(), healed()))
 
     def _make_micro_batches_of_groups(self) -> None:
         """Change the sizes of micro-batches before DeepSpeed and the data loader read them."""
@@ -52,12 +46,8 @@ class GRPOConfig(HostGRPOConfig):
         per_generation = self.steps_per_generation or accumulation
         if self.generation_batch_size:
             per_generation = self.generation_batch_size // (batch * world_size())
-        sizes = grouped(
-            BatchSizes(batch, accumulation, per_generation),
-            self.num_generations,
-            self.max_completion_length,
-            current_settings().group_batch_tokens,
-        )
+        before, most = BatchSizes(batch, accumulation, per_generation), current_settings().group_batch_tokens
+        sizes = grouped(before, self.num_generations, self.max_completion_length, most)
         self.per_device_train_batch_size, self.gradient_accumulation_steps = sizes.batch, sizes.accumulation
         self.steps_per_generation, self.generation_batch_size = sizes.per_generation, None
         note = " (bnpo and top_entropy_quantile are defined per micro-batch)"

@@ -54,10 +54,10 @@ class Baselines:
         last = _last_of_each(rows)
         metrics = host._metrics["train" if host.model.training else "eval"]
         figures = reward_statistics(result, rewards[last], host.reward_func_names, host.scale_rewards)
+        if penalty is not None:
+            figures["kl"] = (penalty / host.beta).nanmean().item()
         for name, value in figures.items():
             metrics[name].append(value)
-        if penalty is not None:
-            metrics["kl"].append((penalty / host.beta).nanmean().item())
         for name, column in zip(host.reward_func_names, rewards.T, strict=True):
             scores = [None if score != score else score for score in column.tolist()]
             host._logs["rewards"][name].extend(scores)

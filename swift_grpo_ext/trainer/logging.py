@@ -31,12 +31,11 @@ class Logging:
     """Corrects and completes what ms-swift logs.
 
     ms-swift logs the mean over micro-batches (and ranks) of the mean over their tokens. That depends on how
-    the completions were cut into micro-batches; ``kl`` here is the mean over all tokens of the window. The
-    two are equal for one micro-batch on one rank. And one NaN makes ms-swift's mean of a window NaN.
+    the completions were cut into micro-batches; ``kl`` here is the mean over all tokens of the window. And
+    one NaN makes ms-swift's mean of a window NaN.
 
     completions.jsonl gets columns ``images``, ``regions`` and ``split``: ms-swift keeps no trace of the
-    images since swift#6269, so nobody can tell what a completion was about, and the tables of wandb and
-    swanlab have no pictures any more.
+    images since swift#6269.
     """
 
     def __init__(self, host: Host) -> None:
@@ -101,26 +100,22 @@ class Logging:
 
     def _settle_means(self) -> None:
         """Means over tokens where there are such, and over what is finite in any case."""
-        mode = "train" if self._host.model.training else "eval"
-        metrics = self._host._metrics[mode]
-        token_kl = self._token_kl.pop(mode, None)
+        step, mode = self._host.state.global_step, "train" if self._host.model.training else "eval"
+        metrics, token_kl = self._host._metrics[mode], self._token_kl.pop(mode, None)
         if token_kl is not None:
             metrics["kl"] = [token_kl.value] if token_kl.weight else []
         for name, values in list(metrics.items()):
             bad = sum(not math.isfinite(float(value)) for value in values)
+            if bad and name not in self._named:
+                self._named.add(name)
+                logger.warning(
+                    f"swift-grpo-ext: metric {name} was not finite in {bad} of {len(values)} micro-batches "
+                    f"before step {step}; logged means leave such values out."
+                )
             if bad:
-                self._name_once(name, bad, len(values))
                 metrics[name] = with_mean_for_nonfinite(values)
             if not metrics[name]:
                 del metrics[name]
-
-    def _name_once(self, name: str, bad: int, of: int) -> None:
-        if name not in self._named:
-            self._named.add(name)
-            logger.warning(
-                f"swift-grpo-ext: metric {name} was not finite in {bad} of {of} micro-batches before step "
-                f"{self._host.state.global_step}; logged means leave such values out."
-            )
 
     def _places_of(self) -> Callable[[VisionSample], object]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""

@@ -52,30 +52,23 @@ class Monitors:
     def among(self, callbacks: list[object], args: object) -> list[object]:
         """The run's callbacks with ours among them."""
         kind = callbacks_map.get(CALLBACK)
-        if kind is None:
-            return callbacks
-        if not any(isinstance(callback, kind) for callback in callbacks):
-            callbacks.append(kind(args, self._host))
-        watch: Watch = next(callback for callback in callbacks if isinstance(callback, kind))
-        watch.infinite = self._infinite
-        self.watch = watch
+        if kind is not None:
+            given = (one for one in callbacks if isinstance(one, kind))
+            self.watch = next(given, None) or kind(args, self._host)
+            self.watch.infinite = self._infinite
+            if self.watch not in callbacks:
+                callbacks.append(self.watch)
         return callbacks
 
     def begin(self) -> None:
-        """The trainer is built."""
-        settings, host = current_settings(), self._host
+        """The trainer is built. From now on the vision tower's time is a phase, whoever calls it."""
+        every, host = current_settings().kl_every, self._host
         if not self.watch:
             return
         self.tracer.begin(self.watch.journal)
-        if settings.kl_every and host.beta == 0 and host.template.sequence_parallel_size == 1:
-            self.watch.probe = Probe(self._logps_of, settings.kl_every)
-
-        self._time_tower()
-
-    def _time_tower(self) -> None:
-        """The vision tower's time is a phase, whoever calls it."""
-        assert self.watch
-        phases, base = self.watch.phases, base_model(self._host, self._host.model)
+        if every and host.beta == 0 and host.template.sequence_parallel_size == 1:
+            self.watch.probe = Probe(self._logps_of, every)
+        phases, base = self.watch.phases, base_model(host, host.model)
         family = family_of(base.config)
         for module in map(base.get_submodule, family.vision_tower if family else ()):
             module.register_forward_pre_hook(lambda *_: phases.enter("vision"))
@@ -113,10 +106,7 @@ class Monitors:
 
     @contextmanager
     def watching(self, resumed_from: str | None) -> Iterator[None]:
-        """While this is open, the run trains; afterwards its end is written down, and the books are closed.
-
-        Raises DeadRunError: The run was stopped because it could not learn.
-        """
+        """While this is open, the run trains; DeadRunError afterwards says that it could not learn."""
         if not self.watch:
             yield
             return
@@ -146,10 +136,9 @@ class Monitors:
         """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
             return
-        mask = grpo_batch.completion_mask
+        tally, mask = self.watch.tally, grpo_batch.completion_mask
         if self._host.overlong_filter:  # as ms-swift does after this pass
             mask = mask & ~grpo_batch.truncated_mask.unsqueeze(-1)
-        tally = self.watch.tally
         tally.tokens = tally.tokens + mask.sum()
         mask = mask if forwarded is None else mask & forwarded
         tally.surprise = tally.surprise - (logps.detach() * mask).sum()
@@ -202,15 +191,13 @@ class Monitors:
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> RolloutFacts:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host
-        scores = host._rewards_per_func.tolist()
+        scores, size = host._rewards_per_func, 0 if host.dynamic_num_samples else host.num_generations
         completions = list(host._logs["completion"])[-len(scores) :]
         figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
-        size = 0 if host.dynamic_num_samples else host.num_generations
         advantaged = advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
-        columns = zip(*scores, strict=True) if scores else ([],) * len(host.reward_func_names)
         return RolloutFacts(
             groups=len(completions) // size if size else 0,
-            rewards=tuple(map(reward_facts, host.reward_func_names, columns)),
+            rewards=tuple(map(reward_facts, host.reward_func_names, scores.T.tolist())),
             reward_std=figures.get("reward_std"),
             advantaged=advantaged,
             zero_variance=figures.get("frac_reward_zero_std"),

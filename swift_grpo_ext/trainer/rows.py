@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 logger = get_logger()
 _ROUNDS = 10
 _THREADS = 8
+_AT_ONCE = 64  # rows in memory, each maybe with its image
 
 
 class Problem(NamedTuple):
     """What is wrong with a row."""
 
-    text: str  # says so, and where
+    text: str
     too_long: bool = False  # the row is longer than ``--max_length`` and the user wants such rows deleted
 
 
@@ -62,10 +63,7 @@ class Rows:
         return isinstance(self._host.template, VisionTemplate)
 
     def begin(self) -> None:
-        """Look at all rows before the run, if the settings ask for it.
-
-        Raises DatasetRowError: Some are broken.
-        """
+        """Look at all rows before the run, if the settings ask for it; broken ones raise DatasetRowError."""
         if self.ours and current_settings().bad_row == "raise":
             for dataset in (self._host.train_dataset, self._host.eval_dataset):
                 self._refuse_bad_rows(dataset)
@@ -115,28 +113,28 @@ class Rows:
         replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
             rows = [replaced.get(key_of_row(row), row) if isinstance(row, Mapping) else row for row in rows]
-            bad = self._agree_on_rows(self._row_problems(rows))
+            distinct = {key_of_row(row): row for row in rows if isinstance(row, Mapping)}
+            bad = self._of_all_ranks(self._problems(distinct, self._rows_now()))
             if not bad:
                 return rows
             self._judge_rows(bad)
             main = self._host.accelerator.is_main_process
-            fine = lambda row: not self._row_problem(row)  # noqa: E731
+            fine = lambda row: not self._problem(row)  # noqa: E731
             replaced = instead_of(bad, rows, self._rows_now(), fine, main)
             if len(replaced) < len(bad):
                 break
         raise refusal(problem.text for problem in bad.values())
 
-    def _row_problems(self, rows: Iterable[object]) -> Problems:
-        """What is wrong with each distinct row, by its key; rows without a fault are left out."""
-        distinct = {key_of_row(row): row for row in rows if isinstance(row, Mapping)}
+    def _problems(self, rows: Mapping[str, Mapping[str, Any]], dataset: object) -> Problems:
+        """What is wrong with rows of a dataset, by the same key; rows without a fault are left out."""
         with ThreadPoolExecutor(_THREADS) as threads:
-            found = dict(zip(distinct, threads.map(self._row_problem, distinct.values()), strict=True))
-        rows_now = self._rows_now()
-        return {
-            key: self._numbered(distinct[key], problem, rows_now) for key, problem in found.items() if problem
-        }
+            found = zip(rows, threads.map(self._problem, rows.values()), strict=True)
+            bad = {key: problem for key, problem in found if problem}
+        numbers = {key: row_number(dataset, rows[key]) for key in bad}
+        named = {key: f"row {'?' if number is None else number}" for key, number in numbers.items()}
+        return {key: one._replace(text=f"{named[key]}: {one.text}") for key, one in bad.items()}
 
-    def _row_problem(self, row: Mapping[str, Any]) -> Problem | None:
+    def _problem(self, row: Mapping[str, Any]) -> Problem | None:
         messages = [dict(message) for message in row["messages"]]
         remove_response(messages)
         try:
@@ -148,12 +146,7 @@ class Rows:
             return Problem(problem_of(error, row))
         return None
 
-    @staticmethod
-    def _numbered(row: Mapping[str, object], problem: Problem, dataset: object) -> Problem:
-        number = row_number(dataset, row)
-        return problem._replace(text=f"row {'?' if number is None else number}: {problem.text}")
-
-    def _agree_on_rows(self, problems: Problems) -> Problems:
+    def _of_all_ranks(self, problems: Problems) -> Problems:
         """The broken rows of all ranks. Every rank calls it for every batch."""
         return {key: problem for found in gather_object([problems]) for key, problem in found.items()}
 
@@ -166,23 +159,17 @@ class Rows:
             raise refusal(problem.text for problem in bad.values())
 
     def _refuse_bad_rows(self, dataset: Dataset | None) -> None:
-        """Try every row of a dataset, each rank its share.
-
-        Raises DatasetRowError: On every rank, with the number of broken rows and the first of them.
-        """
+        """Try every row of a dataset, each rank its share; raise DatasetRowError on every rank alike."""
         if dataset is None or not hasattr(dataset, "__len__"):
             return
         rank, ranks = self._host.accelerator.process_index, self._host.accelerator.num_processes
-        mine = range(rank, len(dataset), ranks)
         logger.info(f"swift-grpo-ext: looking at {len(dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
-        with ThreadPoolExecutor(_THREADS) as threads:
-            found = threads.map(lambda number: self._row_problem(dataset[number]), mine)
-            problems = {
-                str(number): self._numbered(dataset[number], problem, dataset)
-                for number, problem in zip(mine, found, strict=True)
-                if problem and not problem.too_long
-            }
-        if bad := self._agree_on_rows(problems):
+        problems: Problems = {}
+        for start in range(rank, len(dataset), ranks * _AT_ONCE):
+            numbers = range(start, len(dataset), ranks)[:_AT_ONCE]
+            problems |= self._problems({str(number): dataset[number] for number in numbers}, dataset)
+        broken = {number: problem for number, problem in problems.items() if not problem.too_long}
+        if bad := self._of_all_ranks(broken):
             raise refusal(problem.text for problem in bad.values())
 
     def _rows_now(self) -> Dataset:

@@ -35,14 +35,12 @@ def ranks_in_step(
     host: Host, base: PreTrainedModel, family: VisionFamily | None
 ) -> AbstractContextManager[None]:
     """While this is open, every rank runs the tower equally often, if parameters are gathered for it."""
-    args = host.args
-    if args.use_vllm or not gathers_parameters(host):
-        return nullcontext()
-    if not host.is_fsdp_enabled and args.ds3_gather_for_generation:  # all at once, before
+    args, device = host.args, host.accelerator.device
+    at_once = not host.is_fsdp_enabled and args.ds3_gather_for_generation
+    if args.use_vllm or at_once or not gathers_parameters(host):
         return nullcontext()
     if family is None or not isinstance(host.template, VisionTemplate):
         return in_step(base, lambda calls: calls, lambda: None)
-    device = host.accelerator.device
     return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, host.template, family))
 
 

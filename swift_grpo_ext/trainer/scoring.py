@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -43,14 +44,11 @@ class Scoring:
     A reward function that raises or hangs on one rank would leave the others waiting for it. Here it returns
     "not scored" instead, every rank tells the others after the rewards are gathered, and they go on or end
     together.
-
-    Attributes:
-        infinite: This rank's infinite scores, by reward function, over the whole run.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self.infinite: Counter[str] = Counter()
+        self.infinite: Counter[str] = Counter()  # this rank's infinite scores, by function, of the whole run
         self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
         self._budget = Budget(current_settings().reward_failures)
@@ -65,37 +63,29 @@ class Scoring:
         """
         host = self._host
         refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
-        for number, (function, metric) in enumerate(
-            zip(host.reward_funcs, host.reward_func_names, strict=False)
+        given, plugins = zip_longest(host.reward_func_names, names, fillvalue=""), host.reward_model_plugins
+        for number, (function, (metric, registered)) in enumerate(
+            zip(host.reward_funcs, given, strict=False)
         ):
-            registered = names[number] if number < len(names) else ""
             self._rules.append(self._table.rule(metric, registered))
             if isinstance(function, nn.Module):
-                plugin = host.reward_model_plugins[number]
-                host.reward_model_plugins[number] = PluginGuard(plugin, metric, self.infinite)
+                plugins[number] = PluginGuard(plugins[number], metric, self.infinite)
             else:
                 host.reward_funcs[number] = self._guarded(function, metric, self._rules[-1])
 
     def _guarded(self, function: Callable[..., object], name: str, rule: RewardRule) -> Guard:
         """The function behind a guard; with a limit, and with its rule if it is a user's own."""
-        own = not hasattr(function, "keeps_ledger")
-        composition = self._composition(rule) if own and name not in NAMES else None
-        seconds = current_settings().reward_timeout
-        options = {
-            "composition": composition,
-            "output_dir": self._host.args.output_dir,
-            "infinite": self.infinite,
-        }
+        own, args, table = not hasattr(function, "keeps_ledger"), self._host.args, self._table
+        seconds, composition = current_settings().reward_timeout, None
+        if own and name not in NAMES:
+            runner = cache(lambda name: Runner(get_reward(name), args, table))
+            composition = Composition(rule, table.task_column, rule.floor, runner)
+        options = {"composition": composition, "output_dir": args.output_dir, "infinite": self.infinite}
         if _is_async_reward(function):
             return AsyncGuard(function, name, seconds=seconds if own else None, **options)
         if own and seconds is not None:
             function = Limited(function, seconds, name)
         return Guard(function, name, **options)
-
-    def _composition(self, rule: RewardRule) -> Composition:
-        args, table = self._host.args, self._table
-        runner = cache(lambda name: Runner(get_reward(name), args, table))
-        return Composition(rule, table.task_column, rule.floor, runner)
 
     def follow_schedule(self) -> None:
         """Weights of this step: those of the command line times the factors of the reward table."""
@@ -119,9 +109,7 @@ class Scoring:
         gathered = gather_object([(drain_all(), tasks, held)])
         self._account([reports for reports, _, _ in gathered])
         everybodys = [task for _, theirs, _ in gathered for task in theirs]
-        log = self._log()
-        for name, value in task_means(rewards, everybodys, self._host.reward_func_names).items():
-            log[name].append(value)
+        self._log(task_means(rewards, everybodys, self._host.reward_func_names))
         chosen = [number for number, rule in enumerate(self._rules) if rule.normalise]
         if chosen:
             rewards = self._scales.scaled(rewards, everybodys, chosen)
@@ -133,9 +121,7 @@ class Scoring:
         for name, report in total.items():
             if report.unscored and self._host.accelerator.is_main_process:
                 logger.info_once(f"reward {name}: no score for {unscored_in_words(report.unscored)}")
-        log = self._log()
-        for name, value in metrics(total).items():
-            log[name].append(value)
+        self._log(metrics(total))
         self._budget.check(total)
 
     def _without_placeholders(self, rewards: Tensor, held: list[bool]) -> Tensor:
@@ -146,11 +132,13 @@ class Scoring:
                 "swift-grpo-ext: completions with image placeholders arrived and are not scored; does the "
                 "rollout server load the plugin?"
             )
-        self._log()["completions/with_placeholder"].append(sum(held) / max(1, len(held)))
+        self._log({"completions/with_placeholder": sum(held) / max(1, len(held))})
         return rewards
 
-    def _log(self) -> defaultdict[str, list[float]]:
-        return self._host._metrics["train" if self._host.model.training else "eval"]
+    def _log(self, figures: Mapping[str, float]) -> None:
+        logged = self._host._metrics["train" if self._host.model.training else "eval"]
+        for name, value in figures.items():
+            logged[name].append(value)
 
 
 def names_of(reward_funcs: object) -> list[str]:

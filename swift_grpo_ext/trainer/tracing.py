@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 logger = get_logger()
 
 Inputs = Mapping[str, object] | None
-_NAMED = 8
-"""Completions whose rows a message names, at most: each is looked up in the dataset."""
+_NAMED = 8  # completions whose rows a message names, at most: each is looked up in the dataset
 
 
 class Tracer:
@@ -97,15 +96,13 @@ class Tracer:
         samples: Sequence[VisionSample],
     ) -> None:
         """Name rows whose log-probs are not finite, and the module from which that comes."""
-        if not self.on or not self._host.model.training:
-            return
-        rows = bad_rows(logps, grpo_batch.completion_mask)
+        looks = self.on and self._host.model.training
+        rows = bad_rows(logps, grpo_batch.completion_mask) if looks else ()
         if not rows:
             return
-        module = ""
-        if not self._sharded():  # else all ranks would have to
-            inner = self._host.accelerator.unwrap_model(model)
-            module = first_bad_module(inner, lambda: forward(inner))
+        inner = self._host.accelerator.unwrap_model(model)
+        # Where it is sharded, all ranks would have to.
+        module = "" if self._sharded() else first_bad_module(inner, lambda: forward(inner))
         named = self._called([samples[row] for row in rows]) if samples else [str(row) for row in rows]
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 
@@ -129,16 +126,13 @@ class Tracer:
     def _look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
         host = self._host
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if not self.on or not gradients:
+        norms = torch.stack(torch._foreach_norm(gradients)) if self.on and gradients else None
+        if norms is None or bool(norms.isfinite().all()):
             return
-        if bool(torch.stack(torch._foreach_norm(gradients)).isfinite().all()):
-            return
-        fault = Fault(
-            "gradient", module=bad_gradient([(n, p.grad) for n, p in host.model.named_parameters()])
-        )
+        module = bad_gradient([(name, one.grad) for name, one in host.model.named_parameters()])
         batches = host._buffered_inputs
         last = batches[(host._step - 1) % len(batches)] if batches else {}
-        self._name_fault(fault, last.get("model_inputs"), last.get("grpo_batch"))
+        self._name_fault(Fault("gradient", module=module), last.get("model_inputs"), last.get("grpo_batch"))
 
     def _name_fault(
         self, fault: Fault, model_inputs: Inputs, grpo_batch: GRPOBatch, names: Sequence[str] = ()
@@ -157,11 +151,10 @@ class Tracer:
         dump = self._dump_path("jsonl")
         chosen = [samples[row] for row in fault.rows]
         for sample in chosen:
+            *asked, answer = sample.messages
             failure = Failure(name, "error", "a score that is not finite", "")
-            columns = {"messages": sample.messages[:-1], "images": sample.images, **sample.extra}
-            self._journal.write(
-                partial(record_failure, dump, failure, sample.messages[-1]["content"], columns)
-            )
+            columns = {"messages": asked, "images": sample.images, **sample.extra}
+            self._journal.write(partial(record_failure, dump, failure, answer["content"], columns))
         self._tell(fault, self._called(chosen), dump)
 
     def _dump_path(self, ending: str) -> Path:
@@ -189,16 +182,11 @@ class Tracer:
 
 
 def _dump(path: Path, model_inputs: Inputs, grpo_batch: GRPOBatch) -> None:
-    """Write the tensors of a micro-batch, as safetensors: what the model gets, and ``batch.*``.
-
-    Raises OSError: It cannot be written.
-    """
-    tensors = {name: value for name, value in (model_inputs or {}).items() if isinstance(value, Tensor)}
-    if grpo_batch is not None:
-        for field in fields(grpo_batch):
-            value = getattr(grpo_batch, field.name)
-            if isinstance(value, Tensor):
-                tensors[f"batch.{field.name}"] = value
+    """Write the tensors of a micro-batch, or raise OSError: what the model gets, and ``batch.*``."""
+    batch = {f"batch.{name}": value for name, value in (vars(grpo_batch) if grpo_batch else {}).items()}
+    tensors = {
+        name: one for name, one in {**(model_inputs or {}), **batch}.items() if isinstance(one, Tensor)
+    }
     plain = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     try:
         save_file(plain, str(path))
