@@ -35,10 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Outcome": "rewards.contract",
-    "Reward": "rewards.contract",
-    "Score": "rewards.contract",
-    "Unscorable": "rewards.contract",
+    **dict.fromkeys(("Outcome", "Reward", "Score", "Unscorable"), "rewards.contract"),
     "get_reward": "rewards.catalogue",
     "limited": "rewards.runtime.limits",
 }

@@ -16,37 +16,23 @@ SWIFT = "https://github.com/modelscope/ms-swift"
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
 TORCH = "https://github.com/pytorch/pytorch"
 
-HOST_DDP_TIMEOUT = 18_000_000
-"""Seconds that ranks wait for each other by ms-swift's default: 208 days (B9)."""
+HOST_DDP_TIMEOUT = 18_000_000  # seconds that ranks wait for each other by ms-swift's default: 208 days (B9)
 
 
 @dataclass(frozen=True)
 class Defect:
-    """One defect.
+    """One defect."""
 
-    Attributes:
-        id: Its name in messages, in ``SWIFT_GRPO_EXT_DISABLE=compat.<id>`` and in ``docs/findings.md``.
-        what: What goes wrong, in one sentence.
-        affected: Releases that have it, by distribution. All must match; a distribution that is not installed
-            has no defects.
-        fix: What a user changes, where no patch of ours is on.
-        reports: Links: the report first, then the changes upstream.
-        patch: Name of the patch of the part ``compat`` that fixes it; empty if there is none.
-    """
-
-    id: str
-    what: str
+    id: str  # in messages, in ``SWIFT_GRPO_EXT_DISABLE=compat.<id>`` and in ``docs/findings.md``
+    what: str  # what goes wrong, in one sentence
+    # Releases that have it, by distribution. All must match; what is not installed has no defects.
     affected: Mapping[str, str] = field(default_factory=dict)
-    fix: str = ""
-    reports: tuple[str, ...] = ()
-    patch: str = ""
+    fix: str = ""  # what a user changes, where no patch of ours is on
+    reports: tuple[str, ...] = ()  # links: the report first, then the changes upstream
+    patch: str = ""  # name of the patch of the part ``compat`` that fixes it; empty if there is none
 
     def absent_because(self, versions: Mapping[str, str | None] | None = None) -> str:
-        """Why these releases do not have the defect; empty if they have it.
-
-        Args:
-            versions: Version by distribution, instead of what is installed; None where one is missing.
-        """
+        """Why these releases (unless told, the installed ones) do not have the defect; empty if they do."""
         for name, releases in self.affected.items():
             found = versions[name] if versions and name in versions else installed_version(name)
             if found is None:
@@ -56,12 +42,7 @@ class Defect:
         return ""
 
     def harms(self, versions: Mapping[str, str | None] | None = None, fixed: Collection[str] = ()) -> bool:
-        """Whether these releases have the defect and no patch fixes it.
-
-        Args:
-            versions: As in `absent_because`.
-            fixed: Ids of defects or patches that are fixed in the run.
-        """
+        """Whether these releases have the defect, and it is not among the fixed defects or patches."""
         return not self.absent_because(versions) and not {self.id, self.patch} & set(fixed)
 
 
@@ -239,5 +220,4 @@ _ALL = (
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}
-PATCHED: set[str] = set()
-"""Names of the patches that are on in this process; the part ``compat`` keeps them up to date."""
+PATCHED: set[str] = set()  # names of the patches that are on in this process; the part ``compat`` writes it

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,20 +15,11 @@ if TYPE_CHECKING:
 
 
 class SwiftGrpoExtError(Exception):
-    """Base of the package's errors.
-
-    Args:
-        what: The fault in one clause.
-        where: The row, file, flag or version it was found in.
-        fix: What the user changes to get past it.
-    """
+    """Base of the package's errors: the fault in one clause, the place it was found in, what fixes it."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        self.what = what
-        self.where = where
-        self.fix = fix
-        place = f" [{where}]" if where else ""
-        cure = f" -> {fix}" if fix else ""
+        self.what, self.where, self.fix = what, where, fix
+        place, cure = f" [{where}]" if where else "", f" -> {fix}" if fix else ""
         super().__init__(f"swift-grpo-ext: {what}{place}{cure}")
 
     def fresh(self) -> Self:
@@ -36,26 +28,15 @@ class SwiftGrpoExtError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword arguments across process boundaries (pools, ranks, workers)."""
-        return _rebuild, (type(self), self.what, self.where, self.fix)
+        return partial(type(self), where=self.where, fix=self.fix), (self.what,)
 
 
-NEAR = 0.75
-"""Likeness below which a name is not suggested: worse than no suggestion."""
+NEAR = 0.75  # likeness below which a name is not suggested: worse than no suggestion
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.0) -> str:
-    """The known name that is most like another, for "did you mean"; empty if none is.
-
-    Args:
-        name: What was written.
-        known: What may be written.
-        cutoff: Least likeness from 0 (any) to 1 (equal).
-    """
+    """The known name most like another, for "did you mean"; empty if none is as like as 0 (any) to 1."""
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), "")
-
-
-def _rebuild(cls: type[SwiftGrpoExtError], what: str, where: str, fix: str) -> SwiftGrpoExtError:
-    return cls(what, where=where, fix=fix)
 
 
 class SettingsError(SwiftGrpoExtError):

@@ -32,41 +32,24 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule saw.
+    """What a rule saw."""
 
-    Attributes:
-        what: The fault in one clause, with its figures.
-        where: The argument, variable, row or file it was found in.
-        fix: What the user changes.
-        steps: For how many steps in a row a running training has shown it.
-    """
-
-    what: str
-    where: str = ""
-    fix: str = ""
-    steps: int = 0
+    what: str  # the fault in one clause, with its figures
+    where: str = ""  # the argument, variable, row or file it was found in
+    fix: str = ""  # what the user changes
+    steps: int = 0  # for how many steps in a row a running training has shown it
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem, with the rule that found it.
+    """One problem, as in `Problem`, with the rule that found it."""
 
-    Attributes:
-        rule: Id of the rule.
-        severity: How bad it is.
-        what: The fault in one clause.
-        where: The argument, variable, row or file it was found in.
-        fix: What the user changes.
-        reports: Defect ids of this package and links to upstream reports.
-        steps: For how many steps in a row a running training has shown it.
-    """
-
-    rule: str
+    rule: str  # its id
     severity: Severity
     what: str
     where: str = ""
     fix: str = ""
-    reports: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     steps: int = 0
 
     @property
@@ -77,23 +60,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """One thing that a check looks at.
+    """One thing that a check looks at."""
 
-    Attributes:
-        id: Short name, stable: scripts and tests refer to it.
-        severity: Of everything that it finds.
-        look: Yields the problems that it sees; pure.
-        symptoms: What the user would see without the check: exact error texts, or the behaviour in words.
-        cause: Why that happens, in a sentence or two.
-        reports: Defect ids of this package and links to upstream reports.
-    """
-
-    id: str
-    severity: Severity
-    look: Callable[[Subject], Iterable[Problem]]
-    symptoms: tuple[str, ...] = ()
-    cause: str = ""
-    reports: tuple[str, ...] = ()
+    id: str  # short and stable: scripts and tests refer to it
+    severity: Severity  # of everything that it finds
+    look: Callable[[Subject], Iterable[Problem]]  # yields the problems that it sees; pure
+    symptoms: tuple[str, ...] = ()  # without the check: exact error texts, or the behaviour in words
+    cause: str = ""  # why that happens, in a sentence or two
+    reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """What the rule finds in a subject."""
@@ -120,16 +94,7 @@ class RuleTable(Generic[Subject]):
         reports: tuple[str, ...] | str = (),
         defect: Defect | None = None,
     ) -> Callable[[Look[Subject]], Look[Subject]]:
-        """Decorator: put a function into the table under an id.
-
-        Args:
-            id: Of the rule.
-            severity: Of everything that it finds.
-            symptoms: As in `Rule`.
-            cause: As in `Rule`; by default what the defect does.
-            reports: As in `Rule`; those of the defect come first.
-            defect: The known defect that the rule looks for.
-        """
+        """Decorator: put a function into the table as a `Rule`, with cause and reports of its defect."""
         known = (defect.id, *defect.reports) if defect else ()
         cause = cause or (defect.what if defect else "")
 

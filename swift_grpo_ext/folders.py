@@ -9,24 +9,15 @@ from swift_grpo_ext.errors import OutputFolderError
 
 
 def made_folder(path: Path, flag: str) -> Path:
-    """Make a folder, before the work whose results it is to hold.
-
-    Args:
-        path: The folder; there already or not.
-        flag: The option that named it.
-
-    Raises:
-        OutputFolderError: It cannot be made or written to.
-    """
+    """Make a folder that an option named before the work is done, or raise OutputFolderError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         problem = "" if os.access(path, os.W_OK | os.X_OK) else "Permission denied"
     except OSError as error:
         problem = str(error.strerror)
     if problem:
-        raise OutputFolderError(
-            f"cannot write there: {problem}", where=f"{flag} {path}", fix="give a folder that can be written"
-        )
+        what, fix = f"cannot write there: {problem}", "give a folder that can be written"
+        raise OutputFolderError(what, where=f"{flag} {path}", fix=fix)
     return path
 
 

@@ -14,19 +14,13 @@ from swift_grpo_ext.errors import UnknownPartError, nearest
 class Part:
     """One thing that can be turned on and off.
 
-    Attributes:
-        module: Dotted path of a module that has a ``register() -> list[str]``: it hooks the part into
-            ms-swift and returns the names that it registered.
-        needs: Packages that must be installed, in range and fitting.
-        commands: Commands in which the part does something, as `registration.swift_command` names them;
-            empty: in every one.
-        features: What can be left out of it alone, as ``<part>.<feature>``.
+    Its module's ``register() -> list[str]`` hooks it into ms-swift and returns the names that it registered.
     """
 
     module: str
-    needs: tuple[str, ...] = (versions.HOST,)
-    commands: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
+    needs: tuple[str, ...] = (versions.HOST,)  # packages that must be installed, in range and fitting
+    commands: tuple[str, ...] = ()  # of `registration.swift_command`, where it does something; empty: in all
+    features: tuple[str, ...] = ()  # what can be left out of it alone, as ``<part>.<feature>``
 
 
 _TRAINER = (
@@ -41,9 +35,7 @@ _TRAINER = (
     "self_check",
     "no_lora_dropout",
 )
-_FIXED = tuple(
-    dict.fromkeys(name for each in DEFECTS.values() if each.patch for name in (each.id, each.patch))
-)
+_FIXED = tuple(dict.fromkeys(name for one in DEFECTS.values() if one.patch for name in (one.id, one.patch)))
 
 # In the order in which they are applied: defects of the stack first, then what builds on it.
 PARTS: dict[str, Part] = {
@@ -62,16 +54,11 @@ PARTS: dict[str, Part] = {
     "presets": Part("swift_grpo_ext.deepspeed", commands=("rlhf grpo", "rlhf", "sft", "pt")),
     "callbacks": Part("swift_grpo_ext.watch", commands=("rlhf grpo",), features=("trace_numerics", "report")),
 }
-PREFLIGHT = Part("swift_grpo_ext.doctor.check.preflight")
-"""Comes last, and only where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it."""
+PREFLIGHT = Part("swift_grpo_ext.doctor.check.preflight")  # last, and only where the settings ask for it
 
 
 def check_part_names(names: Iterable[str]) -> None:
-    """Raise for the first name that is no part.
-
-    Raises:
-        UnknownPartError: Gives the nearest name and all of them.
-    """
+    """Raise UnknownPartError, with the nearest name and all of them, for the first name that is no part."""
     for name in names:
         if name not in PARTS:
             raise UnknownPartError(
@@ -81,11 +68,7 @@ def check_part_names(names: Iterable[str]) -> None:
 
 
 def check_disabled(names: Iterable[str]) -> None:
-    """Raise for the first name in ``SWIFT_GRPO_EXT_DISABLE`` that is neither a part nor a feature of one.
-
-    Raises:
-        UnknownPartError: Gives the nearest name, and all of that part.
-    """
+    """Raise UnknownPartError for the first of ``SWIFT_GRPO_EXT_DISABLE`` that is no part or feature of one."""
     for name in names:
         part, dot, feature = name.partition(".")
         if not dot or part not in PARTS:

@@ -13,12 +13,8 @@ _PACKAGE = Path(__file__).resolve().parent
 def plugin_file(part: str = "all") -> Path:
     """Absolute path of a part's plugin file.
 
-    The files of single parts carry the prefix ``ext_``: the host puts their folder first on ``sys.path``,
+    The files of single parts carry the prefix ``ext_``: ms-swift puts their folder first on ``sys.path``,
     where a plain ``rewards.py`` would shadow a user's own module.
-
-    Raises:
-        UnknownPartError: No such part.
-        SwiftGrpoExtError: The installation lacks the file.
     """
     if part != "all":
         check_part_names([part])

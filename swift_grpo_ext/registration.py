@@ -14,30 +14,17 @@ from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_na
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 
-LONGEST = 160
-"""Characters of the line at the start of a run."""
-
+LONGEST = 160  # characters of the line at the start of a run
 NOT_UNDER_MEGATRON = "Megatron: no shared prompts, images, monitors"
 
 _registered: dict[str, list[str]] = {}
 
 
 def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
-    """Hook parts of the package into ms-swift and print one line of what was done.
+    """See `swift_grpo_ext.register`.
 
-    Calling it again adds only what is missing: ms-swift replays plugin files in workers and servers.
-
-    Args:
-        parts: Names from `swift_grpo_ext.parts.PARTS`; all of them when None. Those in
-            ``SWIFT_GRPO_EXT_DISABLE`` are left out.
-
-    Returns:
-        For each part that is on in this process, the names that it registered.
-
-    Raises:
-        UnknownPartError: A name that is no part.
-        EnvironmentMismatchError: A part does not fit the installed packages. The parts that do fit are
-            registered before it is raised; the message names each refused part and why.
+    Calling it again adds only what is missing: ms-swift replays plugin files in workers and servers. Parts
+    that fit the installed packages are registered before EnvironmentMismatchError names the others, and why.
     """
     settings = current_settings()
     wanted = list(PARTS if parts is None else parts)
@@ -106,9 +93,7 @@ def _speaks_for_the_run() -> bool:
 
 
 def _refusal(refused: dict[str, EnvironmentMismatchError]) -> EnvironmentMismatchError:
-    reasons = {error.what: error for error in refused.values()}
-    first = next(iter(refused.values()))
-    return EnvironmentMismatchError(
-        f"refused parts {', '.join(refused)}: {'; '.join(reasons)}",
-        fix=f"{first.fix}, or leave the parts out with SWIFT_GRPO_EXT_DISABLE={','.join(refused)}",
-    )
+    reasons = {error.what: error.fix for error in refused.values()}
+    fix = f"{next(iter(reasons.values()))}, or leave the parts out with SWIFT_GRPO_EXT_DISABLE="
+    what = f"refused parts {', '.join(refused)}: {'; '.join(reasons)}"
+    return EnvironmentMismatchError(what, fix=fix + ",".join(refused))

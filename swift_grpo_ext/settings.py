@@ -168,31 +168,22 @@ REMOVED = {
 
 
 def load_settings() -> Settings:
-    """Read and check the settings of this process's environment.
-
-    Raises:
-        SettingsError: A ``SWIFT_GRPO_EXT_*`` variable that no setting knows (the nearest name is given),
-            or a value out of its range.
-    """
+    """The settings in this process's environment; SettingsError for one that is unknown or out of range."""
     known = {PREFIX + field.upper() for field in Settings.model_fields}
     for name in os.environ:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
         if instead := REMOVED.get(name.upper().removeprefix(PREFIX)):
             raise SettingsError("this setting was removed", where=name, fix=instead)
-        raise SettingsError(
-            "unknown setting", where=name, fix=f"did you mean {nearest(name.upper(), known)}?"
-        )
+        guess = f"did you mean {nearest(name.upper(), known)}?"
+        raise SettingsError("unknown setting", where=name, fix=guess)
     try:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
-        field = str(first["loc"][0])
-        raise SettingsError(
-            f"{first['msg']} (got {first['input']!r})",
-            where=PREFIX + field.upper(),
-            fix=Settings.model_fields[field].description or "",
-        ) from None
+        field, what = str(first["loc"][0]), f"{first['msg']} (got {first['input']!r})"
+        fix = Settings.model_fields[field].description or ""
+        raise SettingsError(what, where=PREFIX + field.upper(), fix=fix) from None
 
 
 @lru_cache(maxsize=1)

@@ -8,13 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def swapped(owner: object, name: str, value: object) -> Iterator[None]:
-    """While this is open, ``owner.name`` is ``value``; then it is as before, its class's own included.
-
-    Args:
-        owner: A module, an object or a class.
-        name: Of the attribute.
-        value: What stands in its place.
-    """
+    """While this is open, ``owner.name`` is ``value``; then it is as before, its class's own included."""
     had = name in vars(owner)
     before = vars(owner).get(name)
     setattr(owner, name, value)

@@ -65,36 +65,27 @@ def installed_version(name: str) -> str | None:
 
 def package_facts() -> list[PackageFact]:
     """Every package that matters, required ones first, each with its problem and fix if it has one."""
-    facts = [_hold_against(name, *REQUIRED[name], required=True) for name in REQUIRED]
+    facts = [_hold_against(name, *REQUIRED[name]) for name in REQUIRED]
     return facts + [_hold_against(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
 
 
 def require(*names: str) -> None:
-    """Raise unless each named package is installed, in range, and fits the others.
-
-    Raises:
-        EnvironmentMismatchError: Names the package, the release found and the command that fixes it.
-    """
+    """Raise EnvironmentMismatchError unless each package is installed, in range, and fits the others."""
     for name in names:
-        supported, purpose = REQUIRED.get(name) or OPTIONAL[name]
-        fact = _hold_against(name, supported, purpose, required=True)
+        fact = _hold_against(name, *(REQUIRED.get(name) or OPTIONAL[name]))
         if fact.problem:
-            raise EnvironmentMismatchError(fact.problem, where=f"needed for {purpose}", fix=fact.fix)
+            raise EnvironmentMismatchError(fact.problem, where=f"needed for {fact.purpose}", fix=fact.fix)
 
 
-def _hold_against(name: str, supported: str, purpose: str, *, required: bool) -> PackageFact:
-    found = installed_version(name)
-    problem = fix = ""
+def _hold_against(name: str, supported: str, purpose: str, *, required: bool = True) -> PackageFact:
+    found, problem, fix = installed_version(name), "", f'{sys.executable} -m pip install "{name}{supported}"'
     if found is None:
-        if required:
-            problem = f"{name} is not installed"
-            fix = f'{sys.executable} -m pip install "{name}{supported}"'
+        problem = f"{name} is not installed" if required else ""
     elif not SpecifierSet(supported).contains(found, prereleases=True):
         problem = f"{name} {found} is outside {supported}"
-        fix = f'{sys.executable} -m pip install "{name}{supported}"'
     elif name == "torchvision":
         problem, fix = _torchvision_problem(found)
-    return PackageFact(name, found, supported, purpose, problem, fix)
+    return PackageFact(name, found, supported, purpose, problem, fix if problem else "")
 
 
 def _torchvision_problem(found: str) -> tuple[str, str]:
