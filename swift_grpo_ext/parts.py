@@ -68,7 +68,7 @@ def check_part_names(names: Iterable[str]) -> None:
 
 
 def check_disabled(names: Iterable[str]) -> None:
-    """Raise UnknownPartError for the first of ``SWIFT_GRPO_EXT_DISABLE`` that is no part or feature of one."""
+    """Raise UnknownPartError for the first of ``SWIFT_GRPO_EXT_DISABLE`` that is no part or feature."""
     for name in names:
         part, dot, feature = name.partition(".")
         if not dot or part not in PARTS:
