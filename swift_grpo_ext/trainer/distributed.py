@@ -65,70 +65,58 @@ def ending_together() -> Iterator[None]:
         )
         yield
         return
-    news = News(store, dist.get_rank(), dist.get_world_size())
+    over = threading.Event()
+    # A thread that never holds up the process.
+    watcher = threading.Thread(target=_watch, args=(store, over), name="swift-grpo-ext-failure", daemon=True)
+    watcher.start()
     try:
         yield
     except BaseException as error:
-        news.tell(error)
+        over.set()
+        _tell(store, error)
         raise
     finally:
-        news.stop()
+        # A thread that is inside the store at the interpreter's end aborts the process.
+        over.set()
+        watcher.join(HEARD_SECONDS)
 
 
-class News:
-    """Tells the other ranks of a failure, and ends this process when one of them has failed.
+def _tell(store: dist.Store, error: BaseException) -> None:
+    """Publish a failure of this rank, unless another was first, and wait until all have heard of it."""
+    text = "".join(traceback.format_exception(error))
+    mine = json.dumps({"rank": dist.get_rank(), "traceback": text})
+    try:
+        first = json.loads(store.compare_set("failure", "", mine))
+        if first["traceback"].rstrip().splitlines()[-1] != text.rstrip().splitlines()[-1]:
+            _say(first)
+        # A rank that fails by itself has no watch any more, and needs no telling: all may fail as one.
+        _wait(store, "heard", lambda heard: heard >= dist.get_world_size(), HEARD_SECONDS)
+    except RuntimeError as lost:  # torch raises DistNetworkError and DistStoreError, both of this kind
+        print(f"swift-grpo-ext: the other ranks could not be told ({lost})", file=sys.stderr)
+    end = threading.Timer(TEARDOWN_SECONDS, os._exit, [1])
+    end.daemon = True
+    end.start()
 
-    It has a connection of its own to the job's key-value store: the process group's may be busy.
-    """
 
-    def __init__(self, store: dist.Store, rank: int, world_size: int) -> None:
-        self.store, self.rank, self.world_size = store, rank, world_size
-        self._over = threading.Event()
-        # A thread that never holds up the process.
-        self._watcher = threading.Thread(target=self._watch, name="swift-grpo-ext-failure", daemon=True)
-        self._watcher.start()
-
-    def stop(self) -> None:
-        """End the watch; a thread that is inside the store at the interpreter's end aborts the process."""
-        self._over.set()
-        self._watcher.join(HEARD_SECONDS)
-
-    def tell(self, error: BaseException) -> None:
-        """Publish a failure of this rank, unless another was first, and wait until all have heard of it."""
-        self._over.set()
-        text = "".join(traceback.format_exception(error))
-        mine = json.dumps({"rank": self.rank, "traceback": text})
+def _watch(store: dist.Store, over: threading.Event) -> None:
+    """Look every second whether another rank has failed, and end this process then."""
+    while not over.wait(POLL_SECONDS):
         try:
-            first = json.loads(self.store.compare_set("failure", "", mine))
-            if first["traceback"].rstrip().splitlines()[-1] != text.rstrip().splitlines()[-1]:
-                self._say(first)
-            # A rank that fails by itself has no watch any more, and needs no telling: all may fail as one.
-            _wait(self.store, "heard", lambda heard: heard >= self.world_size, HEARD_SECONDS)
-        except RuntimeError as lost:  # torch raises DistNetworkError and DistStoreError, both of this kind
-            print(f"swift-grpo-ext: the other ranks could not be told ({lost})", file=sys.stderr)
-        end = threading.Timer(TEARDOWN_SECONDS, os._exit, [1])
-        end.daemon = True
-        end.start()
+            if not store.check(["failure"]):
+                continue
+            failure = json.loads(store.get("failure"))
+            store.add("heard", 1)
+        except RuntimeError:  # the store's process is gone: the launcher ends the others
+            return
+        _say(failure)
+        time.sleep(LAST_WORDS_SECONDS)
+        sys.stdout.flush()
+        os._exit(1)
 
-    def _say(self, failure: dict[str, object]) -> None:
-        text = (
-            f"rank {failure['rank']} failed, so rank {self.rank} ends too. Its error:\n{failure['traceback']}"
-        )
-        print(f"swift-grpo-ext: {text}", file=sys.stderr, flush=True)
 
-    def _watch(self) -> None:
-        while not self._over.wait(POLL_SECONDS):
-            try:
-                if not self.store.check(["failure"]):
-                    continue
-                failure = json.loads(self.store.get("failure"))
-                self.store.add("heard", 1)
-            except RuntimeError:  # the store's process is gone: the launcher ends the others
-                return
-            self._say(failure)
-            time.sleep(LAST_WORDS_SECONDS)
-            sys.stdout.flush()
-            os._exit(1)
+def _say(failure: dict[str, object]) -> None:
+    text = f"rank {failure['rank']} failed, so rank {dist.get_rank()} ends too. Its error:"
+    print(f"swift-grpo-ext: {text}\n{failure['traceback']}", file=sys.stderr, flush=True)
 
 
 def all_ranks_are_here(where: str) -> bool:
@@ -151,7 +139,10 @@ def _wait(store: dist.Store, key: str, enough: Callable[[int], bool], seconds: f
 
 
 def _connect() -> dist.Store:
-    """A client of the store that the launcher or rank 0 serves, under keys of this attempt of this job."""
+    """A connection of our own to the job's store, because the process group's may be busy.
+
+    The launcher or rank 0 serves it; keys are of this attempt of this job.
+    """
     client = dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),

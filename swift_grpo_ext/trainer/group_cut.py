@@ -20,7 +20,7 @@ from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
-from swift_grpo_ext.trainer.liger_loss import OF_MICRO_BATCH
+from swift_grpo_ext.trainer.loss_fixes import OF_MICRO_BATCH
 
 if TYPE_CHECKING:
     from swift.rlhf_trainers.arguments import GRPOConfig

@@ -16,9 +16,8 @@ from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups
-from swift_grpo_ext.trainer.liger_loss import over_our_pass
 from swift_grpo_ext.trainer.logging import Logging
-from swift_grpo_ext.trainer.loss_fixes import loss_fixes
+from swift_grpo_ext.trainer.loss_fixes import loss_fixes, over_our_pass
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes

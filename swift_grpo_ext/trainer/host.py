@@ -81,34 +81,20 @@ class Host(Watched, Protocol):
     def split_by_mini_batches(self, samples: Sequence[object]) -> list[list[Any]]:
         """Samples of each micro-batch."""
 
-    def _prepare_inputs(self, inputs: object) -> object:
-        """The next micro-batch, of a new generation batch where it is time."""
+    def _prepare_inputs(self, inputs: object) -> object: ...
 
     def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
         """The loss of a micro-batch."""
 
-    def _get_last_hidden_state(self, unwrapped_model: object, model_inputs: object, keep: object) -> Tensor:
-        """``(batch, keep, hidden)`` for the liger loss."""
-
-    def _rollout_samples(self, inputs: object) -> list[object]:
-        """Samples of dataset rows, with completions."""
-
-    def _compute_rewards_per_func(self, samples: object) -> Tensor:
-        """Rewards of all ranks."""
-
+    def _get_last_hidden_state(self, model: object, model_inputs: object, keep: object) -> Tensor: ...
+    def _rollout_samples(self, inputs: object) -> list[object]: ...
+    def _compute_rewards_per_func(self, samples: object) -> Tensor: ...
     def _get_per_token_logps_and_entropies(
         self, model: object, model_inputs: object, grpo_batch: object, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probs and entropies of a micro-batch."""
-
-    def _template_context(self, template: object) -> AbstractContextManager[None]:
-        """Encodes without cutting."""
-
-    def _gather_and_flatten(self, local_list: object, *, flatten_level: int) -> Any:
-        """Objects of all ranks."""
-
-    def _has_teacher_explicit(self) -> bool:
-        """A teacher was asked for."""
+    ) -> tuple[Tensor, Tensor | None]: ...
+    def _template_context(self, template: object) -> AbstractContextManager[None]: ...
+    def _gather_and_flatten(self, local_list: object, *, flatten_level: int) -> Any: ...
+    def _has_teacher_explicit(self) -> bool: ...
 
 
 class Unwrapped(Protocol):

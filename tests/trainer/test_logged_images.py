@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.picture_folder import PictureFolder
+from swift_grpo_ext.trainer.logging import PictureFolder
 
 
 def test_a_run_logs_the_images_of_each_completion(tiny_qwen, digits, tmp_path):
