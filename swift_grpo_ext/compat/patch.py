@@ -29,22 +29,16 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Patch:
-    """How a defect of ms-swift or its stack is fixed while it runs.
-
-    Attributes:
-        fingerprint: The target's `signature_of` in the releases that the patch was written for. Any other
-            signature is a drift: the patch refuses to touch it.
-        probe: True if the defect shows in this environment. Runs once, in milliseconds, without a device.
-        after: The module whose import must have ended before the target is touched. Unless told, the
-            target's own of ms-swift, and the top-level package of others.
-    """
+    """How a defect of ms-swift or its stack is fixed while it runs."""
 
     defect: Defect  # what it fixes: the id, the releases and the report stand there
     target: str  # what is replaced, as ``package.module:Class.method`` or ``package.module:function``
+    # The target's `signature_of` in the releases that the patch was written for; it touches no other.
     fingerprint: str
-    probe: Callable[[], bool]
+    probe: Callable[[], bool]  # the defect shows here: runs once, in milliseconds, without a device
     fix: Fix
     remove_when: str  # the rule by which the patch can go
+    # The module whose import must have ended before: the target's of ms-swift, else the top-level package.
     after: str = ""
 
     @property
@@ -79,9 +73,7 @@ def signature_of(function: Callable[..., object]) -> str:
 
     Annotations and default values are left out: releases change them without changing what a wrapper sees.
     """
-    names = []
-    kinds = inspect.Parameter
-    previous = None
+    names, kinds, previous = [], inspect.Parameter, None
     for parameter in inspect.signature(function).parameters.values():
         if previous is kinds.POSITIONAL_ONLY and parameter.kind is not previous:
             names.append("/")
@@ -102,10 +94,7 @@ class Target:
 
     @functools.cached_property
     def owner(self) -> object:
-        """Module or class that the attribute is looked up on.
-
-        Raises ImportError, AttributeError: The path leads nowhere.
-        """
+        """Module or class that the attribute is looked up on; ImportError or AttributeError if none is."""
         module, _, qualified = self.path.partition(":")
         owner: Any = import_module(module)
         for name in qualified.split(".")[:-1]:

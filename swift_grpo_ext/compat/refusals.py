@@ -14,17 +14,13 @@ from swift_grpo_ext.findings import Problem, RuleTable, Severity
 
 @dataclass(frozen=True)
 class Run:
-    """What the rules look at: ms-swift's arguments by their own names, and versions.
-
-    Attributes:
-        versions: Version by distribution, instead of what is installed.
-    """
+    """What the rules look at: ms-swift's arguments by their own names, and versions."""
 
     arguments: dict[str, Any]  # values of ms-swift's flags
     deepspeed: dict[str, Any] = field(default_factory=dict)  # the DeepSpeed config, empty without DeepSpeed
     world_size: int = 1  # number of ranks
     healed: frozenset[str] = frozenset()  # ids of the patches that are, or will be, in place
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # by distribution, instead of what is installed
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -128,10 +124,7 @@ def refusals(run: Run) -> Iterator[RefusedError]:
 
 
 def refuse(run: Run) -> None:
-    """Stop a run that must not start.
-
-    Raises RefusedError: The first reason, with what fixes it.
-    """
+    """Raise the first reason why a run must not start."""
     for refusal in refusals(run):
         raise refusal
 

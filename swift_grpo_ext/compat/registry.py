@@ -57,6 +57,7 @@ class Outcome:
         return self.state.value, self.reason
 
 
+_ACTIVE = (State.APPLIED, State.WAITING)
 _outcomes: dict[str, Outcome] = {}
 _report_folder: Path | None = None  # of the latest run in this process
 
@@ -69,16 +70,17 @@ def patches() -> dict[str, Patch]:
 
 
 def apply_all() -> list[str]:
-    """Apply every patch that this environment needs; their ids, and what some wait for the import of.
-
-    Raises RefusedError in strict mode where one that is needed could not be applied.
-    """
+    """Apply every patch that this environment needs; their ids, and what some wait for the import of."""
     settings = current_settings()
     for patch in patches().values():
         if patch.id not in _outcomes:
             names = (f"compat.{patch.id}", f"compat.{patch.defect.id}")
             settle(patch, disabled=settings.disables(*names))
-    return [name for outcome in _outcomes.values() if (name := _name_when_active(outcome))]
+    return [
+        outcome.patch.id + (f" ({outcome.reason})" if outcome.state is State.WAITING else "")
+        for outcome in outcomes()
+        if outcome.state in _ACTIVE
+    ]
 
 
 def settle(patch: Patch, *, disabled: bool = False) -> None:
@@ -134,61 +136,43 @@ def outcomes() -> list[Outcome]:
 
 def healed() -> frozenset[str]:
     """Ids of the patches that are in place, or will be when their target is imported."""
-    active = (State.APPLIED, State.WAITING)
-    return frozenset(outcome.patch.id for outcome in outcomes() if outcome.state in active)
+    return frozenset(outcome.patch.id for outcome in outcomes() if outcome.state in _ACTIVE)
 
 
 def write_report(folder: Path) -> Path:
-    """Write what became of each patch to ``compat.json`` in a run's output folder.
-
-    It is written anew when a patch that waits is applied later in the run.
-    """
+    """Write what became of each patch to a run's output folder, now and when one that waits is applied."""
     global _report_folder
     _report_folder = folder
+    rows = [
+        {
+            "id": one.patch.id,
+            "breaks": one.patch.defect.what,
+            "target": one.patch.target,
+            "fingerprint": one.patch.fingerprint,
+            "affected": dict(one.patch.defect.affected),
+            "upstream": one.patch.defect.reports[0],
+            "remove_when": one.patch.remove_when,
+            **dict(zip(("state", "reason"), one.reported, strict=True)),
+        }
+        for one in outcomes()
+    ]
     path = folder / REPORT
-    rows = [_as_row(outcome) for outcome in outcomes()]
     path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     return path
 
 
-def _as_row(outcome: Outcome) -> dict[str, object]:
-    patch, (state, reason) = outcome.patch, outcome.reported
-    return {
-        "id": patch.id,
-        "breaks": patch.defect.what,
-        "target": patch.target,
-        "fingerprint": patch.fingerprint,
-        "affected": dict(patch.defect.affected),
-        "upstream": patch.defect.reports[0],
-        "remove_when": patch.remove_when,
-        "state": state,
-        "reason": reason,
-    }
-
-
-def _name_when_active(outcome: Outcome) -> str:
-    if outcome.state is State.APPLIED:
-        return outcome.patch.id
-    return f"{outcome.patch.id} ({outcome.reason})" if outcome.state is State.WAITING else ""
-
-
 def _keep(outcome: Outcome) -> None:
-    """Keep an outcome, and say so if the defect stays.
-
-    Raises RefusedError: Strict mode, and the patch was refused.
-    """
-    _outcomes[outcome.patch.id] = outcome
+    """Keep an outcome, and say so if the defect stays: in strict mode by RefusedError."""
+    patch = outcome.patch
+    _outcomes[patch.id] = outcome
     if outcome.state is State.APPLIED:
-        PATCHED.add(outcome.patch.id)
+        PATCHED.add(patch.id)
     if _report_folder is not None and _report_folder.is_dir():
         write_report(_report_folder)
-    if outcome.state is not State.REFUSED:
-        return
-    refusal = RefusedError(
-        f"patch {outcome.patch.id} does not apply, so the defect stays: {outcome.patch.defect.what}",
-        where=outcome.reason,
-        fix=f"upgrade swift-grpo-ext, or see {outcome.patch.defect.reports[0]}",
-    )
-    if current_settings().strict:
-        raise refusal
-    warnings.warn(str(refusal), RuntimeWarning, stacklevel=2)
+    if outcome.state is State.REFUSED:
+        what = f"patch {patch.id} does not apply, so the defect stays: {patch.defect.what}"
+        fix = f"upgrade swift-grpo-ext, or see {patch.defect.reports[0]}"
+        refusal = RefusedError(what, where=outcome.reason, fix=fix)
+        if current_settings().strict:
+            raise refusal
+        warnings.warn(str(refusal), RuntimeWarning, stacklevel=2)

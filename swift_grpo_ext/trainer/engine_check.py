@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 logger = get_logger()
 T = TypeVar("T")
 
-ROWS, LATER_ROWS = (
-    2,
-    1,
-)  # completions of a check on each rank, at the first steps and later, which a bill feels
+ROWS, LATER_ROWS = 2, 1  # completions of a check on each rank, at the first steps and later
 FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
 
 
