@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import gather, gather_object
+from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers.utils import get_even_process_data
 from swift.utils import get_logger
 from torch import Tensor
@@ -16,9 +16,6 @@ from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages
 from swift_grpo_ext.group.statistics import reward_statistics
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
 
 logger = get_logger()
 _MIXED = (

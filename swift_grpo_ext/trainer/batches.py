@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
@@ -18,9 +19,6 @@ from swift_grpo_ext.group.silent import heard, silent_rows
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
 
 
 @dataclass

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from accelerate.utils import gather_object
+from swift.infer_engine.protocol import ChatCompletionResponseChoice, RolloutOutput
 from swift.utils import get_logger
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
@@ -21,9 +22,6 @@ from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
 from swift_grpo_ext.watch.records import EngineRecord
 from swift_grpo_ext.watch.rollout import is_garbage
-
-if TYPE_CHECKING:
-    from swift.infer_engine.protocol import ChatCompletionResponseChoice, RolloutOutput
 
 logger = get_logger()
 T = TypeVar("T")

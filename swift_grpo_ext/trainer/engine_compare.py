@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
 from swift.trainers import disable_gradient_checkpointing
 from torch import Tensor, nn
@@ -23,9 +24,6 @@ from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
 from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
 from swift_grpo_ext.watch.rollout import row_name
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
 
 PLACES = 64
 """Tokens of a completion that are looked at: the first ones, and others spread over the rest."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
+from swift.rlhf_trainers.arguments import GRPOConfig
 from swift.utils import get_logger
+from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, Cut, cuts, forwarded
 from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
@@ -21,10 +22,6 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
 from swift_grpo_ext.trainer.loss_fixes import OF_MICRO_BATCH
-
-if TYPE_CHECKING:
-    from swift.rlhf_trainers.arguments import GRPOConfig
-    from transformers import PreTrainedModel
 
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
 PROMPT = 2048  # tokens, where the template has no limit
@@ -175,7 +172,7 @@ def _stage(args: GRPOConfig) -> int:
     return stage if stage in (1, 2, 3) else 0
 
 
-def _write(args: HostGRPOConfig, sizes: BatchSizes) -> None:
+def _write(args: GRPOConfig, sizes: BatchSizes) -> None:
     """Into the arguments, and into the DeepSpeed configuration that was filled from them."""
     args.per_device_train_batch_size = sizes.batch
     args.gradient_accumulation_steps = sizes.accumulation

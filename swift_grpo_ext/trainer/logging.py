@@ -11,10 +11,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate.utils import gather
+from swift.rl_core.data import GRPOBatch
 from swift.utils import get_logger
 from torch import Tensor
 
@@ -22,9 +23,6 @@ from swift_grpo_ext.group.statistics import WeightedMean, per_token_kl, with_mea
 from swift_grpo_ext.rewards.overlay_boxes import located
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
 
 MOST_BYTES = 256 * 2**20  # of one rank's pictures in one run; those beyond that are not kept
 _ENDINGS = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp"}

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from swift.callbacks import callbacks_map
+from swift.rl_core.data import GRPOBatch
 
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import current_settings, disabled
@@ -31,9 +32,6 @@ from swift_grpo_ext.watch.records import (
 )
 from swift_grpo_ext.watch.rollout import advantaged_share, described
 from swift_grpo_ext.watch.watch import Watch
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
 
 CALLBACK = "ext_watch"
 

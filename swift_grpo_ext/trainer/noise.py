@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from swift.arguments.tuner_args import TunerArguments
 from swift.utils import get_logger
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
+from transformers import PreTrainedModel
 
 from swift_grpo_ext.settings import disabled
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 # Settings of language models that their code reads in the forward, without a module for them.
 _NOISY_SETTINGS = (

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from swift.rl_core.data import GRPOBatch
 from swift.utils import get_logger
 from torch import Tensor, nn
 
@@ -33,9 +34,6 @@ from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
 from swift_grpo_ext.trainer.sampling import sampled_once
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
 
 logger = get_logger()
 _ONE_CHUNK = 2**62  # bytes

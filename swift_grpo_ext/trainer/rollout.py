@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from accelerate.utils import gather_object
-from swift.infer_engine import RequestConfig
+from swift.infer_engine import InferEngine, RequestConfig
+from swift.infer_engine.protocol import RolloutInferRequest, RolloutOutput
 from swift.rlhf_trainers.utils import get_even_process_data
 from swift.utils import get_logger
 from torch import Tensor
@@ -28,8 +29,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample, cut_placeholders, fill_empty
 
 if TYPE_CHECKING:
-    from swift.infer_engine import InferEngine
-    from swift.infer_engine.protocol import RolloutInferRequest, RolloutOutput
     from vllm import SamplingParams
 
 Asked = Callable[["Sequence[RolloutInferRequest]", RequestConfig], "list[object]"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from accelerate.utils import gather_object
+from datasets import Dataset
 from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
 
@@ -25,9 +26,6 @@ from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = get_logger()
 _ROUNDS = 10

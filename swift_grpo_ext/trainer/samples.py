@@ -6,15 +6,12 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from swift.rl_core.data import GRPOBatch, GRPOSample
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from swift_grpo_ext.errors import RefusedError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)

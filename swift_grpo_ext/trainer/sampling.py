@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image
+from swift.template import Template
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.family import GRIDS_OF
 from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
@@ -25,10 +26,6 @@ from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
-
-if TYPE_CHECKING:
-    from swift.template import Template
-    from transformers import PreTrainedModel
 
 
 def ranks_in_step(

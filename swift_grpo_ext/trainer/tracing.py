@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from swift.rl_core.data import GRPOBatch
 from swift.utils import get_logger
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
@@ -23,10 +25,6 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.watch.rollout import row_name
-
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
-    from transformers import PreTrainedModel
 
 logger = get_logger()
 
