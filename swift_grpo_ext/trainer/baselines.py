@@ -18,11 +18,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 
 logger = get_logger()
-_MIXED = (
-    "swift-grpo-ext: completions that should be a group are of different prompts; only those of one prompt "
-    "are compared, and one alone is not scored. Datasets without a length (--streaming true) do that, and "
-    "rows that are replaced one by one"
-)
 
 
 class Baselines:
@@ -72,11 +67,12 @@ class Baselines:
             sample.kept = bool(kept)
         for chunk, batch in zip(host.split_by_mini_batches(samples), batches, strict=True):
             grpo_batch = batch["grpo_batch"]
-            kept = torch.tensor([sample.kept for sample in chunk], device=grpo_batch.completion_mask.device)
+            mask = grpo_batch.completion_mask
+            kept = torch.tensor([[sample.kept] for sample in chunk], device=mask.device)
             if host.model.training:  # an evaluation updates nothing, and may have one completion per prompt
-                grpo_batch.completion_mask = grpo_batch.completion_mask & kept.unsqueeze(1)
+                grpo_batch.completion_mask = mask & kept
             if host.loss_type == "real":  # splits a group into above 0 and not above 0: NaN is neither
-                grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept.unsqueeze(1), torch.nan)
+                grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept, torch.nan)
 
     def _baselines(
         self, samples: Sequence[VisionSample], rewards: Tensor, penalty: Tensor | None = None
@@ -118,7 +114,11 @@ class Baselines:
         prompts = gather_object([sample.prompt_key for sample in samples])
         groups = _numbers(list(zip(places, prompts, strict=True)))
         if len(set(groups.tolist())) > len(set(places)):
-            logger.warning_once(_MIXED)
+            logger.warning_once(
+                "swift-grpo-ext: completions that should be a group are of different prompts; only those of "
+                "one prompt are compared, and one alone is not scored. Datasets without a length "
+                "(--streaming true) do that, and rows that are replaced one by one"
+            )
         return groups, rows
 
     def _kl_penalty(self, batches: Sequence[Mapping[str, GRPOBatch]]) -> Tensor | None:
@@ -126,11 +126,9 @@ class Baselines:
         host = self._host
         if not host.kl_in_reward or host.beta == 0.0:
             return None
-        kl = [
-            ((one.old_per_token_logps - one.ref_per_token_logps) * one.completion_mask).sum(-1)
-            for one in (batch["grpo_batch"] for batch in batches)
-        ]
-        penalty: Tensor = host.beta * gather(torch.cat(kl))
+        ones = [batch["grpo_batch"] for batch in batches]
+        kl = [(b.old_per_token_logps - b.ref_per_token_logps) * b.completion_mask for b in ones]
+        penalty: Tensor = host.beta * gather(torch.cat([tokens.sum(-1) for tokens in kl]))
         return penalty
 
 
@@ -141,8 +139,6 @@ def _numbers(names: Sequence[Hashable]) -> Tensor:
 
 
 def _last_of_each(numbers: Tensor) -> Tensor:
-    """Position at which each of the numbers 0, 1, ... is last met; the host keeps the last turn too."""
-    count = int(numbers.max()) + 1 if numbers.numel() else 0
-    return torch.zeros(count, dtype=torch.long).scatter_reduce(
-        0, numbers, torch.arange(len(numbers)), "amax", include_self=False
-    )
+    """Position at which each of the numbers 0, 1, ... is last met; ms-swift keeps the last turn too."""
+    last = {number: place for place, number in enumerate(numbers.tolist())}
+    return torch.tensor([last[number] for number in range(len(last))], dtype=torch.long)

@@ -57,9 +57,9 @@ class Enabled:
         return not (self.shared_prefix or self.vision_once or self.chunked_logps)
 
 
+FEATURES = tuple(one.name for one in fields(Enabled) if one.name != "why_off")
 _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
 _FREEZE = "; --freeze_vit true --freeze_aligner true"
-FEATURES = tuple(one.name for one in fields(Enabled) if one.name != "why_off")
 
 
 def decide(host: Host, settings: Settings) -> Enabled:
@@ -96,8 +96,8 @@ def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
 
 def share_tower(host: Host, family: VisionFamily | None) -> None:
     """Keep the vision tower, which is the same in policy and reference, in memory once."""
-    synced = host.args.sync_ref_model  # mixes the policy into the reference, in place
-    if synced or host.ref_model is None or family is None:
+    # Syncing mixes the policy into the reference, in place.
+    if host.args.sync_ref_model or host.ref_model is None or family is None:
         return
     both = [frozen_modules(base_model(host, model), family) for model in (host.model, host.ref_model)]
     for ours, theirs in zip(*both, strict=True):
@@ -135,8 +135,8 @@ def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
     family = family_of(base.config)
     if host.is_multimodal and family is None:
         return _unknown(base)
-    if family is not None and "shared_prefix" in family.lacks:
-        return family.lacks["shared_prefix"]
+    if family and (reason := family.lacks.get("shared_prefix", "")):
+        return reason
     if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
         return "prompt learning; --tuner_type lora or full"
     return why_no_packs(base) or noise_in(host.model) or noise_of_run(host.args, base)

@@ -65,9 +65,6 @@ def sampled_once(
         yield
 
 
-_BLANK = Image.new("RGB", (112, 112))  # a multiple of every patch size
-
-
 @contextmanager
 def in_step(
     base: PreTrainedModel, agree: Callable[[int], int], encode_blank: Callable[[], object]
@@ -100,7 +97,7 @@ def in_step(
 
 def blank_encoder(base: PreTrainedModel, template: Template, facts: VisionFamily) -> Callable[[], object]:
     """What encodes a blank image, prepared as the template prepares any other."""
-    tensors, _, _ = template.prepare_image(_BLANK)
+    tensors, _, _ = template.prepare_image(Image.new("RGB", (112, 112)))  # a multiple of every patch size
     grids = {"grid_thw": tensors["image_grid_thw"].to(base.device)} if "image_grid_thw" in tensors else {}
 
     def encode() -> object:

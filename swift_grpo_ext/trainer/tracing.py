@@ -115,11 +115,10 @@ class Tracer:
 
     def _look_at_weights(self) -> None:
         """Name the first weight that is not finite: rollouts break on it before any log-prob does."""
-        named = self._host.model.named_parameters()
-        name = next((name for name, weight in named if not bool(weight.isfinite().all())), "")
-        if name:
-            self.on = False
-            self._tell(Fault("weights", module=name), [], self._dump_path("safetensors"))
+        for name, weight in self._host.model.named_parameters():
+            if self.on and not bool(weight.isfinite().all()):
+                self.on = False
+                self._tell(Fault("weights", module=name), [], self._dump_path("safetensors"))
 
     def _look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
         host = self._host
