@@ -44,7 +44,7 @@ SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source", "
 UNSAID = ("None.", "Declared by `frame` and `gold_frame`; with both the same, no size is needed.")
 """Section ``Frame`` of a card that has none: of a reward without places, and of one with."""
 
-_HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.MULTILINE)
+_HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):(?=[ \n])", re.MULTILINE)
 _ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
 
 
@@ -76,7 +76,7 @@ def card_of(reward: Reward) -> Card:
     head, *parts = _HEADING.split(inspect.getdoc(reward.function) or "")
     summary, _, description = head.strip().partition("\n\n")
     sections = {
-        heading: textwrap.dedent(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
+        heading: inspect.cleandoc(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
     sections.setdefault("Frame", UNSAID["frame" in reward.parameters])
     sections = {name: sections[name] for name in SECTIONS if name in sections}

@@ -66,23 +66,16 @@ def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
 def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"] = "f1") -> float:
     r"""The right option of a multiple-choice question: 1 if chosen, else 0.
 
-    The answer may be the letter in any usual form (``B``, ``(b)``, ``B.``, ``**B**``, ``\boxed{B}``,
-    ``The answer is B``, ``B. a dog``), or the option's text if the row lists its options. With several gold
-    letters the score is the F1 of the chosen set against the gold set.
+    The answer may be the letter in any usual form (``B``, ``(b)``, ``B.``, ``**B**``, ``\boxed{B}``, ``The
+    answer is B``, ``B. a dog``), or the option's text if the row lists its options. With several gold letters
+    the score is the F1 of the chosen set against the gold set.
 
     Args:
         multiple: With several gold letters, ``f1`` gives partial credit and ``exact`` gives none.
-
-    Gold:
-        ``solution`` (or ``answer``): letter, option text, 0-based index, or a list of these. ``options`` (or
-        ``choices``): a list in the order of the letters, or a mapping letter to text.
-
-    None:
-        No gold, a gold that is none of the options, or options that cannot be read.
-
-    Rises with:
-        The share of right letters among those chosen and of chosen letters among the right ones.
-
+    Gold: ``solution`` (or ``answer``): letter, option text, 0-based index, or a list of these. ``options``
+        (or ``choices``): a list in the order of the letters, or a mapping letter to text.
+    None: No gold, a gold that is none of the options, or options that cannot be read.
+    Rises with: The share of right letters among those chosen and of chosen letters among the right ones.
     Gaming:
         - Naming every option: a single gold needs the exact set, several are scored by F1
           (test_naming_every_option_does_not_pay).
@@ -90,10 +83,7 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
           (test_last_answer_counts).
         - A letter with another option's text: contradicts itself, 0 (test_letter_and_text_must_agree).
         - The article "A" at the start of a sentence: not the letter A (test_article_is_no_letter).
-
-    Source:
-        Accuracy, and the set F1 of multi-label classification.
-
+    Source: Accuracy, and the set F1 of multi-label classification.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_choice")("So the answer is (b).", {"solution": "B"})
@@ -213,27 +203,18 @@ def yes_no(completion: str, columns: Columns) -> float:
 
     The first word of the answer decides (yes, no, true, false, and their counterparts in Chinese, Japanese,
     Korean, Arabic, Russian and a few European languages), or what it states: "so the answer is yes", "the
-    statement is false", 答案是否. Without either, "there is no dog" and 图中没有狗 are a no, "there is a dog"
-    is a yes, and any other negation ("it is not red") a no. Who is not sure says neither.
+    statement is false", 答案是否. Without either, "there is no dog" and 图中没有狗 are a no, "there is a dog" is a
+    yes, and any other negation ("it is not red") a no. Who is not sure says neither.
 
-    Gold:
-        ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.
-
-    None:
-        No gold, or a gold that is neither yes nor no.
-
-    Rises with:
-        Being right.
-
+    Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.
+    None: No gold, or a gold that is neither yes nor no.
+    Rises with: Being right.
     Gaming:
         - "yes or no", "yes/no": the opposite word right after the first makes it no answer
           (test_hedged_yes_no).
         - A yes and a no in one answer: neither, unless the second is a conclusion or a correction
           (test_contradictions_are_no_answer).
-
-    Source:
-        Accuracy.
-
+    Source: Accuracy.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_yes_no")("There is no dog.", {"solution": "no"})

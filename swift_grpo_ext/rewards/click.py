@@ -89,41 +89,29 @@ def click(
 ) -> float:
     """One action on a screen, 0..1: the right kind, at the right place, with the right text.
 
-    Another kind of action than the gold's is 0; what different action spaces call it does not matter. A
-    place counts fully strictly inside the gold's box; if the gold is a point it counts ``1 - distance /
-    radius``, the distance being relative to the image's diagonal. A drag has two places. Typed text counts
-    with its token F1; keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by
-    the two ends of a swipe, which moves the page the other way) and the status at the end must be the gold's.
-    Seconds of waiting count by the smaller over the greater, where both are given. What the gold has is
-    multiplied.
+    Another kind of action than the gold's is 0; what different action spaces call it does not matter. A place
+    counts fully strictly inside the gold's box; if the gold is a point it counts ``1 - distance / radius``,
+    the distance being relative to the image's diagonal. A drag has two places. Typed text counts with its
+    token F1; keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by the two
+    ends of a swipe, which moves the page the other way) and the status at the end must be the gold's. Seconds
+    of waiting count by the smaller over the greater, where both are given. What the gold has is multiplied.
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
-
-    Gold:
-        ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with
+    Gold: ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with
         ``"bbox"``; ``{"action": "type", "text": "..."}``; AndroidControl's ``action_type``, ``x``, ``y``,
         ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or
         box stands for a click. UI-R1 and GUI-R1: ``gt_action`` with ``gt_bbox`` and ``gt_input_text``.
-
-    None:
-        No gold action, one with a key that is not known, one whose place no answer could meet (a box without
-        area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
-
-    Rises with:
-        Nearness to the gold point, token F1 of the text.
-
+    None: No gold action, one with a key that is not known, one whose place no answer could meet (a box
+        without area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
+    Rises with: Nearness to the gold point, token F1 of the text.
     Gaming:
         - Several actions: the last one counts (test_the_last_action_counts).
         - Several coordinates in one action: none counts (test_several_places_in_one_action_are_none).
         - ``eval`` of the answer: nothing is ever evaluated (test_nothing_is_evaluated).
-
-    Frame:
-        Declared by `frame` and `gold_frame`.
-
-    Source:
-        Click accuracy of ScreenSpot (arXiv 2401.10935); action type and text as in AITW-style GUI evaluation.
-
+    Frame: Declared by `frame` and `gold_frame`.
+    Source: Click accuracy of ScreenSpot (arXiv 2401.10935); action type and text as in AITW-style GUI
+        evaluation.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> gold = {"action": "click", "bbox": [100, 100, 200, 150]}

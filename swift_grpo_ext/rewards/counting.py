@@ -116,21 +116,12 @@ def count(completion: str, columns: Columns) -> float:
     follows "the answer is", what is in bold, what "there are", else the last one. "None" is 0, "4 or 5" is no
     answer.
 
-    Gold:
-        ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.
-
-    None:
-        No gold, or one that does not hold exactly one whole number.
-
-    Rises with:
-        Being right.
-
+    Gold: ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.
+    None: No gold, or one that does not hold exactly one whole number.
+    Rises with: Being right.
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
-
-    Source:
-        Accuracy.
-
+    Source: Accuracy.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_count")("There are three dogs.", {"solution": 3})
@@ -144,23 +135,14 @@ def count(completion: str, columns: Columns) -> float:
 def count_shaped(completion: str, columns: Columns) -> float:
     """Nearness to the right number of objects, 0..1: ``1 - min(1, |predicted - gold| / max(gold, 1))``.
 
-    Gold:
-        As for `ext_count`.
-
-    None:
-        As for `ext_count`.
-
-    Rises with:
-        Nearness to the gold count.
-
+    Gold: As for `ext_count`.
+    None: As for `ext_count`.
+    Rises with: Nearness to the gold count.
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
         - Always answering a typical count: earns its relative error, so weigh it below `ext_count`
           (test_a_constant_count_earns_less_than_counting).
-
-    Source:
-        Relative counting error.
-
+    Source: Relative counting error.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_count_shaped")("<answer>3</answer>", {"solution": 4})

@@ -65,25 +65,15 @@ def detection_f1(
 
     Args:
         iou_threshold: IoU that a hit must reach.
-
-    Gold:
-        ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
+    Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
         or bare boxes; or ms-swift's ``objects`` with ``ref`` as labels.
-
-    None:
-        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
-
-    Rises with:
-        Precision and recall of the hits.
-
+    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Rises with: Precision and recall of the hits.
     Gaming:
         - Many boxes, or the same box again: each one beyond a hit lowers precision
           (test_spam_of_boxes_lowers_the_score).
         - Unknown labels: false positives (test_unknown_labels_are_false_positives).
-
-    Source:
-        F1 over a maximum bipartite matching.
-
+    Source: F1 over a maximum bipartite matching.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> gold = [{"bbox_2d": [0, 0, 9, 9], "label": "cat"}, {"bbox_2d": [20, 0, 29, 9], "label": "a"}]
@@ -168,24 +158,15 @@ def detection_map(completion: str, columns: Columns, *, places: Objects = OBJECT
     gold boxes over predicted boxes where there are more predicted ones: average precision alone lets a model
     add any number of boxes of low confidence for free.
 
-    Gold:
-        As for `ext_detection_f1`.
-
-    None:
-        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
-
-    Rises with:
-        Hits at stricter thresholds, hits ranked above misses, fewer surplus boxes.
-
+    Gold: As for `ext_detection_f1`.
+    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Rises with: Hits at stricter thresholds, hits ranked above misses, fewer surplus boxes.
     Gaming:
         - Surplus boxes at low confidence: priced (test_spam_of_boxes_lowers_the_score).
         - A lucky order of boxes of equal confidence: order does not matter (test_order_does_not_matter).
         - Confidence above 1: clamped (test_confidence_above_one_gains_nothing).
         - Unknown labels: each is a label with precision 0 (test_unknown_labels_are_false_positives).
-
-    Source:
-        COCO detection evaluation (pycocotools); the price is this package's.
-
+    Source: COCO detection evaluation (pycocotools); the price is this package's.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> # Half of the boxes are right, and twice as many as there should be.

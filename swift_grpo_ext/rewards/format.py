@@ -83,32 +83,22 @@ def _end(text: str, block: Block, following: str) -> int:
 def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answer") -> float:
     r"""The completion keeps to the format that the prompt asks for: 1, else 0.
 
-    White space around and between the blocks is free, a trailing newline too. Every block must hold
-    something visible, every mark must occur exactly once, and nothing may stand outside the blocks.
+    White space around and between the blocks is free, a trailing newline too. Every block must hold something
+    visible, every mark must occur exactly once, and nothing may stand outside the blocks.
 
     Args:
         grammar: ``think_answer`` (``<think>..</think><answer>..</answer>``), ``think`` (then free text),
             ``answer``, ``opened_think_answer`` and ``opened_think`` (the chat template wrote ``<think>``),
             ``think_boxed`` (after the thinking, text with one ``\boxed{..}``), ``think_glm_box`` (the same
             with ``<|begin_of_box|>``), ``react`` (Thought, Action, Action Input).
-
-    Gold:
-        None needed.
-
-    None:
-        Never.
-
-    Rises with:
-        Keeping to the format.
-
+    Gold: None needed.
+    None: Never.
+    Rises with: Keeping to the format.
     Gaming:
         - Empty blocks: 0 (test_empty_blocks_score_nothing).
         - Two answer blocks, or a block inside another: 0 (test_repeated_or_nested_blocks_score_nothing).
         - 200,000 characters of opening tags: linear time, 0 (test_a_flood_of_tags_is_linear).
-
-    Source:
-        The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.
-
+    Source: The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_format")("<think>1 + 1</think><answer>2</answer>")

@@ -53,16 +53,10 @@ def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> floa
     over the number of predicted or gold boxes, whichever is greater. With one box each it is their IoU. A box
     whose corners come in another order is put in order; one without area scores 0.
 
-    Gold:
-        ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
+    Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
         text or JSON that holds them; or ms-swift's ``objects``.
-
-    None:
-        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
-
-    Rises with:
-        The overlap of each pair; moving a box towards its partner never lowers it once they touch.
-
+    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Rises with: The overlap of each pair; moving a box towards its partner never lowers it once they touch.
     Gaming:
         - Many boxes, so that one hits: every box without a partner lowers the mean
           (test_spam_of_boxes_lowers_the_score).
@@ -70,10 +64,7 @@ def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> floa
         - A box in the thinking part: not read (test_boxes_in_the_thinking_part_are_not_read).
         - One box over the whole image: its IoU is the gold's share of the image
           (test_a_box_over_the_whole_image).
-
-    Source:
-        Jaccard index; Hungarian matching as in DETR (arXiv 2005.12872).
-
+    Source: Jaccard index; Hungarian matching as in DETR (arXiv 2005.12872).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
@@ -89,23 +80,14 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> flo
     Like `ext_iou`, but boxes that do not touch still tell near from far: IoU minus the share of the smallest
     enclosing box that neither fills. An answer without a box, and every box without a partner, is -1.
 
-    Gold:
-        As for `ext_iou`.
-
-    None:
-        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
-
-    Rises with:
-        The overlap, and without overlap with nearness.
-
+    Gold: As for `ext_iou`.
+    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Rises with: The overlap, and without overlap with nearness.
     Gaming:
         - Many boxes, so that one hits: every box without a partner counts -1
           (test_spam_of_boxes_lowers_the_score).
         - The same box again: the same (test_a_repeated_box_lowers_the_score).
-
-    Source:
-        Rezatofighi et al., arXiv 1902.09630.
-
+    Source: Rezatofighi et al., arXiv 1902.09630.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_giou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 30, 10, 40]})
@@ -122,24 +104,15 @@ def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS
     Points and gold boxes are paired one to one for the most hits; the score is the hits over the number of
     points or boxes, whichever is greater. A predicted box stands for its middle.
 
-    Gold:
-        ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or
+    Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or
         ms-swift's ``objects``.
-
-    None:
-        No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
-
-    Rises with:
-        Points inside their boxes.
-
+    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Rises with: Points inside their boxes.
     Gaming:
         - Many points, so that one hits: each one beyond a hit lowers the share
           (test_spam_of_points_lowers_the_score).
         - A point on the edge of the box: outside (test_the_edge_is_outside).
-
-    Source:
-        The click accuracy of ScreenSpot (arXiv 2401.10935).
-
+    Source: The click accuracy of ScreenSpot (arXiv 2401.10935).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_point_in_box")("(50, 60)", {"solution": [10, 20, 110, 220]})

@@ -40,8 +40,8 @@ async def judge(
     The judge sees the rubric, the question, the reference if the row has one, and the answer, each text of
     the row between fences that carry a random number. It must end with one line of JSON that repeats the
     number and gives a score from 0 to 10; after four replies without one the case is given up. Failed
-    requests are repeated until the limit is over. Scores are kept, so the same answer to the same question
-    is asked once. Redirections are not followed, and no row can name another server.
+    requests are repeated until the limit is over. Scores are kept, so the same answer to the same question is
+    asked once. Redirections are not followed, and no row can name another server.
 
     Args:
         url: Base of the server's API, such as ``http://host:8000/v1``.
@@ -52,18 +52,11 @@ async def judge(
         seconds: Limit for one completion in seconds, from its first request on.
         concurrency: Requests at a time, per rank.
         max_tokens: Most tokens that the judge may write.
-
-    Gold:
-        Optional: ``solution`` (or ``answer``) as reference. The question is the last user turn of
+    Gold: Optional: ``solution`` (or ``answer``) as reference. The question is the last user turn of
         ``messages``.
-
-    None:
-        The row has no question. A judge that gives no score within the limit is a failure: counted, and the
+    None: The row has no question. A judge that gives no score within the limit is a failure: counted, and the
         run ends when there are too many.
-
-    Rises with:
-        The judge's opinion.
-
+    Rises with: The judge's opinion.
     Gaming:
         - Instructions to the judge in the answer: fenced, and a score that the answer dictates lacks the
           random number (test_a_dictated_score_is_no_score).
@@ -71,10 +64,7 @@ async def judge(
         - No answer, or one in the thinking part: 0 without asking (test_no_answer_is_not_sent).
         - Persuasion: a judge can be flattered, and no parser helps: it passes on what the judge says
           (test_an_ordinary_score). Look at samples, and weigh it below rewards that compute.
-
-    Source:
-        LLM-as-a-judge (arXiv 2306.05685).
-
+    Source: LLM-as-a-judge (arXiv 2306.05685).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> # With url="http://host:8000/v1" and model="..."; this answer is empty, so that no judge is asked.

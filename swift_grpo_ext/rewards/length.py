@@ -49,23 +49,12 @@ def overlong(
             ``--max_completion_length``.
         cache_tokens: Length of the slope in tokens; by default ``--soft_cache_length``, else a fifth of
             `max_tokens`.
-
-    Gold:
-        None needed; ``response_token_ids`` comes from ms-swift.
-
-    None:
-        No token ids, or no `max_tokens` (outside of a training run).
-
-    Rises with:
-        Shortness, within the slope.
-
+    Gold: None needed; ``response_token_ids`` comes from ms-swift.
+    None: No token ids, or no `max_tokens` (outside of a training run).
+    Rises with: Shortness, within the slope.
     Gaming:
-        - Endless text: clamped to -1, so that it cannot outweigh everything else
-          (test_overlong_is_clamped).
-
-    Source:
-        DAPO, equation 13 (arXiv 2503.14476).
-
+        - Endless text: clamped to -1, so that it cannot outweigh everything else (test_overlong_is_clamped).
+    Source: DAPO, equation 13 (arXiv 2503.14476).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_overlong")("...", {"response_token_ids": [0] * 90}, max_tokens=100)
@@ -113,26 +102,16 @@ def cosine(
         wrong_long: Score of a wrong completion of `max_tokens`.
         right_short: Score of a right completion of 0 tokens.
         right_long: Score of a right completion of `max_tokens`.
-
-    Gold:
-        ``accuracy``: 1 for right. It is filled by another reward, `ext_math` unless the reward table names
+    Gold: ``accuracy``: 1 for right. It is filled by another reward, `ext_math` unless the reward table names
         one under ``inputs``. ``response_token_ids`` comes from ms-swift.
-
-    None:
-        No token ids, no `max_tokens`, or no accuracy for the row.
-
-    Rises with:
-        Being right; then shortness if right, length if wrong.
-
+    None: No token ids, no `max_tokens`, or no accuracy for the row.
+    Rises with: Being right; then shortness if right, length if wrong.
     Gaming:
         - Writing on beyond the maximum until the cosine comes back up: clamped
           (test_cosine_is_clamped_beyond_the_maximum).
         - Length alone: a wrong completion never reaches the value of a right one while ``wrong_long`` is
           below ``right_long`` (test_no_wrong_completion_earns_more_than_a_right_one).
-
-    Source:
-        Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373).
-
+    Source: Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> row = {"response_token_ids": [0] * 50, "accuracy": 1.0}
@@ -185,26 +164,16 @@ def repetition(
     Args:
         ngram: Length of the n-grams in words, or characters; by default ``--repetition_n_grams``.
         max_penalty: Score of endless repetition; by default ``--repetition_max_penalty``.
-
-    Gold:
-        None needed.
-
-    None:
-        Never.
-
-    Rises with:
-        Fewer repeated n-grams.
-
+    Gold: None needed.
+    None: Never.
+    Rises with: Fewer repeated n-grams.
     Gaming:
         - Repeating without spaces in Chinese: counted by character (test_chinese_repeats).
         - Repeating letters without spaces, or signs, emoji, line breaks: counted by character where a stretch
           has more than 64 to a word (test_a_loop_without_spaces_repeats) (test_a_loop_without_words_repeats).
         - A short completion has nothing to repeat and scores 0, the best: use it with a reward for the task
           (test_short_text_has_nothing_to_repeat).
-
-    Source:
-        The repetition penalty of Yeo et al. (arXiv 2502.03373).
-
+    Source: The repetition penalty of Yeo et al. (arXiv 2502.03373).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_repetition")("no no no no")

@@ -49,25 +49,15 @@ def numeric(
     Args:
         relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
         absolute_tolerance: Allowed error in the gold's unit, if that is more.
-
-    Gold:
-        ``solution`` (or ``answer``): one number, or text with exactly one number in it.
-
-    None:
-        No gold, or not exactly one number in it.
-
-    Rises with:
-        Being within tolerance.
-
+    Gold: ``solution`` (or ``answer``): one number, or text with exactly one number in it.
+    None: No gold, or not exactly one number in it.
+    Rises with: Being within tolerance.
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
         - ``9**9**9`` and the like: nothing is evaluated (test_nothing_is_evaluated).
         - Another unit of the same dimension is converted, one of another dimension is wrong
           (test_units_are_converted).
-
-    Source:
-        Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
-
+    Source: Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_numeric")("about 1,200", {"solution": "1230"})
@@ -127,21 +117,12 @@ def math(completion: str, columns: Columns) -> float:
     with a hard limit: an answer that cannot be checked within it is wrong. Called directly from Python there
     is no limit.
 
-    Gold:
-        ``solution`` (or ``answer``): an expression, with or without dollar signs or a box.
-
-    None:
-        No gold, or one that Math-Verify cannot read.
-
-    Rises with:
-        Being right.
-
+    Gold: ``solution`` (or ``answer``): an expression, with or without dollar signs or a box.
+    None: No gold, or one that Math-Verify cannot read.
+    Rises with: Being right.
     Gaming:
         - Several boxes: only the last one counts (test_the_last_box_counts).
-
-    Source:
-        Math-Verify.
-
+    Source: Math-Verify.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_math")(r"\boxed{0.5}", {"solution": r"\frac{1}{2}"})

@@ -49,24 +49,14 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
     Args:
         ignore_case: Do not tell upper from lower case.
-
-    Gold:
-        ``solution`` (or ``text``, ``answer``): the text.
-
-    None:
-        No gold, an empty one, or one longer than 32,768 characters.
-
-    Rises with:
-        Fewer edits from the answer to the gold.
-
+    Gold: ``solution`` (or ``text``, ``answer``): the text.
+    None: No gold, an empty one, or one longer than 32,768 characters.
+    Rises with: Fewer edits from the answer to the gold.
     Gaming:
         - A long answer that holds the text somewhere: each surplus character is an edit
           (test_surplus_text_lowers_the_score).
         - Text in the thinking part: not read (test_text_in_the_thinking_part_is_not_read).
-
-    Source:
-        Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
-
+    Source: Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_ocr")("TOTAL 12.4", {"solution": "TOTAL 12.5"})
@@ -85,23 +75,13 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
     Args:
         ignore_case: Do not tell upper from lower case.
-
-    Gold:
-        ``solution`` (or ``text``, ``answer``): the text.
-
-    None:
-        No gold, an empty one, or one longer than 32,768 characters.
-
-    Rises with:
-        Fewer word edits from the answer to the gold.
-
+    Gold: ``solution`` (or ``text``, ``answer``): the text.
+    None: No gold, an empty one, or one longer than 32,768 characters.
+    Rises with: Fewer word edits from the answer to the gold.
     Gaming:
         - A long answer that holds the text somewhere: each surplus word is an edit
           (test_surplus_text_lowers_the_score).
-
-    Source:
-        Word error rate.
-
+    Source: Word error rate.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_wer")("the quick fox", {"solution": "the quick brown fox"})
@@ -132,23 +112,14 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
 
     Args:
         threshold: Distances from here on count 0, as a fraction of the longer text. DocVQA's is .5.
-
-    Gold:
-        ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.
-
-    None:
-        No gold, or only empty answers.
-
-    Rises with:
-        Similarity to the nearest right answer, above the threshold.
-
+    Gold: ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.
+    None: No gold, or only empty answers.
+    Rises with: Similarity to the nearest right answer, above the threshold.
     Gaming:
         - A long answer that holds the right one: each surplus character is an edit
           (test_surplus_text_lowers_the_score).
-
-    Source:
-        ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL < threshold.
-
+    Source: ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL <
+        threshold.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_anls")("2O24-03-01", {"solution": ["2024-03-01", "1 March 2024"]})

@@ -69,27 +69,16 @@ def segmentation_points(completion: str, columns: Columns, *, places: Objects = 
     predicted box. Pairs are matched one to one for the greatest total, over the number of predicted or gold
     objects, whichever is greater.
 
-    Gold:
-        ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.
-
-    None:
-        No gold objects, one without box or point, or pixel frames without ``image_sizes``.
-
-    Rises with:
-        The number of criteria met.
-
+    Gold: ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.
+    None: No gold objects, one without box or point, or pixel frames without ``image_sizes``.
+    Rises with: The number of criteria met.
     Gaming:
         - Many objects: each one beyond a pair lowers the mean (test_spam_of_objects_lowers_the_score); more
           than 300 are no answer (test_more_objects_than_the_cap_are_no_answer).
-
-    Frame:
-        Declared by `frame` and `gold_frame`; both are taken to fractions of the image, so that the distances
-        do not depend on its size.
-
-    Source:
-        Seg-Zero (arXiv 2503.06520) and VisionReasoner (arXiv 2505.12081), whose thresholds are in pixels of
-        an 840 x 840 image.
-
+    Frame: Declared by `frame` and `gold_frame`; both are taken to fractions of the image, so that the
+        distances do not depend on its size.
+    Source: Seg-Zero (arXiv 2503.06520) and VisionReasoner (arXiv 2505.12081), whose thresholds are in pixels
+        of an 840 x 840 image.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> gold = [{"bbox_2d": [10, 10, 90, 90], "point_2d": [50, 50]}]

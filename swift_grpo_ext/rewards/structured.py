@@ -201,24 +201,16 @@ def json_schema(completion: str, columns: Columns) -> float:
     list items does not matter: they are matched for the most shared fields, and the fields of an item stay
     together (with more than about 240 fields, unequal items are compared in their order).
 
-    Gold:
-        ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside it.
-
-    None:
-        Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is none.
-
-    Rises with:
-        Right fields; falls with surplus ones.
-
+    Gold: ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside
+        it.
+    None: Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is none.
+    Rises with: Right fields; falls with surplus ones.
     Gaming:
         - Surplus fields: lower precision (test_surplus_fields_lower_the_score).
         - The right values in the wrong items: fields of an item count together
           (test_fields_of_an_item_stay_together).
         - NaN, infinities, nesting without end: not JSON (test_nan_is_not_json).
-
-    Source:
-        JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
-
+    Source: JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> gold = {"total": 12.5, "paid": False}

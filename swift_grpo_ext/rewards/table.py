@@ -125,23 +125,14 @@ def table(completion: str, columns: Columns) -> float:
     HTML (``table``, ``tr``, ``td``, ``th``, ``colspan``, ``rowspan``; everything else is ignored) or
     Markdown, fenced or not; the gold may be in the other form.
 
-    Gold:
-        ``solution`` (or ``table``, ``answer``): the table in HTML or Markdown, up to 400 cells.
-
-    None:
-        No gold, no table in it, or more than 400 cells.
-
-    Rises with:
-        Fewer edits of rows, cells and characters.
-
+    Gold: ``solution`` (or ``table``, ``answer``): the table in HTML or Markdown, up to 400 cells.
+    None: No gold, no table in it, or more than 400 cells.
+    Rises with: Fewer edits of rows, cells and characters.
     Gaming:
         - Surplus rows and cells: each costs an edit (test_surplus_cells_lower_the_score); a table with more
           than twice the gold's cells scores 0 (test_a_flood_of_cells_scores_nothing).
-
-    Source:
-        TEDS (arXiv 1911.10683); here rows are aligned with rows only, and heads and bodies are not nodes, so
-        the distance is never below the unrestricted one.
-
+    Source: TEDS (arXiv 1911.10683); here rows are aligned with rows only, and heads and bodies are not nodes,
+        so the distance is never below the unrestricted one.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> gold = "<table><tr><td>a</td><td>b</td></tr></table>"

@@ -155,27 +155,16 @@ def temporal_iou(completion: str, columns: Columns) -> float:
 
     Several spans are taken as the union of their times, so overlapping ones count once.
 
-    Gold:
-        ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
+    Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
         seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.
-
-    None:
-        No gold, or a gold without any span from an earlier to a later time.
-
-    Rises with:
-        The shared time, relative to the time in either.
-
+    None: No gold, or a gold without any span from an earlier to a later time.
+    Rises with: The shared time, relative to the time in either.
     Gaming:
         - One span over the whole video: its IoU is the gold's share of it (test_the_whole_video).
         - The same span again: counts once (test_overlapping_spans_count_once).
         - A span that ends before it starts: left out (test_inverted_spans_are_left_out).
-
-    Frame:
-        Seconds from the start of the video.
-
-    Source:
-        Temporal IoU of moment retrieval, on unions of intervals.
-
+    Frame: Seconds from the start of the video.
+    Source: Temporal IoU of moment retrieval, on unions of intervals.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_temporal_iou")("from 10 s to 20 s", {"solution": [10, 30]})

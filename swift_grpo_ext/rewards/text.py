@@ -53,23 +53,14 @@ def text_f1(completion: str, columns: Columns) -> float:
     Tokens are words without punctuation and case; in scripts without spaces every character is one. With
     several references the best counts.
 
-    Gold:
-        ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
-
-    None:
-        No gold, or a reference without any word.
-
-    Rises with:
-        Shared tokens; falls with surplus ones.
-
+    Gold: ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
+    None: No gold, or a reference without any word.
+    Rises with: Shared tokens; falls with surplus ones.
     Gaming:
         - A list of likely words: surplus tokens lower precision (test_surplus_text_lowers_the_score).
         - The right word many times: each occurrence counts once per occurrence in the reference
           (test_repeated_words_do_not_pay).
-
-    Source:
-        Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
-
+    Source: Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_text_f1")("a red car", {"solution": "a car"})
@@ -94,22 +85,13 @@ def rouge(completion: str, columns: Columns) -> float:
 
     Tokens as for `ext_text_f1`. With several references the best counts.
 
-    Gold:
-        ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
-
-    None:
-        No gold, or a reference without any word.
-
-    Rises with:
-        Shared tokens in the same order; falls with surplus ones.
-
+    Gold: ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
+    None: No gold, or a reference without any word.
+    Rises with: Shared tokens in the same order; falls with surplus ones.
     Gaming:
         - Copying words in any order: only a common subsequence counts (test_order_matters_for_rouge).
         - A long answer: surplus tokens lower precision (test_surplus_text_lowers_the_score).
-
-    Source:
-        Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.
-
+    Source: Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.
     Example:
         >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_rouge")("a red car", {"solution": "a car"})
