@@ -1,9 +1,4 @@
-"""One action on a screen, and how action spaces write it: their words, and calls with arguments.
-
-AndroidControl, AndroidWorld, Mind2Web, UI-R1, GUI-R1, ScreenSpot, UI-TARS, OS-Atlas, Aguvis, CogAgent,
-AgentCPM, GLM, Qwen's ``computer_use`` and ``mobile_use``, Claude's and OpenAI's computer tools, Gemini's,
-pyautogui. Nothing is ever run.
-"""
+"""One action on a screen, and how action spaces write it: words, and calls with arguments; never run."""
 
 from __future__ import annotations
 

@@ -156,10 +156,9 @@ def _without_pair(text: str) -> str:
 
 
 def readings(completion: str, gold: str = "") -> list[str]:
-    """The ways in which an answer may be meant as text: as it stands, and without wrapping; the best counts.
+    """The answer as text, as it stands and without wrapping; the best counts. Empty if there is none.
 
-    None adds anything to what the model wrote. Wrapping that the gold has, too, is kept; a full stop that it
-    lacks is not. Empty if there is no answer.
+    None adds to what the model wrote. Wrapping that the gold has is kept; a full stop that it lacks is not.
     """
     if (answer := extract_answer(completion)) is None:
         return []
@@ -207,9 +206,9 @@ def short_answer(completion: str, fold: bool = True) -> str | None:
 
 
 def normalise_short(text: str, fold: bool = True) -> str:
-    """What `short_answer` does to the answer: no box, JSON, LaTeX command, quotes or emphasis around it.
+    """A short value, of gold or answer, without box, JSON, LaTeX command, quotes or emphasis around it.
 
-    Gold values go through it too. Numbers are not folded: their raised digits and fractions would be lost.
+    Numbers are not folded: their raised digits and fractions would be lost.
     """
     boxed = last_boxed(text) if "\\" in text else None
     bare = text if boxed is None else boxed

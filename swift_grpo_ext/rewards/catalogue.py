@@ -39,11 +39,7 @@ NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)
 
 
 def get_reward(name: str) -> Reward:
-    """The reward of this name.
-
-    Raises:
-        RewardError: No such reward; the nearest name is given.
-    """
+    """The reward of this name; a RewardError that gives the nearest if there is none."""
     short = name.removeprefix(PREFIX)
     if short not in FAMILIES or not name.startswith(PREFIX):
         raise RewardError(f"unknown reward {name!r}", fix=f"did you mean {nearest(name, NAMES)!r}?")
@@ -58,10 +54,7 @@ def all_rewards() -> dict[str, Reward]:
 
 
 def split_form(text: str) -> tuple[str, dict[str, object]]:
-    """Name and checked parameters of ``ext_iou:frame=norm1000,order=xywh``; no parameters for other names.
-
-    Values are JSON or plain text.
-    """
+    """Name and checked parameters of ``ext_iou:frame=norm1000,order=xywh``; none for other names."""
     name, colon, given = text.partition(":")
     if not colon or not name.startswith(PREFIX):
         return text, {}

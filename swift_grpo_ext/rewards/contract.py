@@ -56,13 +56,7 @@ class Unscorable(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A score, or None.
-
-    Attributes:
-        score: In the reward's range, or None.
-        reason: Why there is no score, or why it is the lowest; empty with None: it was not asked for one.
-        failed: There is none through the reward's own fault.
-    """
+    """A score, or None."""
 
     score: Score
     reason: str = ""
@@ -200,13 +194,7 @@ class Reward:
 
 
 def reward(**fields: Any) -> Callable[[RewardFunction], Reward]:
-    """Make a reward of the function ``name(completion, columns, *, parameters)``, registered as ``ext_name``.
-
-    The function's docstring is the spec card: the pages under ``docs/rewards`` are made from it.
-
-    Args:
-        **fields: Fields of `Reward`, as far as they differ from its defaults.
-    """
+    """Make ``ext_name`` of ``name(completion, columns, *, parameters)``, whose docstring is the spec card."""
 
     def wrap(function: RewardFunction) -> Reward:
         made = Reward(f"ext_{function.__name__}", function=function, **fields)

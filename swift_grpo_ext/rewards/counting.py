@@ -49,10 +49,7 @@ def _plain(text: str) -> str:
 
 
 def counts(text: str) -> list[int]:
-    """All whole numbers from 0 of a text, in order: digits, and words in English and Chinese.
-
-    A text without any, that says "no", "none" or 没有, holds a 0.
-    """
+    """All whole numbers from 0 of a text, in digits or words; 0 where it says but "no" or 没有."""
     return _counts(_plain(text))
 
 
@@ -68,8 +65,7 @@ def _value(digits: str) -> int:
 def stated_count(text: str) -> int | None:
     """The count that a text states; None if it states none, or more than one ("4 or 5").
 
-    A total counts before the parts that it is made of, then what follows "the answer is", what is in bold,
-    what "there are", and else the last number.
+    In turn: a total, what follows "the answer is", what is in bold, what "there are", the last number.
     """
     plain = _plain(text)
     if any(_value(match[1]) != _value(match[2]) for match in _HEDGED.finditer(plain)):

@@ -93,10 +93,9 @@ def detection_f1(
 def average_precisions(
     predicted: Sequence[Scored], gold: Sequence[Box], thresholds: Sequence[float]
 ) -> list[float]:
-    """Average precision of one label in one image at each IoU threshold, as COCO defines it.
+    """COCO's average precision (101 recall points) of one label in one image at each IoU threshold.
 
-    It is the mean over 101 recall points of the best precision at that recall or beyond. Boxes of equal
-    confidence enter together, so their order does not matter and none of them gains from it.
+    Boxes of equal confidence enter together, so their order does not matter and none of them gains from it.
     """
     if not predicted:
         return [0.0] * len(thresholds)
@@ -138,10 +137,7 @@ def _mean_precisions(found: Any, confidences: Any, gold: int) -> list[float]:
 
 
 def mean_average_precision(predicted: dict[str, list[Scored]], gold: dict[str, list[Box]]) -> float:
-    """Mean over the labels of gold and answer, and over IoU thresholds .50 to .95, of average precision.
-
-    COCO averages over the labels of the gold alone; here an unknown label counts as a label with precision 0.
-    """
+    """Mean over labels and IoU thresholds .50 to .95; unlike in COCO an unknown label counts, with 0."""
     labels = {*gold, *predicted}
     total = math.fsum(
         sum(average_precisions(predicted.get(label, []), boxes, COCO_THRESHOLDS))

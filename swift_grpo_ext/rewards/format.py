@@ -42,11 +42,7 @@ Grammar: TypeAlias = Literal[
 
 
 def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
-    """What stands in each block, stripped; None if the text does not keep to the format.
-
-    Blocks follow each other with nothing but white space between and around them, each mark occurs once, and
-    no block is empty. A few substring searches: linear in the text.
-    """
+    """What stands in each block, stripped; None if the text does not keep to the format."""
     marks = {mark for block in blocks for mark in (block.opening, block.closing) if mark not in ("", "}")}
     if any(text.count(mark) != 1 for mark in marks) or any(b.written and b.written in text for b in blocks):
         return None

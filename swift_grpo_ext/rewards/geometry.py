@@ -1,8 +1,4 @@
-"""Boxes and points in continuous coordinates (a box from 3 to 4 is one unit wide), and their matching.
-
-Boxes are ``(left, top, right, bottom)`` with ordered corners. Nothing here adds a pixel, so normalised boxes
-and boxes of one pixel come out right.
-"""
+"""Boxes ``(left, top, right, bottom)`` and points in continuous coordinates (no pixel is added)."""
 
 from __future__ import annotations
 
@@ -70,10 +66,7 @@ def region_of_numbers(
     key: str = "",
     named: bool = False,
 ) -> Region:
-    """Four numbers as a box, two as a point; `key` is the one that they stand under.
-
-    With `named`, their names say what each is, so that no order applies.
-    """
+    """Four numbers (under `key`) as a box, two as a point; no order applies to numbers that are `named`."""
     if not all(-MAX_COORDINATE <= number <= MAX_COORDINATE for number in numbers):
         at_origin = Region(box=(0.0, 0.0, 0.0, 0.0)) if len(numbers) == 4 else Region(point=(0.0, 0.0))
         return replace(at_origin, label=label, broken=True)
@@ -137,18 +130,12 @@ def strictly_inside(point: Point, box: Box) -> bool:
 
 
 def relative_distance(a: Point, b: Point, aspect: float) -> float:
-    """Distance of two points given in fractions of the image (norm1), relative to the image's diagonal.
-
-    `aspect` is the image's width over its height.
-    """
+    """Distance of points in fractions of the image, over its diagonal; `aspect` is width over height."""
     return math.hypot((a[0] - b[0]) * aspect, a[1] - b[1]) / math.hypot(aspect, 1.0)
 
 
 def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """One-to-one pairs (row, column) with the greatest total gain (Hungarian method).
-
-    `gains` has shape (rows, columns), all finite; there are min(rows, columns) pairs.
-    """
+    """The one-to-one pairs (row, column) with the greatest total of finite gains (Hungarian method)."""
     if not gains or not gains[0]:
         return []
     if len(gains) == 1:
@@ -164,10 +151,7 @@ def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
 def matched_mean(
     predicted: Sequence[_A], gold: Sequence[_B], gain: Callable[[_A, _B], float], unmatched: float = 0.0
 ) -> float:
-    """Mean gain of the best one-to-one matching, over the longer of both lists.
-
-    Everything without a partner counts as `unmatched`, so neither leaving out nor adding items pays.
-    """
+    """Mean gain of the best one-to-one matching over the longer list, `unmatched` without a partner."""
     gains = [[gain(one, other) for other in gold] for one in predicted]
     pairs = best_assignment(gains)
     longer = max(len(predicted), len(gold))

@@ -22,10 +22,7 @@ def without_array(value: object) -> object:
 
 
 def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
-    """The first of these columns that the row has; text is taken out of its ``<answer>`` block.
-
-    NaN is how tables write a gap, so it counts as none.
-    """
+    """The first of these columns that the row has (NaN is a gap), out of its ``<answer>`` block."""
     for name in names:
         value = without_array(columns.get(name))
         if isinstance(value, str):
@@ -45,10 +42,7 @@ def gold_from(
 
 
 def listed(value: object) -> list[object] | None:
-    """The items of a list, also of one written as JSON or as a literal of Python; None if it is none.
-
-    Data sets of VQA give objects with a text ``answer`` each: then their texts.
-    """
+    """The items of a list, also in JSON or Python, or of ``{"answer": text}`` their texts; None if it is none."""
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
         value = next(iter(decoded(value, json.loads, ast.literal_eval)), None)
     if not isinstance(value, (list, tuple)):

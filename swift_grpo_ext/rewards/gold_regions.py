@@ -97,10 +97,7 @@ def matched(
     gain: Callable[[_T, _T], float],
     worst: float = 0.0,
 ) -> float:
-    """Mean gain of the answer's places, as `read` takes them, matched one to one with the gold's.
-
-    Without any gold the right answer says that nothing is there.
-    """
+    """Mean gain of the answer's places, as `read` takes them; without gold, 1 if it says "nothing"."""
     answer = extract_answer(completion)
     if not gold:
         return 1.0 if says_nothing(answer) else worst
@@ -133,11 +130,7 @@ def moved(region: Region, source: Frame, target: Frame, columns: Columns, image:
 def gold_regions(
     columns: Columns, names: tuple[str, ...], kind: Kind, places: Places
 ) -> tuple[list[Region], Frame]:
-    """The gold objects of a row and the frame that they are in; `kind` is what a list without keys means.
-
-    ``objects`` is ms-swift's own grounding column (``{"ref": [...], "bbox": [...], "bbox_type": "real" or
-    "norm1"}``) and knows its frame.
-    """
+    """The row's gold objects and their frame, which ms-swift's own column ``objects`` tells."""
     may_be_empty = getattr(places, "empty_gold", "") == "nothing"
     try:
         gold = gold_value(columns, names)
@@ -175,10 +168,7 @@ def check_gold_region(region: Region) -> None:
 
 
 def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
-    """Refuse a gold place that lies outside of the image, or is fractions where pixels are declared.
-
-    Where the image's size is not known, nothing is said.
-    """
+    """Refuse a gold place outside of the image, or fractions for pixels, where the image size is known."""
     try:
         size = extent(frame, columns, image)
     except Unscorable:

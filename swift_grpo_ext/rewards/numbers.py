@@ -89,10 +89,8 @@ def _written(text: str) -> str:
 def quantities(text: str) -> list[Quantity]:
     """All numbers of a text, in order, with their scale, unit and percent sign applied.
 
-    ``1,234.5``, ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``100 000``,
-    ``-2.5e-3``, ``1.2 × 10^5``, ``10^5``, ``3/4``, ``2 1/2``, ``½``, ``$5 million``, ``12%``, ``12 percent``,
-    ``5 km``, ``20 m²``, ``3万``, ``25 °C``, ``120 km/h``, ``5\\,\\text{km}``, ``1 hour 30 minutes``, "three
-    hundred", 三百.
+    ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``1.2 × 10^5``, ``2 1/2``,
+    ``$5 million``, ``12 percent``, ``20 m²``, ``3万``, ``120 km/h``, ``1 hour 30 minutes``, "three hundred", 三百.
     """
     return [quantity for _, _, quantity in _located(_written(text))]
 
@@ -124,10 +122,9 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
 
 
 def stated_quantity(text: str) -> Quantity | None:
-    """The number that a text states; None if it has none, or gives a choice ("4.5 or 5", "between 4 and 5").
+    """The number that a text states; None if it has none, or gives a choice ("4.5 or 5").
 
-    What follows "the answer is" is looked at alone. Then the only number in bold counts, else the last that
-    follows "is", "=" or 为, else the last.
+    In turn: what follows "the answer is", the only one in bold, the last after "is", "=" or 为, the last.
     """
     label = after_label(text)
     for part in filter(None, (label, text)):

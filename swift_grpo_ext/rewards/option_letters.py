@@ -83,12 +83,10 @@ def plain(text: str) -> str:
 
 
 def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
-    """The letters that a text chooses; empty if it chooses none or contradicts itself.
+    """The letters that a text chooses; empty if none, or if it contradicts itself.
 
-    Tried in turn, the first that finds something counts: the whole text as an option or as letters; what it
-    states ("the answer is B", "B is correct"); a letter that leads it; and, unless `plainly` as golds are
-    written, the only letter or option that it names in a form less plain. Options that are named beside a
-    statement do not matter. Without `options` (letter to text), letters A to Z are known.
+    The first reading that finds something counts: nothing but an option, a statement, a leading letter; and,
+    unless `plainly` as golds are written, a form less plain. Options beside a statement do not matter.
     """
     known = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", text)

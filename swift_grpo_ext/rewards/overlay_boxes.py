@@ -20,8 +20,7 @@ def located(
 ) -> dict[str, object] | None:
     """Where an answer and its gold are, in fractions of the image; None if either is not known.
 
-    ``{"image": number, "gold": [...], "predicted": [...]}``, each place ``{"at": [left, top, right, bottom]
-    or [x, y], "label": text}``. `parameters` are those of the run; the row's own override them.
+    ``{"image": number, "gold": [...], "predicted": [{"at": [x1, y1, x2, y2] or [x, y], "label": text}]}``.
     """
     try:
         chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}

@@ -1,8 +1,4 @@
-"""Reading boxes and points out of a text: JSON, or what `text_coordinates` reads.
-
-``[{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}]`` in a fence or bare, with single quotes too; of JSON with a
-fault, each object that can be read. ``<ref>cat</ref>`` and its kin name what comes after them.
-"""
+"""Reading boxes and points out of a text: JSON, also one with a fault, or what `text_coordinates` reads."""
 
 from __future__ import annotations
 
@@ -40,11 +36,7 @@ MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer 
 
 
 def json_values(text: str) -> list[object] | None:
-    """All JSON lists and objects in a text, in order; None if a bracket opens something that is not JSON.
-
-    Stops at the first fault, so the text is read once. Single quotes are taken for double ones if the text
-    has no double ones.
-    """
+    """All JSON lists and objects in a text, also in single quotes; None at a bracket that is not JSON."""
     if "'" in text and '"' not in text:
         text = text.replace("'", '"')
     values = []
@@ -109,10 +101,7 @@ def _is_one_value(text: str) -> bool:
 
 
 def says_nothing(answer: str | None) -> bool:
-    """Whether an answer says that nothing is there, and names no place.
-
-    An answer without words is none: only an empty list, a word for nothing, or a negated sentence says so.
-    """
+    """Whether an answer says in words, or with an empty list, that nothing is there, and names no place."""
     if not answer or len(answer) > MAX_STATEMENT:
         return False
     bare = last_fenced(answer).strip().strip("*_`\"'")

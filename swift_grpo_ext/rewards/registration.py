@@ -49,10 +49,7 @@ class AsyncRewardORM(_Runs, AsyncORM):
 
 
 def register_orms() -> list[str]:
-    """Register every reward under its name, and check the reward table.
-
-    ms-swift names its metrics after the class, so each reward gets a class of its own name.
-    """
+    """Register each reward as a class of its name, which metrics show, and check the reward table."""
     load_table(current_settings().reward_table)
     for name in catalogue.NAMES:
         orms[name] = _class_of(name, name, {})
@@ -60,10 +57,7 @@ def register_orms() -> list[str]:
 
 
 def register_short_forms(names: Sequence[str]) -> None:
-    """Register what ``--reward_funcs`` asks for with parameters: ``ext_iou:frame=norm1000``.
-
-    Metrics have the reward's own name; where it is asked for twice, each has its parameters beside it.
-    """
+    """Register names with parameters (``--reward_funcs``); in metrics, one asked for twice shows them."""
     forms = {text: catalogue.split_form(text) for text in names}
     used = Counter(name for name, _ in forms.values())
     for text, (name, given) in forms.items():
@@ -72,10 +66,7 @@ def register_short_forms(names: Sequence[str]) -> None:
 
 
 def prepare(functions: Iterable[object], frame: str | None, dataset: object) -> None:
-    """Let the rewards among these functions read answers in this frame unless they are told another.
-
-    What the dataset's columns mean to them is said once, here, if it can be looked at without reading all.
-    """
+    """Tell rewards the model's frame, and say once what the dataset's first columns mean to them."""
     known = getattr(dataset, "column_names", None) or () if hasattr(dataset, "__len__") else ()
     for function in functions:
         if isinstance(function, (RewardORM, AsyncRewardORM)):

@@ -80,7 +80,7 @@ class Statement(Generic[T]):
 def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
     """The last statement, if it agrees with those before it, takes them back or stands below them.
 
-    `contradiction`: what different ones in one line, or more than two different ones, amount to.
+    Else `contradiction`, and for more than two different ones.
     """
     *earlier, last = sorted(found, key=lambda one: one.start)
     others = [one for one in earlier if one.value != last.value]

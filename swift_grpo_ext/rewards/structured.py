@@ -1,8 +1,4 @@
-"""Information extraction into JSON: strict JSON, its schema, and the fields that two values share.
-
-The order of list items does not matter, but the fields of one item stay together: two invoice lines with
-their prices swapped are not right. Nothing outside of a schema is ever looked up.
-"""
+"""Information extraction into JSON: strict JSON, its schema (nothing outside is looked up), shared fields."""
 
 from __future__ import annotations
 
@@ -40,10 +36,7 @@ def parse_json(text: str) -> object:
 
 
 def field_f1(predicted: object, gold: object) -> float:
-    """F1 of the leaves of two decoded JSON values, 0..1.
-
-    Text is compared with single spaces, 1 equals 1.0, true is not 1.
-    """
+    """F1 of the leaves of two decoded JSON values, 0..1; 1 equals 1.0, true is not 1."""
     ours, theirs = _tree(predicted, 0), _tree(gold, 0)
     both = leaves(ours), leaves(theirs)
     return 2 * _shared(ours, theirs, both[0] * both[1] <= MAX_PRODUCT) / sum(both)
@@ -130,10 +123,7 @@ def check_schema(schema: object) -> None:
 
 
 def is_valid(value: object, schema: object) -> bool:
-    """Whether a decoded JSON value satisfies a schema that `check_schema` let pass.
-
-    Unscorable if the schema refers to something that it does not hold, or to itself without end.
-    """
+    """Whether a value satisfies a checked schema; unscorable if that refers to nothing, or without end."""
     from referencing.exceptions import Unresolvable
 
     try:

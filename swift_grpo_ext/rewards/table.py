@@ -79,8 +79,7 @@ def size(table: Table) -> int:
 def table_similarity(predicted: Table, gold: Table) -> float:
     """1 minus the edit distance of the two trees over the size of the greater, 0..1.
 
-    Adding or removing a node costs 1. A cell changed into another costs 1 if it covers other rows or columns,
-    else the normalised edit distance of the texts. Rows are aligned with rows.
+    A node costs 1, a changed cell the edit distance of its text, or 1 if it covers other rows or columns.
     """
     distance = lru_cache(maxsize=None)(_cell_distance)
 

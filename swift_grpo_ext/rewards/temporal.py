@@ -43,9 +43,7 @@ _BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
 def parse_spans(text: str) -> list[Span]:
     """The spans of a text in seconds: JSON by its keys, else "10 to 20", else its times in order, two by two.
 
-    Seconds (``12.5 to 30s``, ``[[1, 2], [3, 4]]``), clock times (``00:12 - 01:05.5``), or times with units
-    (``1m30s to 2 min 10 s``, ``1分30秒``); other numbers are no times. Empty if a time has no
-    partner; an inverted or empty span is left out.
+    Empty if a time has no partner; an inverted or empty span is left out.
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (found := _from_json(plain)) is None:

@@ -1,9 +1,4 @@
-"""Boxes and points that a text writes out without JSON, and what it calls them (``- cat: [1, 2, 3, 4]``).
-
-``[x1, y1, x2, y2]``, ``(x1, y1), (x2, y2)``, ``Top-left: (x1, y1), bottom-right: (x2, y2)``,
-``x1=1, y1=2, x2=3, y2=4``, ``<xmin>1</xmin>``, ``<box>x1 y1 x2 y2</box>``, ``<loc_1><loc_2><loc_3><loc_4>``,
-``<points x1="10" y1="20">``, ``x=10, y=20``. Every pattern is bounded, so all of it is linear.
-"""
+"""Boxes and points that a text writes without JSON, and their names. Every pattern is bounded: linear."""
 
 from __future__ import annotations
 
@@ -38,8 +33,7 @@ _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
 def label_around(text: str, begin: int, start: int, end: int, behind: bool = False) -> tuple[str, bool]:
     """The words before a place on its line, else those behind it, and whether they stand behind.
 
-    `begin` is the end of the place before it; `behind` says that that one has its words behind it, so that
-    they are not this place's.
+    `begin` ends the place before it; with `behind` the words between are that one's.
     """
     begin = max(begin, text.rfind("\n", begin, start) + 1, start - MAX_LABEL)
     alt = _ALT.match(text[start : end + MAX_LABEL])

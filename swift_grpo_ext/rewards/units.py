@@ -1,7 +1,4 @@
-"""Numbers in words (English, Chinese), and units of measurement behind a number, converted by pint.
-
-Pint reads nearly any word as a unit ("5 in total" as inches), so those that count stand in ``words.json``.
-"""
+"""Numbers in words, and units behind a number: those of ``words.json``, for pint reads nearly any word."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ _PERCENT = re.compile(r"百分之([零〇一二两三四五六七八九十百\d.
 
 
 def with_digits(text: str, alone: bool = False) -> str:
-    """The text with the numbers that it spells in digits: "three hundred", 三百, 百分之二十, "a dozen".
-
-    With `alone` a lone "one" is a number, too, unless it stands for a thing ("this one").
-    """
+    """The text with spelled numbers in digits: "three hundred", 百分之二十; "one" only with `alone`."""
     text = _PERCENT.sub(lambda part: f"{part[1] if part[1][0].isdigit() else chinese_number(part[1])}%", text)
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
     text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
@@ -160,11 +154,7 @@ def _unit(dimension: str, name: str) -> Unit:
 
 
 def find_unit(word: str) -> Unit:
-    """The unit of a word or symbol, `NO_UNIT` if it is none.
-
-    Case counts only for symbols with SI prefixes (mW, MW) and for single letters. A word of a script without
-    spaces need only begin with a unit.
-    """
+    """The unit of a word (unspaced: of its start) or symbol, whose case counts; else `NO_UNIT`."""
     plain = word.casefold()
     if word in _EXACT:
         found = _EXACT[word]
@@ -193,9 +183,6 @@ def per(unit: Unit, word: str, power: int) -> Unit:
 
 
 def may_be_equal(one: Unit, other: Unit) -> bool:
-    """Whether numbers in these units can stand for one thing as they are written.
-
-    So it is where one of them has no unit that is known, and where one is in degrees of whatever kind.
-    """
+    """Whether the numbers may be compared as written: one without a known unit, or in mere degrees."""
     dimensions = {one.dimension, other.dimension}
     return "" in dimensions or dimensions == {"angle", "temperature"}

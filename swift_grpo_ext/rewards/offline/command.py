@@ -27,11 +27,7 @@ def run(
     as_json: bool = False,
     plugins: Sequence[str] = (),
 ) -> bool:
-    """Score a file, print the figures, write ``scores.png`` and ``scores.jsonl``.
-
-    Without `rewards`, the one that every row names, as a file of failed completions does. True if no reward
-    is at fault and, with `gold`, there are rows and all reach the maximum.
-    """
+    """Score a file, print and write the figures; True if no reward failed and, with `gold`, all are at the top."""
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
     if plot:

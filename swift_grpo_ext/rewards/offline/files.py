@@ -1,12 +1,8 @@
-"""Reading what is to be scored: the rows of a dataset, and the completions for them.
+"""Reading what is to be scored: the rows of a dataset, and the completions for them, one JSON value per line.
 
-Completions come in three forms, one JSON value per line:
-
-1. a text, or an object with ``completion`` or ``response`` (``swift infer`` writes the latter): the line's
-   place is the row's place;
-2. ``completions.jsonl`` of a GRPO run, whose lines are tables of columns: each completion is given to the row
-   with its question, images and solution, since a run shuffles its data and samples each row several times;
-3. none: the rows carry their own completion, as in the file of failed completions that a run leaves.
+Completions are texts, or objects with ``completion`` or ``response``, in the rows' order; or a run's
+``completions.jsonl``, whose shuffled completions find their row by question, images and solution; or the rows
+carry their own.
 """
 
 from __future__ import annotations

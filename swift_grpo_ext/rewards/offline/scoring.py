@@ -68,10 +68,7 @@ class Scored:
 
 
 def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scored:
-    """Score completions as a run would: parameters, tasks, gates and limits are those of the reward table.
-
-    `name` may carry parameters (``ext_iou:frame=norm1``), or be that of another's reward.
-    """
+    """Score as a run would, by the reward table; `name` may carry parameters, or be another's reward."""
     base, given = split_form(name)
     if not base.startswith(PREFIX):
         return _scored_by_others(name, samples, plugins)
@@ -121,12 +118,9 @@ def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTabl
 
 
 def with_image_sizes(rows: Sequence[dict[str, object]], folder: Path, gold: bool) -> list[dict[str, object]]:
-    """The rows, with the original sizes of local images where a row does not tell sizes itself.
+    """The rows, with the original sizes of local images (from here, else `folder`) where a row has none.
 
-    What the processor makes of an image is not known here, so ``pixel_resized`` can be compared with itself
-    only, unless the rows hold ``image_sizes``. Gold answers are taken there and back, so for them any size
-    does: an invented one for an image that cannot be opened here. Relative paths start in the current folder,
-    else in `folder`.
+    What the processor makes of an image is not known here. A gold is taken there and back, so any size does.
     """
     found = []
     for row in rows:

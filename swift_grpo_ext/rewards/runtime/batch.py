@@ -19,11 +19,7 @@ CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGui
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one reward function, one for each completion.
-
-    Infinite ones, or integers too large for a float, count as not scored: one of them in a group makes every
-    advantage in it NaN, and ms-swift drops such updates silently.
-    """
+    """Scores of one reward; an infinite one would make every advantage of its group NaN, and is none."""
 
     values: list[float]  # NaN for "not scored"
     overflows: int  # how many were infinite or too large
@@ -31,11 +27,7 @@ class Scores:
 
 
 def checked_scores(output: object, completions: int, name: str) -> Scores:
-    """The scores of one reward function, NaN for "not scored"; a RewardError if they are not one for each.
-
-    ms-swift broadcasts a list of length 1 to all completions, so a reward that returns the mean of its batch
-    trains nothing, silently.
-    """
+    """One score for each completion, NaN for None; ms-swift would broadcast a single one to all, silently."""
     what = f"reward {name!r} returned"
     fix = "return {} number or None for each completion{} (" + CONTRACT + ")"
     if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):

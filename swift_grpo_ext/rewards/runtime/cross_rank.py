@@ -37,10 +37,7 @@ class Budget:
     _first: dict[str, Failure] = field(default_factory=dict)
 
     def check(self, total: dict[str, Report]) -> None:
-        """Take in a step's reports of all ranks.
-
-        Raises on all ranks alike, with the first failure, if a reward broke its contract or failed too often.
-        """
+        """Take in all ranks' reports; raises on all alike if a contract is broken or the budget spent."""
         for name, report in sorted(total.items()):
             if report.first is not None:
                 if report.first.kind == "refused":
@@ -87,10 +84,7 @@ def unscored_in_words(reasons: Counter[str]) -> str:
 
 
 def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -> dict[str, float]:
-    """Mean score of each reward for each task that it scored; empty if the dataset has only one task.
-
-    `rewards` has the shape (completions of all ranks, rewards), NaN for "not scored".
-    """
+    """Mean score by task of ``(completions of all ranks, rewards)``; empty with only one task."""
     distinct = sorted({str(task) for task in tasks if task is not None})
     if len(distinct) < 2:
         return {}
@@ -122,18 +116,12 @@ class _Running:
 
 @dataclass
 class TaskScales:
-    """Running standard deviation of each reward for each task, the same on every rank.
-
-    It starts anew when a run is resumed.
-    """
+    """Running deviation of each reward for each task, the same on every rank; it starts anew on resuming."""
 
     _running: dict[tuple[int, str], _Running] = field(default_factory=lambda: defaultdict(_Running))
 
     def scaled(self, rewards: Tensor, tasks: Sequence[object], columns: Sequence[int]) -> Tensor:
-        """These columns of ``(completions of all ranks, rewards)``, divided by their task's deviation.
-
-        NaN is "not scored"; None is a task, too.
-        """
+        """Columns of ``(completions of all ranks, rewards)`` over their task's deviation."""
         result = rewards.clone()
         rows_of: dict[str, list[int]] = defaultdict(list)
         for row, task in enumerate(tasks):

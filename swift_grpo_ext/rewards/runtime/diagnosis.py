@@ -16,10 +16,7 @@ SAMPLES = 16
 
 
 class FrameDiagnosis:
-    """Now and then reads a batch in all frames and says so if another one fits much better.
-
-    It changes no score: frames are declared, never guessed.
-    """
+    """Says now and then if another frame fits much better. It changes no score: frames are declared."""
 
     def __init__(self, reward: Reward, parameters: Mapping[str, object]) -> None:
         self.reward = reward

@@ -30,10 +30,9 @@ GRACE = 1.0  # seconds that a coroutine has to end after it was cancelled
 
 
 async def within(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> Any:
-    """The result of a coroutine that runs in a thread of its own, within so many seconds.
+    """The result of a coroutine in a daemon thread of its own, within so many seconds.
 
-    At the limit one that awaits is cancelled, and one that blocks left behind `GRACE` later. The thread is a
-    daemon: unlike one of an executor, it holds up neither the loop's end nor the process's.
+    At the limit one that awaits is cancelled, and one that blocks left behind `GRACE` later.
     """
     found: Future[Any] = Future()
 
@@ -56,12 +55,10 @@ async def _limited(seconds: float, start: Callable[[], Coroutine[object, object,
 
 
 class Guard:
-    """A reward function that always returns a list of the right length.
+    """A reward function that always returns a list of the right length; what it raises goes to the ledger.
 
-    What it raises is written to the ledger, and its completions are not scored; the trainer then decides with
-    all ranks together whether to go on. `composition` holds the rules of a reward of the user's own,
-    `infinite` counts infinite scores by name, `not_finite` are the places of NaN and infinite scores in the
-    last batch.
+    `composition` has a reward of the user's own, `infinite` counts infinite scores by name, and `not_finite`
+    are the places of NaN and infinite scores in the last batch.
     """
 
     def __init__(
@@ -134,11 +131,7 @@ class Guard:
 
 
 class AsyncGuard(Guard):
-    """The same for an async reward function, with a limit of so many seconds for the whole call.
-
-    With a limit, the function runs in a thread with a loop of its own, so that one that blocks instead of
-    awaiting runs into the limit too. Its thread cannot be ended: it is left behind.
-    """
+    """The same for an async function; with a limit in a thread, for one that blocks does not await."""
 
     def __init__(self, *args: Any, seconds: float | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

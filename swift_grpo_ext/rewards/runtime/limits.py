@@ -26,18 +26,8 @@ from swift_grpo_ext.settings import current_settings
 class Limited:
     """A reward function whose every completion is scored within a number of seconds, or not at all.
 
-    It is called with one completion at a time, in child processes without a GPU. A function that compares the
-    completions of a batch with each other says so with an attribute ``whole_batch = True``, on itself or its
-    class: then it gets the batch in one call, under the same limit.
-
-    Args:
-        function: The reward function. It is pickled, so its class must be importable: defined in a module or
-            a plugin file.
-        seconds: The limit.
-        name: Its name in messages and metrics.
-
-    Raises:
-        RewardError: It cannot be pickled, or the limit is none.
+    It gets one completion at a time in a child process without a GPU, or the batch if it has an attribute
+    ``whole_batch = True``. It is pickled: its class must be importable. A RewardError if it cannot be.
     """
 
     keeps_ledger = True

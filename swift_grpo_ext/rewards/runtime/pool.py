@@ -1,7 +1,6 @@
 """Child processes that run one job at a time each, under a hard limit.
 
-A limit by signals does not work off the main thread, and a thread cannot be ended: a hung sympy can only be
-killed together with its process. The pool kills it, starts another, and goes on.
+A hung sympy cannot be interrupted off the main thread: it is killed together with its process.
 """
 
 from __future__ import annotations

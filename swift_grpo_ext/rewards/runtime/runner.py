@@ -48,11 +48,7 @@ def catalogue_pool() -> Pool:
 
 
 class Runner:
-    """One reward with its parameters and rules.
-
-    ms-swift's `arguments` give some defaults and the folder for the replay file; `given` are the parameters
-    of the short form of ``--reward_funcs``.
-    """
+    """One reward with its rules, ms-swift's `arguments` and the parameters `given` beside its name."""
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
-"""A child process that runs rewards, from both ends: it can be killed when one of them does not come back.
+"""A child process that runs rewards, from both ends: a fresh interpreter, which can be killed.
 
-Started as a fresh interpreter, never by fork and never by re-importing the user's main module. It reads
-pickled jobs that its parent wrote, and answers in JSON, so that nothing a job computes is ever unpickled by
-the parent.
+It reads pickled jobs of its parent and answers in JSON: the parent unpickles nothing that a job computed.
 """
 
 from __future__ import annotations
