@@ -203,7 +203,7 @@ def yes_no(completion: str, columns: Columns) -> float:
 
     The first word of the answer decides (yes, no, true, false, and their counterparts in Chinese, Japanese,
     Korean, Arabic, Russian and a few European languages), or what it states: "so the answer is yes", "the
-    statement is false", 答案是否. Without either, "there is no dog" and 图中没有狗 are a no, "there is a dog" is a
+    statement is false", 答案是否. Without either, "there is no dog" is a no, "there is a dog" is a
     yes, and any other negation ("it is not red") a no. Who is not sure says neither.
 
     Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.

@@ -49,7 +49,7 @@ def _plain(text: str) -> str:
 
 
 def counts(text: str) -> list[int]:
-    """All whole numbers from 0 of a text, in digits or words; 0 where it says but "no" or 没有."""
+    """All whole numbers from 0 of a text, in digits or words; 0 where it says but "no"."""
     return _counts(_plain(text))
 
 

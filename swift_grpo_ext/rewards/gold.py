@@ -42,7 +42,7 @@ def gold_from(
 
 
 def listed(value: object) -> list[object] | None:
-    """The items of a list, also in JSON or Python, or of ``{"answer": text}`` their texts; None if it is none."""
+    """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; None for no list."""
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
         value = next(iter(decoded(value, json.loads, ast.literal_eval)), None)
     if not isinstance(value, (list, tuple)):

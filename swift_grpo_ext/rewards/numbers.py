@@ -90,7 +90,7 @@ def quantities(text: str) -> list[Quantity]:
     """All numbers of a text, in order, with their scale, unit and percent sign applied.
 
     ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``1.2 × 10^5``, ``2 1/2``,
-    ``$5 million``, ``12 percent``, ``20 m²``, ``3万``, ``120 km/h``, ``1 hour 30 minutes``, "three hundred", 三百.
+    ``$5 million``, ``12 percent``, ``20 m²``, ``3万``, ``1 hour 30 minutes``, "three hundred", 三百.
     """
     return [quantity for _, _, quantity in _located(_written(text))]
 

@@ -27,7 +27,7 @@ def run(
     as_json: bool = False,
     plugins: Sequence[str] = (),
 ) -> bool:
-    """Score a file, print and write the figures; True if no reward failed and, with `gold`, all are at the top."""
+    """Score a file, print and write the figures; True if no reward failed and a gold reaches the maximum."""
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
     if plot:
