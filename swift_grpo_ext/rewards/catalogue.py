@@ -16,18 +16,16 @@ _PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
 FAMILIES: dict[str, str] = {
     name: family
     for family, names in {
-        "grounding": "iou giou point_in_box",
+        "grounding": "iou giou point_in_box segmentation_points",
         "detection": "detection_f1 detection_map",
         "click": "click",
-        "segmentation": "segmentation_points",
         "temporal": "temporal_iou",
         "counting": "count count_shaped",
         "choice": "choice yes_no",
         "numeric": "numeric math",
-        "ocr": "ocr wer anls",
+        "text": "ocr wer anls text_f1 rouge",
         "table": "table",
         "structured": "json_schema",
-        "text": "text_f1 rouge",
         "format": "format",
         "length": "overlong cosine repetition",
         "judge": "judge",

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.ocr import anls, edit_similarity, ocr, wer
+from swift_grpo_ext.rewards.text import anls, edit_similarity, ocr, wer
 
 short = st.text(alphabet="abcé字 \n", max_size=12)
 words = st.lists(st.sampled_from(["the", "cat", "sat", "on", "mat", "a"]), min_size=1, max_size=10).map(

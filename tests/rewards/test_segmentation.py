@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.segmentation import segmentation_points
+from swift_grpo_ext.rewards.grounding import segmentation_points
 
 ONE = {"bbox_2d": [100, 100, 300, 300], "point_2d": [200, 200]}
 TWO = {"bbox_2d": [400, 400, 600, 500], "point_2d": [500, 450]}
