@@ -1,15 +1,11 @@
-r"""The answer grammar, one for all rewards.
+r"""The answer grammar, one for all rewards, in linear time.
 
-1. The thinking part is everything up to the last closing mark of it (``</think>`` and its kin in `THINKING`);
-   one that is opened and not closed runs to the end. What stands in it is never an answer.
-2. In the rest, the last closed block of `BLOCKS` is the answer (``<answer>...</answer>``, GLM's
-   ``<|begin_of_box|>...``). Without a block the whole rest is; but if a block was opened and none closed (a
-   truncated completion), there is no answer.
+1. The thinking part (`THINKING`) is everything up to its last closing mark; one not closed runs to the
+   end. What stands in it is never an answer.
+2. In the rest, the last closed block of `BLOCKS` is the answer; without a block the whole rest is; but if a
+   block was opened and none closed (a truncated completion), there is no answer.
 3. What only wraps an answer is no part of it: ``\boxed{...}``, a code fence, bold, quotes, dollar signs, a
-   label such as "Answer:", JSON with the key ``answer``. `readings` gives the answer with and without it for
-   rewards that compare text, `short_answer` without it for those that look for a short value.
-
-Everything here is linear in the length of the text: substring searches and single passes, no backtracking.
+   label such as "Answer:", JSON with the key ``answer``. `readings` gives the answer with and without it.
 """
 
 from __future__ import annotations
@@ -28,15 +24,10 @@ ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(WORDS["thinking"].items())
 BLOCKS = tuple(WORDS["answer_blocks"].items())
 FENCE = "```"
-MAX_ANSWER_CHARS = 32_768
-"""A longer answer counts as none: no task of the catalogue needs it, and costs stay bounded."""
+MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
-_OPENED, _CLOSED = (
-    re.compile("|".join(re.escape(pair[side]) for pair in THINKING), re.IGNORECASE) for side in (0, 1)
-)
-_MARKS = {
-    pair: tuple(re.compile(re.escape(mark), re.IGNORECASE) for mark in pair) for pair in (*BLOCKS, *THINKING)
-}
+_OPENED, _CLOSED = (re.compile("|".join(map(re.escape, side)), re.I) for side in zip(*THINKING, strict=True))
+_MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
 _END = re.compile(
     r"(?:\s{0,9}(?:<\|im_end\|>|<\|endoftext\|>|</s>|<\|eot_id\|>|<end_of_turn>|<eos>|<\|return\|>|<\|end\|>))+\Z"
 )

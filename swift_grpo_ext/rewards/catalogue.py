@@ -7,6 +7,7 @@ import re
 from importlib import import_module
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
+from swift_grpo_ext.rewards.answer import decoded
 from swift_grpo_ext.rewards.contract import Reward
 
 PREFIX = "ext_"
@@ -63,12 +64,5 @@ def split_form(text: str) -> tuple[str, dict[str, object]]:
         if not equals:
             fix = f'"{name}:parameter=value,..."; parameters: {", ".join(reward.parameters) or "it has none"}'
             raise SettingsError(f"{part.strip()!r} is no parameter", where=f"--reward_funcs {text}", fix=fix)
-        parameters[key.strip()] = _value(value.strip())
+        parameters[key.strip()] = (decoded(value, json.loads) or [value.strip()])[0]
     return name, reward.declared.checked(parameters)
-
-
-def _value(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

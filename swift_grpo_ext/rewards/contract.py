@@ -16,9 +16,8 @@ from swift_grpo_ext.rewards.parameters import Parameters
 def last_question(messages: object) -> str:
     """Text of the last user turn in a column ``messages``, a text or typed parts; "" if there is none."""
     turns = messages if isinstance(messages, (list, tuple)) else ()
-    asked = [
-        turn.get("content") for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"
-    ]
+    turns = [turn for turn in turns if isinstance(turn, Mapping)]
+    asked = [turn.get("content") for turn in turns if turn.get("role") == "user"]
     return _text_of(asked[-1]) if asked else ""
 
 
@@ -37,17 +36,11 @@ def _text_of(content: object, parts: bool = True) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-Score: TypeAlias = float | None
-"""A float in the reward's declared range, or None: this row cannot be scored by this reward."""
-
-Columns: TypeAlias = Mapping[str, Any]
-"""One row of the dataset, column name to value, as ms-swift hands it to reward functions."""
-
-RewardFunction: TypeAlias = Callable[..., Any]
-"""A function that scores: of the catalogue, of ms-swift or of a plugin file."""
-
+Score: TypeAlias = float | None  # in the reward's declared range; None: it cannot score this row
+Columns: TypeAlias = Mapping[str, Any]  # one row of the dataset, as ms-swift hands it to reward functions
+RewardFunction: TypeAlias = Callable[..., Any]  # of the catalogue, of ms-swift or of a plugin file
+# Where a reward runs: in the caller (linear time), in a child process that can be killed, or awaited.
 Cost: TypeAlias = Literal["inline", "process", "async"]
-"""Where a reward runs: in the caller (linear time), in a child process that can be killed, or awaited."""
 
 
 class Unscorable(Exception):
@@ -56,94 +49,60 @@ class Unscorable(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A score, or None."""
+    """A score in the reward's range, or None."""
 
     score: Score
-    reason: str = ""
-    failed: bool = False
+    reason: str = ""  # why there is no score, or the lowest; empty with None: it was not asked for one
+    failed: bool = False  # there is none through the reward's own fault
 
 
 @dataclass(frozen=True)
 class Reward:
-    """One reward of the catalogue. Calling it gives the score; `outcome` gives the reason for a None too.
+    """One reward of the catalogue. Calling it gives the score; `outcome` gives the reason for a None too."""
 
-    Attributes:
-        name: The name in ``--reward_funcs``.
-        low: Lowest possible score.
-        high: Highest possible score; a gold answer reaches it.
-        gold: Columns that may hold the gold answer, the first present one counts. Empty: needs none.
-        reads: Further columns that it looks at.
-        cost: Where it may run.
-        function: The pure function itself; it raises `Unscorable` where the reward is None.
-        gold_text: Writes the row's gold as the model should have answered it.
-        host_defaults: Parameters whose default is the first of these arguments of the host that is set.
-        inputs: Columns filled with the score of another reward unless the row has them.
-        required: Parameters that the reward table must set.
-        settings_only: Parameters that a row must not set.
-    """
-
-    name: str
+    name: str  # the name in ``--reward_funcs``
     low: float = 0.0
-    high: float = 1.0
-    gold: tuple[str, ...] = ()
-    reads: tuple[str, ...] = ()
+    high: float = 1.0  # a gold answer reaches it
+    gold: tuple[
+        str, ...
+    ] = ()  # columns that may hold the gold, the first present one counts; empty: needs none
+    reads: tuple[str, ...] = ()  # further columns that it looks at
     cost: Cost = "inline"
-    function: RewardFunction = field(kw_only=True, repr=False)
-    gold_text: Callable[..., str] | None = field(default=None, repr=False)
+    function: RewardFunction = field(kw_only=True, repr=False)  # raises `Unscorable` where the reward is None
+    gold_text: Callable[..., str] | None = field(default=None, repr=False)  # the gold as a right answer
+    # Parameters whose default is the first of these arguments of ms-swift that is set.
     host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    # Columns filled with the score of another reward unless the row has them.
     inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
-    required: tuple[str, ...] = ()
-    settings_only: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()  # parameters that the reward table must set
+    settings_only: tuple[str, ...] = ()  # parameters that a row must not set
 
     def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
         """Score one completion against its row; keywords override the row's parameters and the defaults."""
         return self.outcome(completion, columns or {}, **parameters).score
 
     def outcome(
-        self,
-        completion: str,
-        columns: Columns,
-        defaults: Mapping[str, object] | None = None,
-        **parameters: object,
+        self, completion: str, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
-        """Like calling it, with the reason of a None.
+        """Like calling it, with the reason of a None; a row's columns override `defaults`.
 
-        Args:
-            completion: What the model wrote.
-            columns: The row.
-            defaults: Parameters instead of the reward's own defaults; the row's columns override them.
-            **parameters: Parameters that override all others.
-
-        Raises:
-            RewardError: The reward itself is at fault: its score lies outside its declared range.
-            SettingsError: A keyword that is no parameter, or out of its range.
+        A RewardError if the score is outside its range, a SettingsError for a keyword that does not fit.
         """
-        if self.cost == "async":
-            return asyncio.run(self.awaited(completion, columns, defaults, **parameters))
         try:
-            return Outcome(self.checked(self._called(completion, columns, defaults, parameters)))
+            score = self._called(completion, columns, defaults, parameters)
+            return Outcome(self.checked(asyncio.run(score) if self.cost == "async" else score))
         except Unscorable as fault:
             return Outcome(None, str(fault))
 
-    async def awaited(
-        self,
-        completion: str,
-        columns: Columns,
-        defaults: Mapping[str, object] | None = None,
-        **parameters: object,
-    ) -> Outcome:
+    async def awaited(self, completion: str, columns: Columns, defaults: Columns) -> Outcome:
         """`outcome` of an async reward."""
         try:
-            return Outcome(self.checked(await self._called(completion, columns, defaults, parameters)))
+            return Outcome(self.checked(await self._called(completion, columns, defaults, {})))
         except Unscorable as fault:
             return Outcome(None, str(fault))
 
     def _called(
-        self,
-        completion: object,
-        columns: Columns,
-        defaults: Mapping[str, object] | None,
-        parameters: dict[str, object],
+        self, completion: object, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
     ) -> Any:
         given = self.declared.checked(parameters) if parameters else parameters
         merged = {**(defaults or {}), **self.row_parameters(columns), **given}
@@ -152,9 +111,8 @@ class Reward:
     def checked(self, score: float) -> float:
         """The score as a float; a RewardError if it is not finite or outside the declared range."""
         if not (math.isfinite(score) and self.low <= score <= self.high):
-            raise RewardError(
-                f"score {score!r} is outside {self.low:g}..{self.high:g}", where=self.name, fix="report it"
-            )
+            what = f"score {score!r} is outside {self.low:g}..{self.high:g}"
+            raise RewardError(what, where=self.name, fix="report it")
         return float(score)
 
     @functools.cached_property

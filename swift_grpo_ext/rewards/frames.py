@@ -21,26 +21,20 @@ FRAMES: tuple[Frame, ...] = get_args(Frame)
 SIZES_COLUMN = "image_sizes"
 
 _KEY_OF_PIXELS = {"pixel_resized": "resized", "pixel_original": "original"}
-_UNITS: dict[str, tuple[float, float]] = {
-    f"norm{parts}": (float(parts), float(parts)) for parts in (1, 100, 1000, 1024)
-}
+_PARTS = {f"norm{parts}": float(parts) for parts in (1, 100, 1000, 1024)}
 
 
 def extent(frame: Frame, columns: Columns, image_index: int = 0) -> tuple[float, float]:
     """Width and height of the whole image in units of the frame; pixel frames need ``image_sizes``."""
-    if frame in _UNITS:
-        return _UNITS[frame]
+    if frame in _PARTS:
+        return _PARTS[frame], _PARTS[frame]
     try:
         width, height = columns[SIZES_COLUMN][image_index][_KEY_OF_PIXELS[frame]]
     except (KeyError, IndexError, TypeError, ValueError):
         raise Unscorable(f"{frame} needs column {SIZES_COLUMN} for image {image_index}") from None
-    if not (_is_size(width) and _is_size(height)):
+    if not all(isinstance(side, (int, float)) and 0 < side < 1e7 for side in (width, height)):
         raise Unscorable(f"{SIZES_COLUMN} holds no size: {width!r:.20} x {height!r:.20}")
     return float(width), float(height)
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, (int, float)) and 0 < value < 1e7
 
 
 def convert(
@@ -56,11 +50,8 @@ def convert(
 
 def image_aspect(columns: Columns, image_index: int = 0) -> float:
     """Width over height of the image; unscorable if the row does not tell its size."""
-    for frame in ("pixel_original", "pixel_resized"):
-        try:
-            width, height = extent(frame, columns, image_index)
-        except Unscorable as fault:
-            reason = str(fault)
-        else:
-            return width / height
-    raise Unscorable(reason)
+    try:
+        width, height = extent("pixel_original", columns, image_index)
+    except Unscorable:
+        width, height = extent("pixel_resized", columns, image_index)
+    return width / height

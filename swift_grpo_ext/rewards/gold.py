@@ -33,9 +33,7 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     raise NoGold(f"no gold in column {' or '.join(names)}")
 
 
-def gold_from(
-    columns: Columns, names: tuple[str, ...], source: str, missing: object = None
-) -> dict[str, Any]:
+def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
     """The columns of a row or batch with `source` in place of ``solution``, and without any other gold."""
     others = {name: value for name, value in columns.items() if name not in names}
     return {**others, "solution": columns.get(source, missing)}
@@ -88,10 +86,7 @@ def as_text(value: object) -> str:
 
 def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:
     """A completion in the answer grammar that carries the row's gold answer."""
-    if reward.gold_text is not None:
-        text = reward.gold_text(
-            columns, **reward.declared.packed({**parameters, **reward.row_parameters(columns)})
-        )
-    else:
-        text = as_text(gold_value(columns, reward.gold))
+    chosen = reward.declared.packed({**parameters, **reward.row_parameters(columns)})
+    written = reward.gold_text(columns, **chosen) if reward.gold_text else gold_value(columns, reward.gold)
+    text = as_text(written)
     return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_type_hints
@@ -18,52 +17,26 @@ class Parameters:
 
     def __init__(self, name: str, function: Callable[..., object]) -> None:
         self.name = name
-        self.function = function
-
-    @functools.cached_property
-    def groups(self) -> dict[str, type]:
-        """Arguments of the function that stand for several parameters: name and dataclass of each."""
-        hints = get_type_hints(self.function)
-        names = inspect.signature(self.function).parameters
-        return {name: hints[name] for name in names if dataclasses.is_dataclass(hints.get(name))}
-
-    @functools.cached_property
-    def defaults(self) -> dict[str, object]:
-        """Name and default of every parameter."""
-        found: dict[str, object] = {}
-        for p in inspect.signature(self.function).parameters.values():
-            if p.name in self.groups:
-                found |= {one.name: one.default for one in dataclasses.fields(self.groups[p.name])}
+        self.groups: dict[str, Any] = {}  # arguments that stand for several parameters: name and dataclass
+        self.defaults: dict[str, object] = {}  # of every parameter
+        self.hints: dict[str, Any] = {}  # its type
+        hints = get_type_hints(function, include_extras=True)
+        for p in inspect.signature(function).parameters.values():
+            if dataclasses.is_dataclass(group := hints.get(p.name)):
+                self.groups[p.name] = group
+                self.defaults |= {one.name: one.default for one in dataclasses.fields(group)}
+                self.hints |= get_type_hints(group, include_extras=True)
             elif p.kind is p.KEYWORD_ONLY:
-                found[p.name] = p.default
-        return found
-
-    @functools.cached_property
-    def hints(self) -> dict[str, Any]:
-        """Name and type of every parameter."""
-        hints = get_type_hints(self.function, include_extras=True)
-        for group in self.groups.values():
-            hints |= get_type_hints(group, include_extras=True)
-        return {name: hints[name] for name in self.defaults}
+                self.defaults[p.name], self.hints[p.name] = p.default, hints[p.name]
+        self._adapters = {key: TypeAdapter(hint) for key, hint in self.hints.items()}
 
     def packed(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Parameters as the function takes them: those of a group in its dataclass."""
-        if not self.groups:
-            return dict(values)
         left = dict(values)
-        made = {}
         for name, group in self.groups.items():
-            made[name] = group(**{field: left.pop(field) for field in self._fields[name] if field in left})
-        return {**left, **made}
-
-    @functools.cached_property
-    def _fields(self) -> dict[str, tuple[str, ...]]:
-        groups = self.groups.items()
-        return {name: tuple(one.name for one in dataclasses.fields(group)) for name, group in groups}
-
-    @functools.cached_property
-    def _adapters(self) -> dict[str, TypeAdapter[Any]]:
-        return {name: TypeAdapter(hint) for name, hint in self.hints.items()}
+            own = {one.name: left.pop(one.name) for one in dataclasses.fields(group) if one.name in left}
+            left[name] = group(**own)
+        return left
 
     def checked_one(self, name: str, value: object) -> object:
         """A parameter's value in its declared type and range, else a ValueError that says what would fit."""
@@ -81,10 +54,10 @@ class Parameters:
         for name, value in values.items():
             where = f"parameter {name!r} of {self.name}"
             if name not in self.defaults:
-                known = ", ".join(self.defaults) or "it has none"
                 near = nearest(name, self.defaults, cutoff=0.6)
-                meant = f"did you mean {near!r}? " if near else ""
-                raise SettingsError("unknown parameter", where=where, fix=f"{meant}parameters: {known}")
+                fix = f"did you mean {near!r}? " * bool(near)
+                fix += f"parameters: {', '.join(self.defaults) or 'it has none'}"
+                raise SettingsError("unknown parameter", where=where, fix=fix)
             try:
                 checked[name] = self.checked_one(name, value)
             except ValueError as error:

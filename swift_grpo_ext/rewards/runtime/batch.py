@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, SupportsFloat
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Score
 from swift_grpo_ext.rewards.gold import gold_from
+from swift_grpo_ext.rewards.runtime.ledger import Failure, ledger, record_failure
 from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 
@@ -84,6 +86,12 @@ class Batch:
         """The columns of one completion, all or those of these names."""
         wanted = self.columns if names is None else [name for name in names if name in self.columns]
         return {name: self.columns[name][index] for name in wanted}
+
+    def failed(self, failure: Failure, replay: Path | None) -> None:
+        """Count all of it as failed, and write its rows to the replay file."""
+        ledger(failure.reward).failed(failure, len(self))
+        for index, completion in enumerate(self.completions):
+            record_failure(replay, failure, completion, self.row(index))
 
     def select(self, indices: Sequence[int]) -> Batch:
         """The batch of these completions."""

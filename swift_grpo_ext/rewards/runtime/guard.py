@@ -16,14 +16,7 @@ from typing import Any
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.rewards.contract import RewardFunction, Score
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared, checked_scores
-from swift_grpo_ext.rewards.runtime.ledger import (
-    Failure,
-    FailureKind,
-    ledger,
-    record_failure,
-    replay_file,
-    row_in_words,
-)
+from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, replay_file, row_in_words
 from swift_grpo_ext.rewards.runtime.log_once import say
 
 GRACE = 1.0  # seconds that a coroutine has to end after it was cancelled
@@ -36,10 +29,13 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
     """
     found: Future[Any] = Future()
 
+    async def limited() -> object:
+        return await asyncio.wait_for(start(), seconds)
+
     def run() -> None:
         found.set_running_or_notify_cancel()
         try:
-            found.set_result(asyncio.run(_limited(seconds, start)))
+            found.set_result(asyncio.run(limited()))
         except Exception as error:
             found.set_exception(error)
 
@@ -48,10 +44,6 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
         return await asyncio.wait_for(asyncio.wrap_future(found), seconds + GRACE)
     except asyncio.TimeoutError:
         raise TimeoutError(f"no scores within {seconds:g} s") from None
-
-
-async def _limited(seconds: float, start: Callable[[], Coroutine[object, object, object]]) -> object:
-    return await asyncio.wait_for(start(), seconds)
 
 
 class Guard:
@@ -117,17 +109,13 @@ class Guard:
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
         return [None if math.isnan(value) else value for value in found.values]
 
-    def _failed(self, batch: Batch, error: Exception) -> list[Score]:
+    def _failed(self, batch: Batch, error: Exception) -> None:
         self.not_finite = ()
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
         kind = "timeout" if isinstance(error, TimeoutError) else kind
         where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
         what = str(error).removeprefix("swift-grpo-ext: ") if kind == "refused" else repr(error)
-        failure = Failure(self.name, kind, what, where, traceback.format_exc())
-        ledger(self.name).failed(failure, len(batch))
-        for index, completion in enumerate(batch.completions):
-            record_failure(self._replay, failure, completion, batch.row(index))
-        return [None] * len(batch)
+        batch.failed(Failure(self.name, kind, what, where, traceback.format_exc()), self._replay)
 
 
 class AsyncGuard(Guard):
@@ -161,4 +149,5 @@ class PluginGuard:
         try:
             return self.guard._checked(self.guard.function(inputs=inputs, **columns), len(inputs))
         except Exception as error:
-            return self.guard._failed(Batch([""] * len(inputs), {}, {}), error)
+            self.guard._failed(Batch([""] * len(inputs), {}, {}), error)
+            return [None] * len(inputs)

@@ -9,14 +9,7 @@ from collections.abc import Callable, Sequence
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.contract import RewardFunction, Score
 from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
-from swift_grpo_ext.rewards.runtime.ledger import (
-    Failure,
-    FailureKind,
-    ledger,
-    record_failure,
-    replay_file,
-    row_in_words,
-)
+from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, replay_file, row_in_words
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 from swift_grpo_ext.rewards.runtime.runner import worker_count
 from swift_grpo_ext.rewards.runtime.worker import PickledJob
@@ -61,8 +54,8 @@ class Limited:
                 checked_scores(answer.value, len(part), self.name)
                 scores += answer.value
             else:
+                self._report(part, answer, row=len(scores))
                 scores += [None] * len(part)
-                self._report(part, answer, row=len(scores) - len(part))
         return scores
 
     def _report(self, part: Batch, answer: Answer, row: int) -> None:
@@ -70,10 +63,7 @@ class Limited:
         lines = str(answer.value).strip().splitlines() or ["no reason given"]
         details = str(answer.value) if answer.ended == "failed" else ""
         failure = Failure(self.name, kind, lines[-1], row_in_words(row, part.row(0)), details)
-        ledger(self.name).failed(failure, len(part))
-        if answer.ended != "skipped":
-            for index, completion in enumerate(part.completions):
-                record_failure(self._replay, failure, completion, part.row(index))
+        part.failed(failure, None if answer.ended == "skipped" else self._replay)
 
 
 def limited(reward: type | RewardFunction, seconds: float | None = None) -> object:

@@ -39,31 +39,20 @@ MAX_PATH = 4096  # characters of a path; more are refused by the system with an 
 
 
 class RewardRule(BaseModel):
-    """What the table says about one reward.
-
-    Attributes:
-        parameters: Parameters of a reward of the catalogue; a row's columns override them.
-        gold: Column to use in the place of ``solution``, and of every other gold of the reward.
-        inputs: Columns to fill with the score of another reward of the catalogue.
-        tasks: Values of the task column, as text, that it applies to; others are not scored. Empty: all.
-        gate: A reward of the catalogue that must reach `gate_at`, else the score is the lowest possible.
-        gate_at: What the gate must reach; its highest score if not given.
-        floor: Score behind a closed gate, for a reward of the user's own.
-        weight: Factor on ``--reward_weights``; or points [step, factor], between them a straight line.
-        normalise: Divide by the running standard deviation of the task.
-    """
+    """What the table says about one reward."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    gold: str | None = None
-    inputs: dict[str, str] = Field(default_factory=dict)
-    tasks: tuple[str, ...] = ()
-    gate: str | None = None
-    gate_at: FiniteFloat | None = None
-    floor: FiniteFloat = 0.0
+    parameters: dict[str, Any] = {}  # of a reward of the catalogue; a row's columns override them
+    gold: str | None = None  # column to use instead of ``solution``, and of every other gold of the reward
+    inputs: dict[str, str] = {}  # columns to fill with the score of another reward of the catalogue
+    tasks: tuple[str, ...] = ()  # values of the task column that it applies to, as text; empty: all
+    gate: str | None = None  # a reward of the catalogue, behind which the score is the lowest possible
+    gate_at: FiniteFloat | None = None  # what the gate must reach; its highest score if not given
+    floor: FiniteFloat = 0.0  # score behind a closed gate, for a reward of the user's own
+    # Factor on ``--reward_weights``; or points [step, factor], between them a straight line.
     weight: FiniteFloat | Annotated[list[tuple[int, FiniteFloat]], Field(min_length=1)] = 1.0
-    normalise: bool = False
+    normalise: bool = False  # divide by the running standard deviation of the task
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -105,19 +94,18 @@ class RewardTable(BaseModel):
         own = next((self.rewards[name] for name in names if name in self.rewards), RewardRule())
         shared = self.rewards.get(ALL, RewardRule()).parameters
         known = [name for name in names if name in NAMES]
-        fitting = {
-            key: value for key, value in shared.items() if known and key in get_reward(known[0]).parameters
-        }
+        taken = get_reward(known[0]).parameters if known else {}
+        fitting = {key: value for key, value in shared.items() if key in taken}
         return own.model_copy(update={"parameters": {**fitting, **own.parameters}})
 
     @model_validator(mode="after")
     def _only_known_rewards_are_called(self) -> RewardTable:
         for name, rule in self.rewards.items():
-            wrong = [one for one in rule.calls if one not in NAMES or get_reward(one).cost == "async"]
-            if wrong:
-                raise ValueError(
-                    f"{name} needs the score of {wrong[0]!r}, which is no synchronous ext_ reward"
-                )
+            for one in rule.calls:
+                if one not in NAMES or get_reward(one).cost == "async":
+                    raise ValueError(
+                        f"{name} needs the score of {one!r}, which is no synchronous ext_ reward"
+                    )
             _check_name(name, rule)
         for name in self.rewards:
             self._check_ends(name, ())
@@ -149,7 +137,7 @@ def _check_name(name: str, rule: RewardRule) -> None:
             raise ValueError(f"{name} reads no column {unread[0]!r}")
         if rule.floor not in (0.0, reward.low):
             raise ValueError(
-                f"{name} is of the catalogue: its score behind a gate is {reward.low:g}, no floor"
+                f"{name} is of the catalogue: behind a gate its score is {reward.low:g}, no floor"
             )
     elif name.startswith(PREFIX):
         raise ValueError(f"unknown reward {name!r}, did you mean {nearest(name, NAMES)!r}?")

@@ -7,14 +7,15 @@ import os
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
+from swift_grpo_ext.rewards.contract import Outcome, Reward, Score, Unscorable
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared
-from swift_grpo_ext.rewards.runtime.diagnosis import FrameDiagnosis
+from swift_grpo_ext.rewards.runtime.diagnosis import diagnose
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     FailureKind,
@@ -61,22 +62,18 @@ class Runner:
         self._frame: str | None = None
         table = load_table(current_settings().reward_table) if table is None else table
         rule = table.rule(reward.name)
-        self.parameters = reward.declared.checked(
-            {**_host_defaults(reward, arguments), **rule.parameters, **(given or {})}
-        )
+        defaults = _host_defaults(reward, arguments)
+        self.parameters = reward.declared.checked({**defaults, **rule.parameters, **(given or {})})
         for name in reward.required:
             if not self.parameters.get(name):
                 fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{name}": "..."}}}}}}}}'
                 raise SettingsError(f"{reward.name} needs the parameter {name!r}", fix=fix)
-        self.composition = Composition(
-            rule,
-            table.task_column,
-            reward.low,
-            cache(lambda name: Runner(catalogue.get_reward(name), arguments, table).in_frame(self._frame)),
-            dict(reward.inputs),
-            reward.gold,
+        others = cache(
+            lambda name: Runner(catalogue.get_reward(name), arguments, table).in_frame(self._frame)
         )
-        self.diagnosis = FrameDiagnosis(reward, self.parameters)
+        inputs = dict(reward.inputs)
+        self.composition = Composition(rule, table.task_column, reward.low, others, inputs, reward.gold)
+        self._batches = 0
         self._replay = replay_file(getattr(arguments, "output_dir", None))
         self._book = ledger(reward.name)
 
@@ -110,38 +107,36 @@ class Runner:
         found = await asyncio.gather(*(self._await_one(prepared.batch, row) for row in rows))
         return self._settled(prepared, found)
 
-    def _row(self, batch: Batch, index: int) -> Columns:
-        return batch.row(index, self.reward.columns)
-
     def _in_place(self, batch: Batch) -> list[Outcome]:
-        outcomes, seconds = [], []
+        outcomes = []
         for index, completion in enumerate(batch.completions):
-            started = time.perf_counter()
-            try:
-                outcome = self.reward.outcome(completion, self._row(batch, index), self.parameters)
-            except Exception as error:
-                outcome = self._failure(batch, index, repr(error), traceback.format_exc())
-            outcomes.append(outcome)
-            seconds.append(time.perf_counter() - started)
-        self._book.scored(len(batch), seconds)
+            with self._watched(batch, index) as found:
+                row = batch.row(index, self.reward.columns)
+                found.append(self.reward.outcome(completion, row, self.parameters))
+            outcomes += found
         return outcomes
 
     async def _await_one(self, batch: Batch, index: int) -> Outcome:
+        with self._watched(batch, index) as found:
+            row = batch.row(index, self.reward.columns)
+            found.append(await self.reward.awaited(batch.completions[index], row, self.parameters))
+        return found[0]
+
+    @contextmanager
+    def _watched(self, batch: Batch, index: int) -> Iterator[list[Outcome]]:
+        """Times one completion; what scoring it raises becomes its outcome."""
+        found: list[Outcome] = []
         started = time.perf_counter()
         try:
-            row = self._row(batch, index)
-            return await self.reward.awaited(batch.completions[index], row, self.parameters)
+            yield found
         except Exception as error:
-            return self._failure(batch, index, repr(error), traceback.format_exc())
+            found.append(self._failure(batch, index, repr(error), traceback.format_exc()))
         finally:
             self._book.scored(1, [time.perf_counter() - started])
 
     def _in_children(self, batch: Batch) -> list[Outcome]:
-        name, parameters = self.reward.name, self.parameters
-        texts = enumerate(batch.completions)
-        answers = catalogue_pool().map(
-            [(name, text, self._row(batch, row), parameters) for row, text in texts]
-        )
+        rows = [(text, batch.row(row, self.reward.columns)) for row, text in enumerate(batch.completions)]
+        answers = catalogue_pool().map([(self.reward.name, *row, self.parameters) for row in rows])
         self._book.scored(len(batch), [answer.seconds for answer in answers])
         return [self._outcome(batch, index, answer) for index, answer in enumerate(answers)]
 
@@ -161,13 +156,15 @@ class Runner:
 
     def _recorded(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str = "") -> Failure:
         failure = Failure(self.reward.name, kind, what, row_in_words(index, batch.row(index)), details)
-        record_failure(self._replay, failure, batch.completions[index], self._row(batch, index))
+        record_failure(self._replay, failure, batch.completions[index], batch.row(index, self.reward.columns))
         return failure
 
     def _settled(self, prepared: Prepared, found: Sequence[Outcome]) -> list[Outcome]:
-        """Outcomes of the whole batch."""
+        """Outcomes of the whole batch. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
         scores = [outcome.score for outcome in found]
-        self.diagnosis.look(prepared.batch, scores)
+        self._batches += 1
+        if "frame" in self.reward.parameters and self._batches & (self._batches - 1) == 0:
+            diagnose(self.reward, self.parameters, prepared.batch, scores)
         whole = [Outcome(score) for score in self.composition.finish(prepared, scores)]
         for index, outcome in zip(prepared.indices, found, strict=True):
             whole[index] = replace(outcome, score=whole[index].score)
