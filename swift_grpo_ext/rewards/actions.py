@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from swift_grpo_ext.rewards.action import (
     BUTTONS,
@@ -18,6 +19,7 @@ from swift_grpo_ext.rewards.action import (
     word_of,
 )
 from swift_grpo_ext.rewards.answer import last_fenced
+from swift_grpo_ext.rewards.contract import Columns
 from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.regions import parse_regions, values_in
@@ -30,14 +32,14 @@ _VERB = re.compile(
     ),
     re.IGNORECASE,
 )
+# Which arguments hold the text of an action, other than ``text``.
 _TEXT_OF = {
-    "key": ("key", "button", "text"),
-    "open_app": ("app", "text"),
-    "terminate": ("status", "text"),
-    "wait": (),
-    "long_press": (),
+    "key": "key button text",
+    "open_app": "app text",
+    "terminate": "status text",
+    "wait": "",
+    "long_press": "",
 }
-"""Which arguments hold the text of an action, other than ``text``."""
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 
@@ -70,16 +72,16 @@ def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> A
     if word_of(str(given.get("action", ""))) not in KINDS:
         given = _named_by_key(value) or given
     name = given.get("action")
-    place = _place(given, convention)
+    place, end = _ends(given, convention)
     if not isinstance(name, str):
-        return Action("click", place, unknown=_unknown(given)) if place and name is None else None
+        return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
     kind, said = KINDS.get(word_of(name), (word_of(name), ""))
-    return _completed(kind, said, given, place, convention)
+    return _completed(kind, said, given, place, end)
 
 
-def _by_role(value: Mapping[str, object]) -> dict[str, object]:
+def _by_role(value: Columns) -> dict[str, Any]:
     """The values that a mapping gives, by what they hold; of several for one, the first."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     unknown = []
     for key, inner in value.items():
         if inner is None or (isinstance(inner, (str, list, tuple, dict)) and not inner):
@@ -113,16 +115,15 @@ def _named_by_key(value: Mapping[str, object]) -> dict[str, object]:
     return {}
 
 
-def _place(given: Mapping[str, object], convention: Convention) -> Region | None:
-    """Where the action is or starts; None if nowhere, or at several places."""
+def _ends(given: Columns, convention: Convention) -> tuple[Region | None, Region | None]:
+    """Where the action is or starts, and where it ends; None if nowhere, or at several places."""
     path = given.get("path")
-    if isinstance(path, (list, tuple)) and path:
-        return _one(path[0], convention)
-    if "place" in given:
-        return _one(given["place"], convention)
-    if "x" in given and "y" in given:
-        return _one({"x": given["x"], "y": given["y"]}, convention)
-    return None
+    path = list(path) if isinstance(path, (list, tuple)) else []
+    first = [*path[:1], given.get("place"), {"x": given.get("x"), "y": given.get("y")}]
+    last = [*path[1:][-1:], given.get("end"), given.get("to"), {"x": given.get("x2"), "y": given.get("y2")}]
+    start = _one(next(place for place in first if place is not None), convention)
+    held = (place for place in last if place is not None and not isinstance(place, (int, float)))
+    return start, next(filter(None, (_one(place, convention) for place in held)), None)
 
 
 def _one(value: object, convention: Convention) -> Region | None:
@@ -133,28 +134,7 @@ def _one(value: object, convention: Convention) -> Region | None:
     return found[0] if len(found) == 1 else None
 
 
-def _end(given: Mapping[str, object], convention: Convention) -> Region | None:
-    path = given.get("path")
-    if isinstance(path, (list, tuple)) and len(path) > 1:
-        return _one(path[-1], convention)
-    for role in ("end", "to"):
-        held = role in given and not isinstance(given[role], (int, float))
-        if held and (found := _one(given[role], convention)):
-            return found
-    if "x2" in given and "y2" in given:
-        return _one({"x": given["x2"], "y": given["y2"]}, convention)
-    return None
-
-
-def _unknown(given: Mapping[str, object]) -> tuple[str, ...]:
-    names = given.get("unknown", ())
-    return names if isinstance(names, tuple) else ()
-
-
-def _completed(
-    kind: str, said: str, given: Mapping[str, object], place: Region | None, convention: Convention
-) -> Action:
-    end = _end(given, convention)
+def _completed(kind: str, said: str, given: Columns, place: Region | None, end: Region | None) -> Action:
     button = str(given.get("button", "")).casefold()
     times = given.get("times", given.get("amount_up"))
     if kind == "click" and times in (2, 3):
@@ -168,32 +148,30 @@ def _completed(
         kind = "scroll" if kind == "hscroll" else kind
         end = None if text else end
     else:
-        text = said or _text(given, _TEXT_OF.get(kind, ("text",)))
+        text = said or _text(given, _TEXT_OF.get(kind, "text").split())
     seconds = given.get("seconds") if kind == "wait" else None
     number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
-    return Action(kind, place, text, end, number, _unknown(given))
+    return Action(kind, place, text, end, number, given.get("unknown", ()))
 
 
-def _text(given: Mapping[str, object], roles: tuple[str, ...]) -> str:
+def _text(given: Columns, roles: list[str]) -> str:
     value = next((given[role] for role in roles if role in given), "")
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return "" if text.strip().casefold() in EMPTY_TEXTS else text
 
 
-def _direction(kind: str, given: Mapping[str, object]) -> str:
+def _direction(kind: str, given: Columns) -> str:
     """The direction of a scroll, by its word or by the sign of its amount."""
     texts = (given.get(role) for role in ("direction", "to", "text"))
     if named := next(filter(None, (direction_of(text) for text in texts if isinstance(text, str))), ""):
         return named
-    signs = (
-        ("amount_up", ("right", "left") if kind == "hscroll" else ("up", "down")),
-        ("amount_down", ("down", "up")),
-        ("amount_right", ("right", "left")),
-    )
-    for role, (positive, negative) in signs:
+    signs = {"amount_up": "up down", "amount_down": "down up", "amount_right": "right left"}
+    if kind == "hscroll":
+        signs["amount_up"] = "right left"
+    for role, words in signs.items():
         amount = given.get(role)
         if isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount:
-            return positive if amount > 0 else negative
+            return words.split()[amount < 0]
     size = given.get("size")
     return "down" if isinstance(size, (int, float)) and size < 0 else ""
 
@@ -203,7 +181,9 @@ def _in_words(body: str, convention: Convention) -> Action | None:
     regions = [replace(region, label="") for region in parse_regions(body, "both", convention)]
     if not (verbs := list(_VERB.finditer(body))):
         return Action("click", regions[0]) if len(regions) == 1 else None
-    verb = verbs[-1] if len(regions) != 1 else (_before_place(body, verbs) or verbs[-1])
+    number = re.search(r"\d", body)
+    before = [verb for verb in verbs if number and verb.start() < number.start()]
+    verb = (before if before and len(regions) == 1 else verbs)[-1]
     rest = body[verb.end() :]
     kind, said = KINDS.get(word_of(verb[0].lower()), ("click", ""))
     one = regions[0] if len(regions) == 1 else None
@@ -220,10 +200,3 @@ def _in_words(body: str, convention: Convention) -> Action | None:
     if kind == "drag" and len(regions) == 2:
         return Action(kind, regions[0], "", regions[1])
     return Action(kind, one, said)
-
-
-def _before_place(body: str, verbs: list[re.Match[str]]) -> re.Match[str] | None:
-    """The last verb in front of the first number."""
-    number = re.search(r"\d", body)
-    fitting = [verb for verb in verbs if number and verb.start() < number.start()]
-    return fitting[-1] if fitting else None

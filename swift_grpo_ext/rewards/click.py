@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -17,15 +18,14 @@ from swift_grpo_ext.rewards.geometry import Region, pointed_at, relative_distanc
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.grounding import written_point
-from swift_grpo_ext.rewards.region_values import is_numbers
 from swift_grpo_ext.rewards.text import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
+# Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web.
 _BESIDE = {"gt_action": {"gt_bbox": "box", "gt_input_text": "text"}, "operation": {"bbox": "box"}}
-"""Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web."""
+_NO_PLACE = re.compile(r"[\[(](?:-\d[\d.]*,? ?)+[\])]")  # GUI-R1 writes ``[-100, -100]``
 _MOVES = ("scroll", "swipe")
-_NEED_A_PLACE = ("click", "long_press", "hover", "drag")
-"""Also with another button, or several times: ``double_click``."""
+_NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click``
 
 
 def _gold_action(columns: Columns, places: Places) -> Action:
@@ -35,7 +35,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     beside = {
         role: columns[name]
         for name, role in _BESIDE.get(source, {}).items()
-        if columns.get(name) not in (None, "", []) and not _is_placeholder(columns[name])
+        if columns.get(name) not in (None, "", []) and not _NO_PLACE.fullmatch(str(columns[name]))
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
         action = action_of({"action": gold, **beside}, places.gold)
@@ -54,11 +54,6 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     if action.kind.endswith(_NEED_A_PLACE) and action.target is None:
         raise Unscorable(f"gold {gold!r:.80} has no place, or several")
     return action
-
-
-def _is_placeholder(value: object) -> bool:
-    """GUI-R1 writes ``[-100, -100]`` where an action has no place."""
-    return isinstance(value, (list, tuple)) and all(is_numbers([one], 1) and one < 0 for one in value)
 
 
 def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:
@@ -129,7 +124,9 @@ def click(
         return start(action.target) if right and gold.text else float(right)
     if action.kind != gold.kind:
         return 0.0
-    return start(action.target) * end(action.end) * _same_text(action, gold) * _same_wait(action, gold)
+    waits = [one.seconds or 0.0 for one in (gold, action) if one.seconds is not None]
+    waited = min(waits) / max(waits) if len(waits) == 2 and max(waits) > 0 else 1.0
+    return start(action.target) * end(action.end) * _same_text(action, gold) * waited
 
 
 def _same_direction(action: Action, gold: Action) -> bool:
@@ -153,17 +150,9 @@ def _same_text(action: Action, gold: Action) -> float:
     if gold.kind == "key":
         return float(keys_of(action.text) == keys_of(gold.text))
     if gold.kind == "open_app":
-        return float(_folded(action.text) == _folded(gold.text))
+        ours, theirs = ("".join(filter(str.isalnum, one.text.casefold())) for one in (action, gold))
+        return float(ours == theirs)
     return token_f1(action.text, gold.text)
-
-
-def _same_wait(action: Action, gold: Action) -> float:
-    waits = sorted((gold.seconds or 0.0, action.seconds or 0.0))
-    return 1.0 if None in (gold.seconds, action.seconds) or waits[0] == waits[1] else waits[0] / waits[1]
-
-
-def _folded(name: str) -> str:
-    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _nearness(

@@ -15,10 +15,11 @@ from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, literal, parse_regions, says_nothing
 from swift_grpo_ext.rewards.text_coordinates import Kind
 
-_T = TypeVar("_T")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 EmptyGold: TypeAlias = Literal["unscored", "nothing"]
+# Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height.
 COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
-"""Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height."""
 GOLD = ("solution", "bbox", "boxes", "objects", "answer")
 READS = (SIZES_COLUMN, *COCO_COLUMNS)
 OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
@@ -90,11 +91,11 @@ def gold_boxes(columns: Columns, places: Places) -> list[Box]:
 
 def matched(
     completion: str,
-    gold: list[_T],
+    gold: list[_B],
     kind: Kind,
     places: Places,
-    read: Callable[[Region], _T | None],
-    gain: Callable[[_T, _T], float],
+    read: Callable[[Region], _A | None],
+    gain: Callable[[_A, _B], float],
     worst: float = 0.0,
 ) -> float:
     """Mean gain of the answer's places, as `read` takes them; without gold, 1 if it says "nothing"."""
@@ -137,11 +138,12 @@ def gold_regions(
     except NoGold as fault:
         if may_be_empty:
             return [], places.frame
-        what = f"{fault}; if an empty one means that there is nothing: empty_gold=nothing"
-        raise Unscorable(what) from None
-    gold = _decoded(gold)
+        raise Unscorable(f"{fault}; if it means that nothing is there: empty_gold=nothing") from None
+    if isinstance(gold, str) and gold[:1] in ("{", "[") and gold[-1:] in ("}", "]"):
+        values = json_values(gold) or (literal(gold) if len(gold) < 100_000 else [])
+        gold = values[0] if len(values) == 1 else gold
     frame = places.gold_frame or places.frame
-    if isinstance(gold, Mapping) and "bbox" in gold and _is_ms_swifts(gold):
+    if isinstance(gold, Mapping) and _is_ms_swifts(gold):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
     _refuse_undeclared_coco(gold, columns, places)
     read = parse_regions if isinstance(gold, str) else regions_in
@@ -185,17 +187,9 @@ def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> 
         raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
 
 
-def _decoded(gold: object) -> object:
-    """A gold that is JSON or a literal of Python as a value; any other text as it is."""
-    if not isinstance(gold, str) or gold[:1] not in ("{", "[") or gold[-1:] not in ("}", "]"):
-        return gold
-    values = json_values(gold) or (literal(gold) if len(gold) < 100_000 else [])
-    return values[0] if len(values) == 1 else gold
-
-
 def _is_ms_swifts(gold: Mapping[str, object]) -> bool:
     """ms-swift's column ``objects``: lists of lists, and none of COCO's keys."""
-    bbox = gold["bbox"]
+    bbox = gold.get("bbox")
     rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
     return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
 

@@ -122,13 +122,8 @@ def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS
         >>> get_reward("ext_point_in_box")("(50, 60)", {"solution": [10, 20, 110, 220]})
         1.0
     """
-    gold = gold_places(columns, "box", places)
-    return matched(completion, gold, "both", places, lambda region: region, _hit)
-
-
-def _hit(predicted: Region, gold: Region) -> float:
-    assert gold.box is not None
-    return float(strictly_inside(pointed_at(predicted), gold.box))
+    gold = gold_boxes(columns, places)
+    return matched(completion, gold, "both", places, pointed_at, strictly_inside)
 
 
 # The paper's 10 and 30 pixels on images of 840 x 840, as fractions of the side.

@@ -67,7 +67,7 @@ class Quantity:
 
     written: float  # in the unit that it was written in; a percentage is divided by 100
     percent: bool = False  # written with a percent or per-mille sign
-    unit: Unit = NO_UNIT  # `swift_grpo_ext.rewards.units.NO_UNIT` for none that is known
+    unit: Unit = NO_UNIT
 
     @property
     def value(self) -> float:
@@ -101,16 +101,13 @@ def _located(plain: str) -> list[tuple[int, int, Quantity]]:
     for match in _NUMBER.finditer(plain):
         if (quantity := _quantity(match)) is None:
             continue
-        if (
-            found
-            and _adds_to(found[-1][2], quantity)
-            and _TOGETHER.fullmatch(plain[found[-1][1] : match.start()])
-        ):
-            start, _, whole = found.pop()
-            sum_ = whole.written + whole.unit.from_base(quantity.value)
-            found.append((start, match.end(2), Quantity(sum_, False, whole.unit)))
+        start, end, whole = found[-1] if found else (0, 0, Quantity(math.nan))
+        if _adds_to(whole, quantity) and _TOGETHER.fullmatch(plain, end, match.start()):
+            found.pop()
+            quantity = Quantity(whole.written + whole.unit.from_base(quantity.value), False, whole.unit)
         else:
-            found.append((match.start(), match.end(2), quantity))
+            start = match.start()
+        found.append((start, match.end(2), quantity))
     return found
 
 

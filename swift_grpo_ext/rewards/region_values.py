@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
 from swift_grpo_ext.rewards.text_coordinates import BOX_SHAPES, NAMES, POINT_SHAPES, Kind, shaped, written_out
@@ -64,7 +65,11 @@ def _named_parts(value: Mapping[str, object], label: str) -> list[tuple[object, 
 
 def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     """Objects written as parallel lists, one object each: ``{"bbox": [[...], ...], "label": [...]}``."""
-    listed = {key: found for key, inner in value.items() if (found := _rows(inner))}
+    listed = {
+        key: inner
+        for key, inner in value.items()
+        if isinstance(inner, (list, tuple)) and inner and all(isinstance(row, (list, tuple)) for row in inner)
+    }
     places = next((key for key in listed if role_of(str(key)) in ("place", "items")), None)
     if places is None:
         return None
@@ -89,41 +94,25 @@ def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     return rows
 
 
-def _rows(value: object) -> list[Sequence[object]]:
-    """A list of lists; empty if it is anything else."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, (list, tuple)) for item in value):
-        return []
-    return list(value)
-
-
 def _corner_numbers(value: Sequence[object], kind: Kind) -> Sequence[float] | None:
     """The numbers of a list that is itself a box or a point."""
-    length = len(value)
-    if length == 2 and kind == "box" and (corners := _two_corners(value)):
+    if kind == "box" and (corners := _two_corners(value)):
         return corners
-    if length == (2 if kind == "point" else 4) or (length == 2 and kind == "both"):
-        return _numbers(value)
-    return None
+    return _numbers(value) if len(value) in {"box": (4,), "point": (2,), "both": (2, 4)}[kind] else None
 
 
-def _two_corners(value: Sequence[object]) -> list[float] | None:
+def _two_corners(value: Sequence[Any]) -> list[float] | None:
     """The four numbers of two pairs."""
-    first, last = value
-    if is_numbers(first, 2) and is_numbers(last, 2):
-        return [*first, *last]  # type: ignore[misc]
-    return None
+    pairs = len(value) == 2 and is_numbers(value[0], 2) and is_numbers(value[1], 2)
+    return [*value[0], *value[1]] if pairs else None
 
 
-def _numbers(value: Sequence[object]) -> Sequence[float] | None:
+def _numbers(value: Sequence[Any]) -> Sequence[float] | None:
     """The items of a list, as far as all are numbers, or all are short texts of numbers: ``["10", "20"]``."""
     if is_numbers(value, len(value)):
-        return value  # type: ignore[return-value]
-    if not all(isinstance(item, str) and len(item) < 24 for item in value):
-        return None
-    try:
-        return [float(item) for item in value]  # type: ignore[arg-type]
-    except ValueError:
-        return None
+        return value
+    numbers = [_number(item) if isinstance(item, str) else None for item in value]
+    return [number for number in numbers if number is not None] if None not in numbers else None
 
 
 def is_numbers(value: object, length: int) -> bool:
@@ -152,29 +141,24 @@ def _region_of_mapping(value: Mapping[str, object], label: str, convention: Conv
             found.setdefault(role, inner)
         elif (number := _number(inner)) is not None:
             coordinates[role] = number
-    box = (
-        box or _between(found.get("first"), found.get("last"), convention) or _named(coordinates, BOX_SHAPES)
-    )
+    ends = [_place(found[at], "point", convention) for at in ("first", "last") if at in found]
+    corners = [end.point for end in ends if end is not None and end.point is not None]
+    if box is None and len(corners) == 2:
+        box = region_of_numbers((*corners[0], *corners[1]))
+    box = box or _named(coordinates, BOX_SHAPES)
     point = point or (None if box else _named(coordinates, POINT_SHAPES))
     if box is None and point is None:
         return None
     own, image, confidence = found.get("label"), found.get("image"), _number(found.get("score"))
     return Region(
-        box=box.box if box else None,
-        point=point.point if point else None,
-        label=(str(own) if isinstance(own, (str, int)) else "") or label,
-        confidence=confidence if confidence is not None and abs(confidence) < 1e9 else None,
+        box.box if box else None,
+        point.point if point else None,
+        (str(own) if isinstance(own, (str, int)) else "") or label,
+        confidence if confidence is not None and abs(confidence) < 1e9 else None,
         broken=any(place.broken for place in (box, point) if place),
         reordered=bool(box and box.reordered),
         image=image if isinstance(image, int) else None,
     )
-
-
-def _between(first: object, last: object, convention: Convention) -> Region | None:
-    """The box between its first and its last corner."""
-    corners = [None if at is None else _place(at, "point", convention) for at in (first, last)]
-    points = [corner.point for corner in corners if corner is not None and corner.point is not None]
-    return region_of_numbers((*points[0], *points[1])) if len(points) == 2 else None
 
 
 def _named(coordinates: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]) -> Region | None:
@@ -199,7 +183,7 @@ def _place(value: object, key: str, convention: Convention) -> Region | None:
         return None
     if len(value) == 1 and isinstance(value[0], (list, tuple)):
         return _place(value[0], key, convention)
-    if len(value) == 2 and "point" not in key and (corners := _two_corners(value)):
+    if "point" not in key and (corners := _two_corners(value)):
         return region_of_numbers(corners)
     numbers = _numbers(value) if len(value) in (2, 4) else None
     return None if numbers is None else region_of_numbers(numbers, "", convention, key)

@@ -70,7 +70,7 @@ def parse_regions(text: str, kind: Kind, convention: Convention = ANSWER) -> lis
     found: list[Region] = []
     refs = [None, *_REF.finditer(body)]
     for ref, following in zip_longest(refs, refs[1:]):
-        part = body[ref.end() if ref else 0 : following.start() if following else len(body)]
+        part = body[ref.end() if ref else 0 : following.start() if following else None]
         read = _read(part, kind, convention)
         label = next(filter(None, ref.groups())).strip() if ref else ""
         found += [replace(region, label=label) for region in read] if label else read
@@ -78,26 +78,18 @@ def parse_regions(text: str, kind: Kind, convention: Convention = ANSWER) -> lis
 
 
 def _read(text: str, kind: Kind, convention: Convention) -> list[Region]:
-    values = values_in(text)
+    values = values_in(text := text.strip())
     # Bare lists in prose are read with the words around them, which name them.
-    if values and (any(map(_has_keys, values)) or _is_one_value(text)):
-        found = regions_in(values[0] if len(values) == 1 else values, kind, convention)
-        if found:
-            return found
-    written = written_out(text.strip(), kind)
+    inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    keyed = any(isinstance(item, dict) for item in inner)
+    whole = text[:1] in "[{" and text[-1:] in "]}" and len(json_values(text) or ()) == 1
+    found = regions_in(values[0] if len(values) == 1 else values, kind, convention) if keyed or whole else []
+    if found:
+        return found
+    written = written_out(text, kind)
     if not written and values:
         return regions_in(values, kind, convention)
     return [region_of_numbers(one.numbers, one.label, convention, named=one.named) for one in written]
-
-
-def _has_keys(value: object) -> bool:
-    items = value if isinstance(value, list) else [value]
-    return any(isinstance(item, dict) for item in items)
-
-
-def _is_one_value(text: str) -> bool:
-    bare = text.strip()
-    return bare[:1] in "[{" and bare[-1:] in "]}" and len(json_values(bare) or ()) == 1
 
 
 def says_nothing(answer: str | None) -> bool:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from swift_grpo_ext.rewards.words import WORDS, meanings
 
-_DIGITS = "zero one two three four five six seven eight nine"
-_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-_SMALL = f"{_DIGITS} {_TEENS}".split()
+_SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+sixteen seventeen eighteen nineteen""".split()  # noqa: SIM905
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
-_VALUES = {word: value for value, word in enumerate(_SMALL)} | {
-    word: 10 * tens for tens, word in enumerate(_TENS, start=2)
-}
+_VALUES = {word: value for value, word in enumerate(_SMALL)}
+_VALUES |= {word: 10 * tens for tens, word in enumerate(_TENS, start=2)}
 _SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9}
 _BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[1:10])})\b)?|(?:{'|'.join(_SMALL)})\b)"
 _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
@@ -80,12 +76,10 @@ def chinese_number(text: str) -> int:
 
 def _english_run(words: re.Match[str], text: str, alone: bool) -> str:
     plain = words[2].casefold().replace("-", " ").replace(",", " ").split()
-    before = text[max(0, words.start() - 8) : words.start()]
-    of = text.startswith(" of ", words.end())
-    if plain == ["one"] and (
-        of or _PRONOUN.search(before) or not (alone or text.strip(" .*!").casefold() == "one")
-    ):
-        return words[0]
+    if plain == ["one"]:
+        thing = text.startswith(" of ", words.end()) or _PRONOUN.search(text[: words.start()][-8:])
+        if thing or not (alone or text.strip(" .*!").casefold() == "one"):
+            return words[0]
     value = english_number(plain) * (12 if words[3] else 1)
     return f"{'-' if words[1] else ''}{value}"
 
@@ -125,11 +119,9 @@ class Unit:
 NO_UNIT = Unit()
 
 _PREFIXES = ("n", "μ", "m", "", "k", "M", "G", "T")
-_EXACT = {  # in which capitals differ
-    prefix + symbol: (dimension, prefix + symbol)
-    for symbol, dimension in WORDS["unit_symbols"].items()
-    for prefix in _PREFIXES
-} | {"C": ("temperature", "degC"), "F": ("temperature", "degF")}
+_SYMBOLS = {f"{prefix}{one}": of for one, of in WORDS["unit_symbols"].items() for prefix in _PREFIXES}
+_EXACT = {symbol: (dimension, symbol) for symbol, dimension in _SYMBOLS.items()}  # in which capitals differ
+_EXACT |= {"C": ("temperature", "degC"), "F": ("temperature", "degF")}
 # Words, also in the plural and in capitals; behind "=" what pint calls them if not so.
 _FOLDED = {
     word.partition("=")[0]: (dimension, word.partition("=")[2] or word)
@@ -139,17 +131,12 @@ _BASE = {"volume": 1000, "angle": math.degrees(1)}  # litres and degrees, not cu
 _LONGEST = 3  # characters of a unit in a script without spaces
 
 
-@lru_cache(maxsize=1)
-def _registry() -> Callable[[float, str], Any]:
-    from pint import UnitRegistry
-
-    return UnitRegistry().Quantity
-
-
 @lru_cache(maxsize=512)
 def _unit(dimension: str, name: str) -> Unit:
     """The unit that pint knows by this name."""
-    zero, one = (_registry()(number, name).to_base_units().magnitude for number in (0.0, 1.0))
+    from pint import application_registry
+
+    zero, one = (application_registry.Quantity(one, name).to_base_units().magnitude for one in (0.0, 1.0))
     return Unit(dimension, (one - zero) * _BASE.get(dimension, 1), zero)
 
 
