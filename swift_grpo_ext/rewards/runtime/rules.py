@@ -136,9 +136,8 @@ def _check_name(name: str, rule: RewardRule) -> None:
         if unread := sorted(rule.inputs.keys() - set(reward.columns)):
             raise ValueError(f"{name} reads no column {unread[0]!r}")
         if rule.floor not in (0.0, reward.low):
-            raise ValueError(
-                f"{name} is of the catalogue: behind a gate its score is {reward.low:g}, no floor"
-            )
+            what = f"its score behind a gate is {reward.low:g}, no floor"
+            raise ValueError(f"{name} is of the catalogue: {what}")
     elif name.startswith(PREFIX):
         raise ValueError(f"unknown reward {name!r}, did you mean {nearest(name, NAMES)!r}?")
     elif rule.parameters:
