@@ -139,6 +139,11 @@ _NEGATED = re.compile(
     r"|不存在|不是|并非|并不|看不到|不能|ありません|いません|ない。|없습니다|아닙니다"
 )
 
+_DOUBLE = re.compile(
+    r"(?:\bnot|n['’]t)(?: \w{1,12})? (?:without|lacking|devoid of|free of|absent|missing)\b"
+    r"|(?:不是|并非|不会)(?:没有|没|不存在|无)"
+)
+
 
 def _leading(text: str) -> list[bool | None]:
     """The polarity of the first word, if it has one; None if the opposite follows at once ("yes or no")."""
@@ -181,7 +186,9 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
 
 def _asserted(plain: str) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
-    said = {not (match["none"] or match["无"]) for match in _EXISTS.finditer(plain)}
+    plain, doubled = _DOUBLE.subn(" ", plain)
+    said = {True} if doubled else set()
+    said |= {not (match["none"] or match["无"]) for match in _EXISTS.finditer(plain)}
     if not said and _NEGATED.search(plain):
         said = {False}
     return said.pop() if len(said) == 1 else None
@@ -204,7 +211,7 @@ def yes_no(completion: str, columns: Columns) -> float:
     The first word of the answer decides (yes, no, true, false, and their counterparts in Chinese, Japanese,
     Korean, Arabic, Russian and a few European languages), or what it states: "so the answer is yes", "the
     statement is false", 答案是否. Without either, "there is no dog" is a no, "there is a dog" is a
-    yes, and any other negation ("it is not red") a no. Who is not sure says neither.
+    yes, any other negation ("it is not red") a no, and a double one a yes. Who is not sure says neither.
 
     Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.
     None: No gold, or a gold that is neither yes nor no.

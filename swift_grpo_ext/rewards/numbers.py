@@ -38,6 +38,8 @@ _DEGREES = re.compile(r"\^?\s?\{?\s?(?:\\circ|\\degree)\s?\}?|\\textdegree|[º˚
 _SPACES = re.compile(r"\\[,;:! ]|~")
 _GROUPS = re.compile(r"(?<![\d.,/] )(?<![\d.,/])\d{1,3}(?: \d{3}){1,5}(?![\d/]| \d)")
 _CLOCK = re.compile(r"(?<![\w.])(\d{1,3})\s?h\s?([0-5]\d)(?![\w.])")
+_COLONS = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?![\d:]|\.\d)")
+_HMS = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d):([0-5]\d)(?![\d:])")
 _HALVES = re.compile(
     r"\b(?:an? (\w{3,12})|(\d{1,9})(?: (\w{3,12}))?) and a half\b|\bhalf an? (\w{3,12})", re.IGNORECASE
 )
@@ -68,6 +70,7 @@ class Quantity:
     written: float  # in the unit that it was written in; a percentage is divided by 100
     percent: bool = False  # written with a percent or per-mille sign
     unit: Unit = NO_UNIT
+    thousands: bool = False  # with a bare K behind it, which may be kelvin
 
     @property
     def value(self) -> float:
@@ -116,6 +119,20 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
     one, other = whole.unit, part.unit
     same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
     return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
+
+
+def as_temperature(quantity: Quantity) -> Quantity:
+    """The quantity beside a temperature: 300 K are kelvin there, and no thousands."""
+    kelvin = Quantity(quantity.written / 1000, unit=find_unit("kelvin"))
+    return kelvin if quantity.thousands else quantity
+
+
+def durations(text: str) -> list[str]:
+    """Readings of a text beside a duration, where ``1:30`` is 1 min 30 s, or 1 h 30 min."""
+    units = (("min", "s"), ("h", "min"))
+    return [
+        _COLONS.sub(rf"\1 {large} \2 {small}", _HMS.sub(r"\1 h \2 min \3 s", text)) for large, small in units
+    ]
 
 
 def stated_quantity(text: str) -> Quantity | None:
@@ -183,7 +200,7 @@ def _quantity(match: re.Match[str]) -> Quantity | None:
     if percent:
         value /= 1000 if percent.endswith("‰") else 100
     scale, unit = _scale_and_unit(*behind)
-    found = Quantity(value * scale, bool(percent), unit)
+    found = Quantity(value * scale, bool(percent), unit, behind[0] == "K" and not unit.dimension)
     return found if math.isfinite(found.value) and math.isfinite(found.written) else None
 
 

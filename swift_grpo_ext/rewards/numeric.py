@@ -12,7 +12,7 @@ from swift_grpo_ext.rewards.answer import extract_answer, normalise_short, short
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string
 from swift_grpo_ext.rewards.math_text import answer_reading, gold_reading, joined_boxes
-from swift_grpo_ext.rewards.numbers import Quantity, quantities, stated_quantity
+from swift_grpo_ext.rewards.numbers import Quantity, as_temperature, durations, quantities, stated_quantity
 from swift_grpo_ext.rewards.units import may_be_equal
 
 GOLD = ("solution", "answer")
@@ -44,7 +44,8 @@ def numeric(
     ten, number words (English, Chinese), scale words (million, 万), currency and percent signs and units are
     read (km/h, kg/m³, 1 hour 30 minutes); the answer is converted to the gold's unit. If only one of gold and
     answer has a percent sign, both readings of the bare number are allowed (12 or 0.12 for 12 %); if only one
-    has a unit, the bare number is taken to be in it; bare degrees may be those of a temperature.
+    has a unit, the bare number is taken to be in it; bare degrees may be those of a temperature. Beside a
+    temperature 300 K are kelvin, beside a duration 1:30 is one.
 
     Args:
         relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
@@ -64,12 +65,17 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    answer = short_answer(completion, fold=False)
-    found = stated_quantity(answer) if answer else None
-    return float(found is not None and _close(found, gold, relative_tolerance, absolute_tolerance))
+    answer = short_answer(completion, fold=False) or ""
+    texts = durations(answer) if gold.unit.dimension == "time" else [answer]
+    found = [one for one in map(stated_quantity, texts) if one is not None]
+    return float(any(_close(one, gold, relative_tolerance, absolute_tolerance) for one in found))
 
 
 def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
+    if predicted.unit.dimension == "temperature":
+        gold = as_temperature(gold)
+    elif gold.unit.dimension == "temperature":
+        predicted = as_temperature(predicted)
     wanted = gold.written
     if may_be_equal(predicted.unit, gold.unit):
         readings = [predicted.written]
