@@ -54,15 +54,10 @@ class Segments:
 
 @dataclass(frozen=True)
 class GroupAdvantages:
-    """Advantages of a batch and what they were taken from.
-
-    Attributes:
-        rewards: Weighted sum of a completion's scores (less the KL penalty), ``(n,)`` float32; NaN where not
-            `scored`.
-    """
+    """Advantages of a batch and what they were taken from."""
 
     advantages: Tensor  # ``(n,)`` float32; 0 where not `kept`
-    rewards: Tensor
+    rewards: Tensor  # weighted sum of scores, less the KL penalty, ``(n,)`` float32; NaN where not `scored`
     scored: Tensor  # completions that can be compared with their group, ``(n,)`` bool
     kept: Tensor  # scored completions of groups with at least two of them, ``(n,)`` bool
     segments: Segments  # the groups, with the kept completions as members
@@ -98,7 +93,9 @@ def group_advantages(
         penalty: Subtracted from each reward (beta times the KL of the completion), ``(n,)``.
     """
     device = rewards_per_func.device
-    values, weights = _of_those_that_count(rewards_per_func, weights)
+    counts = weights != 0  # a function of weight 0 is only watched
+    values, weights = (part.detach().float().cpu() for part in (rewards_per_func[:, counts], weights[counts]))
+    values = torch.where(values.isfinite(), values, torch.nan)
     rewards = (values * weights).nansum(dim=1) - (0.0 if penalty is None else penalty.detach().float().cpu())
     scored = scored_completions(values, group) & rewards.isfinite()
     rewards = torch.where(scored, rewards, torch.nan)
@@ -112,13 +109,6 @@ def group_advantages(
     return GroupAdvantages(
         advantages.to(device), rewards.to(device), scored.to(device), kept.to(device), segments
     )
-
-
-def _of_those_that_count(rewards_per_func: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Values, NaN where not scored, and weights on the CPU; a function of weight 0 is only watched."""
-    counts = weights != 0
-    found = rewards_per_func[:, counts].detach().float().cpu()
-    return torch.where(found.isfinite(), found, torch.nan), weights[counts].detach().float().cpu()
 
 
 def scored_completions(values: Tensor, group: Tensor) -> Tensor:
@@ -153,8 +143,7 @@ def _gdpo(values: Tensor, weights: Tensor, segments: Segments) -> Tensor:
         normed = (column - segments.mean(column)) / (segments.std(column) + GDPO_EPSILON)
         total = total + weight * normed.nan_to_num(0.0)
     of_kept = total[segments.member]
-    if not of_kept.numel():
-        return total
+    # Of none the mean is NaN, which stands where no completion is kept.
     return (total - of_kept.mean()) / (_batch_std(of_kept) + GDPO_EPSILON)
 
 

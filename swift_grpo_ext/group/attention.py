@@ -19,32 +19,29 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import flex, varlen
-from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackLayout, Reach, Span, visible
-from swift_grpo_ext.group.reach import completions_mask, prompt_mask
+from swift_grpo_ext.group.layout import (
+    EVERYTHING_BEFORE,
+    PackLayout,
+    Reach,
+    Span,
+    completions_mask,
+    prompt_mask,
+    visible,
+)
 
 Attend = Callable[..., Tensor]  # (query, key, value, layout, scale, reach), as below
 
 
 def dense(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackLayout,
-    scale: float | None,
-    reach: Reach = EVERYTHING_BEFORE,
+    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
 ) -> Tensor:
     """SDPA with the whole ``(T, T)`` mask."""
     mask = layout.once(("dense", reach, query.device), lambda: visible(layout, reach).to(query.device))
-    return _sdpa(query, key, value, scale, mask=mask)
+    return _sdpa(query, key, value, scale, mask)
 
 
 def two_part(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackLayout,
-    scale: float | None,
-    reach: Reach = EVERYTHING_BEFORE,
+    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
 ) -> Tensor:
     """SDPA of each prompt, then of its completions as a batch, over the keys of prompt and completion.
 
@@ -52,19 +49,14 @@ def two_part(
     prompt)`` for windows and blocks, and a copy of the prompt's keys and values for each completion.
     """
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
-    queries, keys, values = (tensor.split(sizes, 2) for tensor in (query, key, value))
+    parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
     done: list[Tensor] = []
-    for at, span in enumerate(layout.spans):
-        prompt, completions = 2 * at, 2 * at + 1
-        of_prompt = queries[prompt], keys[prompt], values[prompt]
-        if reach == EVERYTHING_BEFORE:
-            done.append(_sdpa(*of_prompt, scale, causal=True))
-        else:
-            mask = prompt_mask(layout, span, reach, query.device)
-            done.append(_sdpa(*of_prompt, scale, mask=mask))
+    for span, prompt, completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
+        causal = reach == EVERYTHING_BEFORE
+        mask = None if causal else prompt_mask(layout, span, reach, query.device)
+        done.append(_sdpa(*prompt, scale, mask, causal))
         if sum(span.completions):
-            own = queries[completions], keys[completions], values[completions]
-            done.append(_attend_completions(own, keys[prompt], values[prompt], span, layout, scale, reach))
+            done.append(_attend_completions(completions, *prompt[1:], span, layout, scale, reach))
     return torch.cat(done, 2)
 
 
@@ -78,12 +70,10 @@ def _attend_completions(
     reach: Reach,
 ) -> Tensor:
     """Attention of one group's completions: ``(1, heads, sum of completions, dim)``."""
-    rows, width = len(span.completions), max(span.completions)
-    index = None
-    if min(span.completions) != width:
-        index = layout.once(
-            (span.completions, key.device), lambda: _ragged_index(span.completions, key.device)
-        )
+    lengths, device = span.completions, key.device
+    rows, width = len(lengths), max(lengths)
+    ragged = min(lengths) != width
+    index = layout.once((lengths, device), lambda: _ragged_index(lengths, device)) if ragged else None
     own_query, own_key, own_value = (_to_rows(part, rows, width, index) for part in completions)
     if reach.window is not None:  # no completion sees more of its prompt
         seen = min(span.prompt, reach.window - 1)
@@ -94,7 +84,7 @@ def _attend_completions(
         out = _sdpa_lower_right(own_query, keys, values, layout, scale)
     else:
         mask = completions_mask(layout, span, reach, own_query.device)
-        out = _sdpa(own_query, keys, values, scale, mask=mask)
+        out = _sdpa(own_query, keys, values, scale, mask)
     flat = out.transpose(0, 1).flatten(1, 2)[None]
     return flat if index is None else flat.index_select(2, index[1])
 
@@ -116,12 +106,7 @@ def _to_rows(packed: Tensor, rows: int, width: int, index: tuple[Tensor, Tensor]
 
 
 def _sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float | None,
-    mask: Tensor | None = None,
-    causal: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Tensor | None, causal: bool = False
 ) -> Tensor:
     """SDPA with grouped key/value heads on whichever kernel takes them."""
     grouped = query.shape[1] != key.shape[1]
@@ -145,31 +130,26 @@ def _sdpa_lower_right(
 
         bias = causal_lower_right(queries, keys)  # reaches the flash kernel without a mask in memory
         grouped = query.shape[1] != key.shape[1]
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, scale=scale, enable_gqa=grouped
-        )
+        return scaled_dot_product_attention(query, key, value, bias, scale=scale, enable_gqa=grouped)
     mask = layout.once(
         ("lower right", queries, keys, query.device),
         lambda: torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries),
     )
-    return _sdpa(query, key, value, scale, mask=mask)
+    return _sdpa(query, key, value, scale, mask)
 
 
 def choose_backend(asked: str, implementation: str, device: torch.device, dtype: torch.dtype) -> str:
-    """The name in `BACKENDS` for a run that asks for one, or for ``auto``; raises RefusedError where it
-    cannot run.
-    """
+    """The name in `BACKENDS` for what a run asks for, or ``auto``; RefusedError where that cannot run."""
     half = dtype in (torch.float16, torch.bfloat16)
     if asked == "auto":
         return "varlen" if device.type == "cuda" and half and "flash" in implementation else "two_part"
+    need = ""
     if asked in ("flex", "varlen") and device.type != "cuda":
-        raise RefusedError(f"attention {asked} needs a GPU", where="SWIFT_GRPO_EXT_ATTENTION", fix="auto")
-    if asked == "varlen" and not half:
-        raise RefusedError(
-            f"attention varlen needs 16-bit weights, not {dtype}",
-            where="SWIFT_GRPO_EXT_ATTENTION",
-            fix="auto",
-        )
+        need = "a GPU"
+    elif asked == "varlen" and not half:
+        need = f"16-bit weights, not {dtype}"
+    if need:
+        raise RefusedError(f"attention {asked} needs {need}", where="SWIFT_GRPO_EXT_ATTENTION", fix="auto")
     return asked
 
 

@@ -20,21 +20,13 @@ BLOCK = 128  # side of FlexAttention's blocks, tokens
 
 
 def flex(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackLayout,
-    scale: float | None,
-    reach: Reach = EVERYTHING_BEFORE,
+    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
 ) -> Tensor:
     """FlexAttention, compiled once per process for any length."""
-    block_mask = layout.once(
-        ("flex", reach, query.device), lambda: block_mask_of(layout, query.device, reach)
-    )
-    grouped = query.shape[1] != key.shape[1]
-    return _flex_attention(query.is_cuda)(
-        query, key, value, block_mask=block_mask, scale=scale, enable_gqa=grouped
-    )
+    device, grouped = query.device, query.shape[1] != key.shape[1]
+    mask = layout.once(("flex", reach, device), lambda: _block_mask(layout, device, reach))
+    attend = _flex_attention(query.is_cuda)
+    return attend(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
 
 
 @lru_cache(maxsize=2)
@@ -44,7 +36,7 @@ def _flex_attention(compiled: bool) -> Callable[..., Tensor]:
     return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
 
 
-def block_mask_of(layout: PackLayout, device: torch.device, reach: Reach = EVERYTHING_BEFORE) -> object:
+def _block_mask(layout: PackLayout, device: torch.device, reach: Reach) -> object:
     """FlexAttention's ``BlockMask`` of a layout, made from the spans without a ``(T, T)`` mask."""
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -109,37 +101,28 @@ def _block_lists(grid: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def varlen(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackLayout,
-    scale: float | None,
-    reach: Reach = EVERYTHING_BEFORE,
+    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
 ) -> Tensor:
     """One variable-length call: a sequence for each prompt, and one for each completion behind its prompt.
 
     Not for images whose tokens see each other: the kernels know none but causal masks and windows.
     """
-    index, starts_q, starts_k, longest_q, longest_k = layout.once(
-        ("varlen", query.device), lambda: sequences_of(layout, query.device)
-    )
+    index, *sequences = layout.once(("varlen", query.device), lambda: _sequences(layout, query.device))
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
-    out = varlen_kernel()(
-        queries, keys, values, starts_q, starts_k, longest_q, longest_k, scale, reach.window
-    )
+    out = varlen_kernel()(queries, keys, values, *sequences, scale, reach.window)
     return out.transpose(0, 1)[None]
 
 
-def sequences_of(layout: PackLayout, device: torch.device) -> tuple[Tensor, Tensor, Tensor, int, int]:
+def _sequences(layout: PackLayout, device: torch.device) -> tuple[Tensor, Tensor, Tensor, int, int]:
     """Key rows in the order of the sequences, cumulative lengths of queries and of keys, longest of each."""
     rows, queries, keys = [], [], []
     for span in layout.spans:
-        prompt = torch.arange(span.start, span.start + span.prompt)
+        at = span.start + span.prompt
+        prompt = torch.arange(span.start, at)
         rows.append(prompt)
         queries.append(span.prompt)
         keys.append(span.prompt)
-        at = span.start + span.prompt
         for tail in filter(None, span.completions):
             rows += [prompt, torch.arange(at, at + tail)]
             queries.append(tail)
@@ -167,13 +150,8 @@ class RepeatRows(torch.autograd.Function):
         return total.index_add_(0, index, grad.float()).to(ctx.dtype), None
 
 
-VarlenKernel = Callable[
-    [Tensor, Tensor, Tensor, Tensor, Tensor, int, int, "float | None", "int | None"], Tensor
-]
-
-
 @lru_cache(maxsize=1)
-def varlen_kernel() -> VarlenKernel:
+def varlen_kernel() -> Callable[..., Tensor]:
     """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key.
 
     All take ``(tokens, heads, dim)`` of queries, keys, values, the cumulative lengths and longest sequences,
@@ -182,19 +160,17 @@ def varlen_kernel() -> VarlenKernel:
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func
 
-        def installed(q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
-            *sequences, scale, window = lengths
+        def installed(*given: Tensor) -> Tensor:
+            *tensors, scale, window = given
             sizes = (-1, -1) if window is None else (window - 1, 0)
-            return flash_attn_varlen_func(
-                q, k, v, *sequences, softmax_scale=scale, causal=True, window_size=sizes
-            )
+            return flash_attn_varlen_func(*tensors, softmax_scale=scale, causal=True, window_size=sizes)
 
         return installed
 
-    def built_in(q: Tensor, k: Tensor, v: Tensor, *lengths: Tensor) -> Tensor:
-        *sequences, scale, window = lengths
+    def built_in(*given: Tensor) -> Tensor:
+        *tensors, scale, window = given
         sizes = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
         forward = torch.ops.aten._flash_attention_forward
-        return forward(q, k, v, *sequences, 0.0, True, False, scale=scale, **sizes)[0]
+        return forward(*tensors, 0.0, True, False, scale=scale, **sizes)[0]
 
     return built_in

@@ -36,9 +36,5 @@ class Family(Protocol):
         """The media that the family takes."""
 
     @property
-    def placeholder_token_ids(self) -> tuple[int, ...]:
-        """Tokens whose embeddings are replaced by features."""
-
-    @property
     def encoder(self) -> tuple[str, str]:
         """Path of the module, and its method, that turn pixels into features, one per token."""

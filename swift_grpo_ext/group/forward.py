@@ -1,10 +1,14 @@
-"""One forward of a pack: from the inputs of the ordinary batch to log-probs in its shape."""
+"""One forward of a pack: from the inputs of the ordinary batch to log-probs in its shape.
+
+Without padding (``padding_free``) ms-swift lays the rows of a micro-batch end to end, as one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -33,15 +37,13 @@ def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Te
     and grids of the representatives' images. Raises `CannotPackError` for an input that nobody here knows.
     """
     options = options_of(inputs)
-    unknown = set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}
-    if unknown:
+    if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     # ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
     other = {name for name in TYPE_INPUTS if name in inputs and inputs[name].shape[-1] != pack.seq}
-    packed = {
-        name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in inputs and name not in other
-    }
-    packed.setdefault("position_ids", _positions(inputs["attention_mask"], pack))
+    packed = {name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in {*inputs} - other}
+    if "position_ids" not in packed:  # the place of each token in its row, from the first that is not padding
+        packed["position_ids"] = pack.gather(inputs["attention_mask"].long().cumsum(-1) - 1)
     return {
         **packed,
         **options,
@@ -57,9 +59,45 @@ def options_of(inputs: Mapping[str, object]) -> dict[str, str]:
     return {name: value for name, value in inputs.items() if isinstance(value, str)}
 
 
-def _positions(attention_mask: Tensor, pack: Pack) -> Tensor:
-    """``(1, T)`` place of each token in its row, counted from the first that is not padding."""
-    return pack.gather(attention_mask.long().cumsum(-1) - 1)
+def is_flat(inputs: Mapping[str, object]) -> bool:
+    """Without padding there is no mask of it."""
+    return "attention_mask" not in inputs
+
+
+def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Tensor]:
+    """The inputs as a collated batch with padding on the left would have them; those of images as they are.
+
+    ``inputs`` are ``(..., 1, total)``, with places that start again at 0 in each row. ms-swift counts the
+    ``keep`` columns of the completions from the end of each row.
+    """
+    places = inputs.get("text_position_ids", inputs.get("position_ids"))
+    total = inputs["input_ids"].shape[-1]
+    if places is None or places.numel() != total:
+        raise CannotPackError("rows without padding and without places of their tokens")
+    starts = (places.flatten() == 0).nonzero()[:, 0]
+    if len(starts) != batch:
+        raise CannotPackError(f"{len(starts)} rows without padding for {batch} completions")
+    lengths = torch.cat([starts[1:], starts.new_tensor([total])]) - starts
+    width = max(int(lengths.max()), keep)
+    columns = torch.arange(width, device=starts.device) - (width - lengths[:, None])
+    present = columns >= 0
+    source = starts[:, None] + columns.clamp(min=0)
+
+    rows = {name: value for name, value in inputs.items() if name not in PACKING_INPUTS}
+    for name in set(TOKEN_INPUTS) & set(rows):
+        if rows[name].ndim > 1 and rows[name].shape[-2:] == (1, total):
+            rows[name] = rows[name].squeeze(-2)[..., source] * present
+    return {**rows, "attention_mask": present.long()}
+
+
+def as_flat_row(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs of a single row without its padding on the left, as ms-swift would hand it over alone."""
+    start = int(inputs["attention_mask"].int().argmax())
+    return {
+        name: value[..., start:] if name in TOKEN_INPUTS else value
+        for name, value in inputs.items()
+        if name != "attention_mask"
+    }
 
 
 def pack_query(input_ids: Tensor, pack: Pack, **options: Any) -> TokenQuery:
@@ -75,7 +113,6 @@ def packed_scores(
     query: TokenQuery,
 ) -> Tensor:
     """Run the model over a pack: ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 without a loss."""
-
     kept = "logits_to_keep" in inputs
 
     def select(hidden: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ gradient checkpointing finds its way, because the layout travels with the argume
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,9 +50,7 @@ class PackMask(Tensor):
         """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
         found = super().__torch_function__(func, types, args, kwargs or {})
         if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
-            layout = args[0].__dict__.get("pack_layout")
-            if layout is not None:
-                found.pack_layout = layout
+            found.__dict__.update(args[0].__dict__)
         return found
 
 
@@ -76,12 +75,7 @@ def install(implementation: str) -> None:
 
 
 def attend(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    layout: PackLayout,
-    options: dict[str, Tensor],
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, options: dict[str, Any]
 ) -> Tensor:
     """Attention over a pack as a layer calls it: ``(1, heads, T, dim)`` to ``(1, T, heads, dim)``.
 
@@ -98,7 +92,7 @@ def attend(
     return out.transpose(1, 2).contiguous()
 
 
-def window_of(module: nn.Module, options: dict[str, Tensor]) -> int | None:
+def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
     """The sliding window of a layer, in tokens, itself included; None if it sees everything before."""
     window = options.get("sliding_window")
     if window is not None:
@@ -132,12 +126,9 @@ def unsupported(text_config: PretrainedConfig) -> str:
     implementation = text_config._attn_implementation
     if implementation not in AttentionInterface():
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
-    if reason := special_layers(text_config):
-        return reason
-    for name, explained in _UNSUPPORTED_FIELDS.items():
-        if value := getattr(text_config, name, None):
-            return f"{name} {value}{explained}"
-    return ""
+    fields = ((name, getattr(text_config, name, None), more) for name, more in _UNSUPPORTED_FIELDS.items())
+    found = (f"{name} {value}{more}" for name, value, more in fields if value)
+    return special_layers(text_config) or next(found, "")
 
 
 def special_layers(text_config: PretrainedConfig) -> str:

@@ -1,4 +1,8 @@
-"""Where the prompts and completions of a pack lie. Stands in for the attention mask of a packed forward."""
+"""Where the prompts and completions of a pack lie, and which of its tokens see each other.
+
+Windows are measured in the row's own positions: the first token of a completion stands right behind the last
+one of its prompt, wherever it lies in the pack.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
@@ -34,36 +40,27 @@ class Reach:
 
 Made = TypeVar("Made")
 EVERYTHING_BEFORE = Reach()
-ImageBlocks = Literal["none", "windows", "all"]
+ImageBlocks = Literal["none", "windows", "all"]  # windows: those with a sliding window
 
 
 @dataclass(frozen=True)
 class PackForm:
-    """How a model takes packs.
-
-    Attributes:
-        layer_types: Types of layers to hand a mask over for one by one; empty for one mask for all.
-        image_blocks: Layers in which the tokens of an image see each other: no layers, those with a sliding
-            window, or all.
-    """
+    """How a model takes packs."""
 
     backend: str  # a key of `swift_grpo_ext.group.attention.BACKENDS`
-    layer_types: tuple[str, ...] = ()
-    image_blocks: ImageBlocks = "none"
+    layer_types: tuple[str, ...] = ()  # types of layers that are handed a mask each; empty: one for all
+    image_blocks: ImageBlocks = "none"  # layers in which the tokens of an image see each other
 
 
 @dataclass(frozen=True)
 class PackLayout:
-    """Spans of a pack, and how the model's layers go over them.
-
-    Attributes:
-        blocks: ``[start, stop)`` of each run of image tokens, in order; only where they see each other.
-        cache: Index tensors and masks, made once for all layers and passes.
-    """
+    """Spans of a pack, and how the model's layers go over them."""
 
     spans: tuple[Span, ...]  # groups, one after another without a gap
-    form: PackForm  # how the model takes packs
+    form: PackForm
+    # ``[start, stop)`` of each run of image tokens, in order; only where they see each other.
     blocks: tuple[tuple[int, int], ...] = ()
+    # Index tensors and masks, made once for all layers and passes.
     cache: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -117,14 +114,49 @@ class PackLayout:
 def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE) -> Tensor:
     """``(T, T)`` mask on the CPU, True where the query of the row may look at the key of the column."""
     group, branch = layout.branches()
-    at = torch.arange(len(group))
     same_branch = (branch == 0) | (branch[:, None] == branch)
-    before = at[:, None] >= at
-    if reach.blocks:
-        number = layout.block_numbers()
-        before |= (number[:, None] == number) & (number >= 0)
-    seen = (group[:, None] == group) & before & same_branch
-    if reach.window is not None:
-        place = layout.positions()
-        seen &= place[:, None] - place < reach.window
-    return seen
+    place, blocks = layout.positions(), layout.block_numbers() if reach.blocks else None
+    return _seen(place, place, reach, blocks, blocks) & (group[:, None] == group) & same_branch
+
+
+def prompt_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
+    """``(prompt, prompt)`` True where a token of the prompt may look at another."""
+
+    def make() -> Tensor:
+        place = torch.arange(span.prompt)
+        blocks = layout.block_numbers()[span.start : span.start + span.prompt] if reach.blocks else None
+        return _seen(place, place, reach, blocks, blocks).to(device)
+
+    return layout.once(("prompt", span.start, reach, device), make)
+
+
+def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
+    """``(rows, 1, width, seen + width)`` mask of a group's padded completions; one row for all if it can.
+
+    ``seen`` are the last tokens of the prompt, as many as the window leaves.
+    """
+
+    def make() -> Tensor:
+        width = max(span.completions)
+        seen = span.prompt if reach.window is None else min(span.prompt, reach.window - 1)
+        queries = torch.arange(width) + span.prompt
+        keys = torch.arange(span.prompt - seen, span.prompt + width)
+        numbers = layout.block_numbers()[span.start + span.prompt : span.stop]
+        if not reach.blocks or not bool((numbers >= 0).any()):
+            return _seen(queries, keys, reach)[None, None].to(device)
+        rows = pad_sequence(numbers.split(list(span.completions)), batch_first=True, padding_value=-1)
+        # A run that begins in the prompt is none of a completion's: each is a turn of its own.
+        return _seen(queries, keys, reach, rows, pad(rows, (seen, 0), value=-1))[:, None].to(device)
+
+    return layout.once(("completions", span.start, reach, device), make)
+
+
+def _seen(
+    queries: Tensor, keys: Tensor, reach: Reach, runs_q: Tensor | None = None, runs_k: Tensor | None = None
+) -> Tensor:
+    """``(..., queries, keys)`` True where one sees another, by places in the row and numbers of runs."""
+    ahead = queries[:, None] - keys
+    seen = ahead >= 0
+    if runs_q is not None and runs_k is not None:
+        seen = seen | (runs_q[..., None] == runs_k[..., None, :]) & (runs_k[..., None, :] >= 0)
+    return seen if reach.window is None else seen & (ahead < reach.window)

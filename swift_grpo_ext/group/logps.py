@@ -24,16 +24,12 @@ CHUNK_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class TokenQuery:
-    """What is asked of the output layer.
-
-    Attributes:
-        with_entropy: Also compute entropies (without gradient: the host only compares and logs them).
-    """
+    """What is asked of the output layer."""
 
     targets: Tensor  # ``(N,)`` token ids
     vocab_size: int  # width of the logits
     temperature: float = 1.0  # divides the logits
-    with_entropy: bool = False
+    with_entropy: bool = False  # also entropies, without gradient: ms-swift only compares and logs them
     chunk_bytes: int = CHUNK_BYTES  # most bytes of fp32 logits at a time
 
 

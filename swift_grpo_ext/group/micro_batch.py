@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
-from swift_grpo_ext.group.family import GRIDS, MEDIA_INPUTS, Family
-from swift_grpo_ext.group.flat_rows import as_flat_row, as_rows, is_flat
-from swift_grpo_ext.group.forward import ROW_INPUTS, TOKEN_INPUTS, TYPE_INPUTS, options_of, pack_inputs
+from swift_grpo_ext.group.family import MEDIA_INPUTS, Family
+from swift_grpo_ext.group.forward import (
+    ROW_INPUTS,
+    TOKEN_INPUTS,
+    TYPE_INPUTS,
+    as_flat_row,
+    as_rows,
+    is_flat,
+    options_of,
+    pack_inputs,
+)
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
@@ -19,26 +29,33 @@ from swift_grpo_ext.group.shared_prefix import (
     find_groups,
     read_rows,
 )
-from swift_grpo_ext.group.stored_inputs import StoredInputs
 from swift_grpo_ext.group.vision import Images, assign_media
+
+
+class StoredInputs(UserDict[str, Any]):
+    """A model's inputs whose pixels (`Images`) lie in the main memory, those of equal images once.
+
+    Whoever reads the pixels gets all of them, on the device of the tokens.
+    """
+
+    def __getitem__(self, name: str) -> Tensor:
+        found: Tensor | Images = self.data[name]
+        if not isinstance(found, Images):
+            return found
+        return found.pixels_of(range(len(found.parts))).to(self.data["input_ids"].device)
 
 
 @dataclass
 class MicroBatch:
-    """One micro-batch.
-
-    Attributes:
-        inputs: The same by rows, which without padding (``padding_free``) lie end to end in ``given``.
-        media: Images and videos, by the name of the input that holds the pixels; None if they cannot be told
-            apart, or whose family is unknown.
-        order: Images of the pack in the order of their tokens, by the name of the input; empty without one.
-    """
+    """One micro-batch."""
 
     given: Mapping[str, Tensor]  # the model's inputs as the host collated them
-    inputs: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]  # the same by rows, which without padding lie end to end in ``given``
     completion_mask: Tensor  # ``(batch, keep)`` at the time of its first pass
+    # By the name of the input that holds the pixels; None if they cannot be told apart.
     media: dict[str, Images] | None
     pack: Pack | None = None  # its pack; None if no prompt is shared or it cannot be packed
+    # Images of the pack in the order of their tokens.
     order: dict[str, list[int]] = field(default_factory=dict)
     reason: str = ""  # why it cannot be packed; empty if it can, or has nothing to share
 
@@ -67,11 +84,9 @@ class MicroBatch:
         Without padding the host has one row at a time.
         """
         assert self.media is not None
-        kept = {
-            name: value[..., rows.start : rows.stop, :]
-            for name, value in self.text_inputs().items()
-            if isinstance(value, Tensor) and value.ndim > 1
-        }
+        texts = self.text_inputs().items()
+        tensors = {name: value for name, value in texts if isinstance(value, Tensor) and value.ndim > 1}
+        kept = {name: value[..., rows.start : rows.stop, :] for name, value in tensors.items()}
         of_row = {name: images.of_rows(rows) for name, images in self.media.items()}
         chosen = as_flat_row(kept) if is_flat(self.given) else kept
         return chosen | options_of(self.inputs) | self._media(of_row, False)
@@ -80,14 +95,14 @@ class MicroBatch:
         """Bring the pixels out of the device's memory; the inputs, which give them to whoever reads them."""
         assert self.media is not None
         self.media = {name: images.stored_once() for name, images in self.media.items()}
-        grids = {name: self.given[name] for name in GRIDS if name in self.given}
         self.inputs = self.text_inputs()
-        self.given = StoredInputs(_without_media(self.given), grids, self.media)
+        others = {name: self.given[name] for name in self.given if name not in self.media}
+        self.given = StoredInputs(others | self.media)
         return self.given
 
     def text_inputs(self) -> dict[str, Tensor]:
         """The inputs without those of the images."""
-        return _without_media(self.inputs)
+        return {name: value for name, value in self.inputs.items() if name not in MEDIA_INPUTS}
 
     def _all_images(self) -> dict[str, list[int]]:
         """Images that the forward needs, in order: those of the pack, or of all rows."""
@@ -98,23 +113,12 @@ class MicroBatch:
 
     def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Tensor]:
         inputs: dict[str, Tensor] = {}
-        for pixels_name, which in chosen.items():
-            if not which:
-                continue
-            assert self.media is not None
-            images = self.media[pixels_name]
-            pixels = self._no_pixels(images) if encoded else images.pixels_of(which)
-            inputs[pixels_name] = pixels.to(self.inputs["input_ids"].device)
-            inputs |= images.grid_of(which)
+        for name, images in (self.media or {}).items():
+            if which := chosen.get(name):
+                pixels = images.parts[0].new_empty(0) if encoded else images.pixels_of(which)
+                inputs[name] = pixels.to(self.inputs["input_ids"].device)
+                inputs |= images.grid_of(which)
         return inputs
-
-    @staticmethod
-    def _no_pixels(images: Images) -> Tensor:
-        return images.parts[0].new_empty(0)
-
-
-def _without_media(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: inputs[name] for name in inputs if name not in MEDIA_INPUTS}
 
 
 def analyse(
@@ -165,13 +169,11 @@ def groups_of(
         for name, images in media.items()
     }
     known = prompts if len(prompts) == len(rows) else [""] * len(rows)
-    keys = [
-        (
-            known[at],
-            *(tuple(images.keys[one] for one in parts[name][at][0]) for name, images in media.items()),
-        )
-        for at in range(len(rows))
+    shown = [
+        [tuple(images.keys[image] for image in prompt) for prompt, _ in parts[name]]
+        for name, images in media.items()
     ]
+    keys = list(zip(known, *shown, strict=True))
     groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
     return groups, {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
 
@@ -204,9 +206,5 @@ def _of_prompt_and_completion(images: Images, row: Row, placeholders: Tensor) ->
 
 def _in_order(groups: Sequence[Sequence[Row]], of_rows: Sequence[tuple[range, range]]) -> list[int]:
     """Images of a pack: of each prompt, and then of its completions one after another."""
-    order: list[int] = []
-    for group in groups:
-        order += of_rows[group[0].index][0]
-        for row in group:
-            order += of_rows[row.index][1]
-    return order
+    parts = [[of_rows[group[0].index][0], *(of_rows[row.index][1] for row in group)] for group in groups]
+    return [image for group in parts for part in group for image in part]

@@ -1,4 +1,8 @@
-"""A micro-batch with some of its completions only, and a pass over it in parts."""
+"""A micro-batch with some of its completions only: without silent ones, or in parts.
+
+Nothing can be learned from a silent completion: its advantage is exactly 0, and nobody else reads it. Its
+log-probs have a gradient of exactly 0, so the policy's pass leaves it out; what the loss divides by stays.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,10 @@ from swift_grpo_ext.group.family import Family
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import MicroBatch, groups_of, packed
 from swift_grpo_ext.group.shared_prefix import CannotPackError, read_rows
-from swift_grpo_ext.group.silent import first_token
 
 
 def narrowed(
-    batch: MicroBatch,
-    tokens: Tensor,
-    family: Family | None,
-    form: PackForm,
-    prompts: Sequence[str] = (),
+    batch: MicroBatch, tokens: Tensor, family: Family | None, form: PackForm, prompts: Sequence[str] = ()
 ) -> MicroBatch:
     """The same micro-batch with some of its completions only; with none, a pack of two tokens.
 
@@ -44,16 +43,13 @@ def narrowed(
 def in_parts(batch: MicroBatch, parts: int, family: Family | None, form: PackForm) -> list[MicroBatch]:
     """Packs of some rows each, that have all completions between them; the whole, if it cannot be packed."""
     mask = batch.completion_mask
-    some = [torch.zeros_like(mask).index_copy(0, rows, mask[rows]) for rows in _chunks(mask, parts)]
+    # As many parts on every rank, for each is a call of the model.
+    chunks = torch.arange(len(mask), device=mask.device).tensor_split(parts)
+    some = [torch.zeros_like(mask).index_copy(0, rows, mask[rows]) for rows in chunks]
     try:
         return [narrowed(batch, tokens, family, form) for tokens in some]
     except CannotPackError:
         return [batch]
-
-
-def _chunks(mask: Tensor, parts: int) -> Sequence[Tensor]:
-    """Numbers of the rows of each part; as many parts on every rank, for each is a call of the model."""
-    return torch.arange(len(mask), device=mask.device).tensor_split(parts)
 
 
 def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
@@ -68,3 +64,37 @@ def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
     # The host replaces torch's function by one that always takes the other kind.
     later = inspect.unwrap(checkpoint.checkpoint)
     return torch.stack([later(lambda _, run=run: run(), anchor, use_reentrant=True) for run in parts]).sum(0)
+
+
+def silent_rows(advantages: Tensor, completion_mask: Tensor, filtered: Tensor | None = None) -> Tensor:
+    """Rows without a gradient, ``(batch,)`` bool; ``filtered`` ones will leave the loss."""
+    zero = advantages.view(len(completion_mask), -1) == 0
+    silent: Tensor = (zero | ~completion_mask.bool()).all(1)
+    return silent if filtered is None else silent | filtered.bool()
+
+
+def heard(completion_mask: Tensor, silent: Tensor) -> Tensor:
+    """Tokens ``(batch, keep)`` whose log-probs are needed: those of rows that are not silent."""
+    return completion_mask.bool() & ~silent.unsqueeze(1)
+
+
+def first_token(completion_mask: Tensor) -> Tensor:
+    """``(batch, keep)``, True at the first token of the first row that has one, and nowhere else."""
+    chosen = torch.zeros_like(completion_mask, dtype=torch.bool)
+    place = completion_mask.bool().flatten().int().argmax()
+    chosen.view(-1)[place] = completion_mask.bool().any()
+    return chosen
+
+
+def filled(scores: Tensor, tokens: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies ``(batch, keep)`` of a whole micro-batch from those of some of its tokens.
+
+    Without any tokens the scores only keep the model's parameters in the graph. ``others`` stand for the log-
+    probs of the rest, so that their importance ratio is 1: the old ones; 0 if there are none, for the loss
+    then takes these for the old ones, too.
+    """
+    logps = scores[..., 0]
+    rest = torch.zeros_like(logps) if others is None else others.to(logps.dtype)
+    if not bool(tokens.any()):
+        return rest + 0.0 * logps.sum(), torch.zeros_like(logps)
+    return torch.where(tokens, logps, rest), scores[..., 1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Any, Literal
 
 Trained = Literal["full", "lora", "lora_with_dropout"]
@@ -20,36 +21,18 @@ CHUNK_BYTES = 256 * 2**20  # fp32 logits at a time
 SHARE = 0.5  # of the free memory that the activations of a pack may take
 
 
-@dataclass(frozen=True)
-class PerToken:
-    """Bytes per token and unit of width."""
-
-    hidden: float
-    query: float
-    intermediate: float
-    kv: float
-
-    def of(self, sizes: TextSizes) -> float:
-        """Bytes of one token in one attention layer."""
-        return (
-            self.hidden * sizes.hidden
-            + self.query * sizes.query
-            + self.intermediate * sizes.intermediate
-            + self.kv * sizes.kv
-        )
-
-
-# Inside a layer that is recomputed, at the worst moment of its backward pass.
-RECOMPUTED: dict[Trained, PerToken] = {
-    "full": PerToken(hidden=13, query=6, intermediate=12.3, kv=7.7),
-    "lora": PerToken(hidden=42, query=8.1, intermediate=14.0, kv=4.1),
-    "lora_with_dropout": PerToken(hidden=66, query=10.2, intermediate=20.0, kv=4.1),
+# Bytes per token and unit of width (hidden, query, intermediate, kv) in one attention layer: inside one that
+# is recomputed, at the worst moment of its backward pass, ...
+RECOMPUTED: dict[Trained, tuple[float, ...]] = {
+    "full": (13, 6, 12.3, 7.7),
+    "lora": (42, 8.1, 14.0, 4.1),
+    "lora_with_dropout": (66, 10.2, 20.0, 4.1),
 }
-# What a layer without gradient checkpointing keeps from its forward to its backward pass.
-KEPT: dict[Trained, PerToken] = {
-    "full": PerToken(hidden=16, query=4, intermediate=8, kv=4),
-    "lora": PerToken(hidden=31, query=5.1, intermediate=10, kv=4),
-    "lora_with_dropout": PerToken(hidden=41, query=7.1, intermediate=13, kv=4),
+# ... and what one without gradient checkpointing keeps from its forward to its backward pass.
+KEPT: dict[Trained, tuple[float, ...]] = {
+    "full": (16, 4, 8, 4),
+    "lora": (31, 5.1, 10, 4),
+    "lora_with_dropout": (41, 7.1, 13, 4),
 }
 # A routed copy of a token: gathered, weighted and scattered again, with gradients.
 ROUTED = 10
@@ -75,15 +58,19 @@ class TextSizes:
 
     def recomputed(self, trained: Trained) -> float:
         """Bytes of one token inside the layer that needs most."""
-        return RECOMPUTED[trained].of(self) + ROUTED * self.routed * self.hidden + self._scanned
+        return self._attended(RECOMPUTED[trained]) + self._beside
 
     def kept(self, trained: Trained) -> float:
         """Bytes of one token in one layer without gradient checkpointing."""
-        return KEPT[trained].of(self) + 0.5 * (ROUTED * self.routed * self.hidden + self._scanned)
+        return self._attended(KEPT[trained]) + 0.5 * self._beside
+
+    def _attended(self, per_width: tuple[float, ...]) -> float:
+        return sum(map(mul, per_width, (self.hidden, self.query, self.intermediate, self.kv)))
 
     @property
-    def _scanned(self) -> float:
-        return RECURRENT * self.recurrent + 4 * self.states / SCAN
+    def _beside(self) -> float:
+        """Of experts and of the scan."""
+        return ROUTED * self.routed * self.hidden + RECURRENT * self.recurrent + 4 * self.states / SCAN
 
 
 def text_sizes(config: object) -> TextSizes:
@@ -101,10 +88,8 @@ def text_sizes(config: object) -> TextSizes:
     layers = _get(config, "num_hidden_layers")
     kinds = _get(config, "layer_types") or ()
     recurrent = sum(kind == "linear_attention" for kind in kinds)
-    keys, values = (
-        _product(config, "linear_num_key_heads", "linear_key_head_dim"),
-        _product(config, "linear_num_value_heads", "linear_value_head_dim"),
-    )
+    keys = _product(config, "linear_num_key_heads", "linear_key_head_dim")
+    values = _product(config, "linear_num_value_heads", "linear_value_head_dim")
     intermediate, routed = _mlp(config)
     return TextSizes(
         layers=layers,
@@ -140,19 +125,16 @@ def _get(config: object, name: str) -> Any:
 
 @dataclass(frozen=True)
 class PackShape:
-    """What one micro-batch holds when a prompt is forwarded once.
-
-    Attributes:
-        spare: Layers may keep their activations in half of the memory that sharing saves
-            (`swift_grpo_ext.group.recompute`).
-    """
+    """What one micro-batch holds when a prompt is forwarded once."""
 
     sizes: TextSizes  # the language model
     prompt: int  # tokens of the prompt, its images included
     completion: int  # most tokens of a completion
     trained: Trained = "lora"
     checkpointing: bool = True  # gradient checkpointing is on
-    spare: bool = True
+    spare: bool = (
+        True  # layers may keep activations in half of the memory that sharing saves (`group.recompute`)
+    )
     chunk_bytes: int = CHUNK_BYTES  # most bytes of fp32 logits at a time
 
 

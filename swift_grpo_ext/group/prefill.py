@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,19 +38,10 @@ _PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", *MEDI
 Encoding = Callable[[Wanted], AbstractContextManager[None]]
 
 
-def _by_the_model(wanted: Wanted) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-def _say_nothing(reason: str) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Distinct:
+class Distinct(NamedTuple):
     """The distinct prompts of a batch."""
 
-    inputs: dict[str, Tensor]  # the model's inputs of these rows alone
+    inputs: dict[str, Any]  # the model's inputs of these rows alone
     row_of: Tensor  # for each row of the batch the number of its prompt, ``(batch,)``
     wanted: Wanted  # images and videos of the batch, and which of them are the distinct rows', in order
     repeats: bool  # some prompts stand there several times
@@ -60,8 +51,8 @@ class Distinct:
 def shared_prefill(
     model: nn.Module,
     media: Sequence[Medium],
-    encoding: Encoding = _by_the_model,
-    tell: Callable[[str], None] = _say_nothing,
+    encoding: Encoding = lambda wanted: nullcontext(),
+    tell: Callable[[str], None] = lambda reason: None,
 ) -> Iterator[None]:
     """While this is open, a prompt that ``model.generate`` is given several times is computed once.
 
@@ -100,16 +91,12 @@ def encoding_inside(model: nn.Module, forward: Callable[..., object] | None = No
     def inside(*args: object, **kwargs: Tensor) -> object:
         return chosen(*args, **kwargs)
 
-    inside.__signature__ = _without_encoded(usual)  # type: ignore[attr-defined]
+    # The signature that ``generate`` reads: else transformers 5.19 encodes all images before the prefill.
+    signature = inspect.signature(usual)
+    kept = [one for name, one in signature.parameters.items() if name != "mm_encoder_outputs"]
+    inside.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     with swapped(model, "forward", inside):
         yield
-
-
-def _without_encoded(forward: Callable[..., object]) -> inspect.Signature:
-    """The signature that ``generate`` reads: else transformers 5.19 encodes all images before the prefill."""
-    signature = inspect.signature(forward)
-    kept = [one for name, one in signature.parameters.items() if name != "mm_encoder_outputs"]
-    return signature.replace(parameters=kept)
 
 
 def spread(cache: Cache, row_of: Tensor) -> None:
@@ -125,11 +112,9 @@ def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinc
 
     Raises `CannotPackError` for an input that nobody here knows, or a cache that cannot be spread out.
     """
-    known = {*_ROW_AXIS, *_PLAIN}
-    odd = {name for name, value in inputs.items() if value is not None} - known - set(options_of(inputs))
-    unknown = sorted(odd)
-    if unknown:
-        raise CannotPackError(f"model inputs {', '.join(unknown)}")
+    given = {name for name, value in inputs.items() if value is not None}
+    if unknown := given - {*_ROW_AXIS, *_PLAIN, *options_of(inputs)}:
+        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
@@ -146,14 +131,11 @@ def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinc
     if len(rows) < len(ids):
         for name, images in found.items():
             kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
-        kept |= {name: _like(inputs[name], values, which[VIDEO_PIXELS]) for name, values in speeds.items()}
+        for name, values in speeds.items():
+            given_as, videos = inputs[name], which[VIDEO_PIXELS]
+            kept[name] = given_as[videos] if isinstance(given_as, Tensor) else [values[one] for one in videos]
     wanted = [(images, which[name]) for name, images in found.items()]
     return Distinct(kept, torch.tensor(row_of, device=ids.device), wanted, len(rows) < len(ids))
-
-
-def _like(given: Tensor, values: Sequence[Tensor], which: Sequence[int]) -> Tensor | list[Tensor]:
-    """Some entries of a tensor or a list."""
-    return given[list(which)] if isinstance(given, Tensor) else [values[video] for video in which]
 
 
 def _of_rows(value: Tensor, name: str, chosen: Tensor, batch: int) -> Tensor:
@@ -170,15 +152,12 @@ def _distinct_rows(
     tokens = ids.cpu().contiguous().view(torch.uint8)
     shown = torch.ones(ids.shape[:2]) if mask is None else mask.cpu()
     videos = found.get(VIDEO_PIXELS)
-    first: dict[object, int] = {}
-    rows: list[int] = []
-    row_of: list[int] = []
+    first: dict[object, int] = {}  # row of the first appearance
+    firsts: list[int] = []
     for row in range(len(tokens)):
         media = tuple(images.of_row(row) for images in found.values())
         paces = tuple(float(one[video]) for one in speeds for video in (videos.rows[row] if videos else ()))
         key = (tokens[row].numpy().tobytes(), shown[row].numpy().tobytes(), media, paces)
-        if key not in first:
-            first[key] = len(rows)
-            rows.append(row)
-        row_of.append(first[key])
-    return rows, row_of
+        firsts.append(first.setdefault(key, row))
+    rows = list(first.values())
+    return rows, [rows.index(row) for row in firsts]

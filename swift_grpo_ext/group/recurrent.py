@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,9 +58,8 @@ def recurrent_layers(decoder: nn.Module) -> Iterator[nn.Module]:
     """Gated delta nets whose two mixing functions stand in their module."""
     for part in decoder.modules():
         module = sys.modules.get(type(part).__module__)
-        if type(part).__name__.endswith("GatedDeltaNet") and all(
-            hasattr(module, name) for name in (CONVOLUTION, DELTA_RULE)
-        ):
+        known = hasattr(module, CONVOLUTION) and hasattr(module, DELTA_RULE)
+        if known and type(part).__name__.endswith("GatedDeltaNet"):
             yield part
 
 
@@ -88,22 +88,17 @@ def _by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> C
 
 
 def convolve(
-    usual: Callable[..., Tensor],
-    layout: PackLayout,
-    columns: Tensor,
-    weight: Tensor,
-    *args: object,
-    **kwargs: object,
+    usual: Callable[..., Tensor], layout: PackLayout, whole: Tensor, weight: Tensor, *args: Any, **kwargs: Any
 ) -> Tensor:
     """The causal convolution of a pack, ``(1, channels, T)``; ``weight`` is ``(channels, kernel)``."""
     before = weight.shape[-1] - 1
     done = []
     for span in layout.spans:
-        prompt = columns[:, :, span.start : span.start + span.prompt]
+        prompt = whole[:, :, span.start : span.start + span.prompt]
         done.append(usual(prompt, weight, *args, **kwargs))
         if not sum(span.completions):
             continue
-        rows = _to_rows(columns.transpose(1, 2), span).transpose(1, 2)
+        rows = _to_rows(whole.transpose(1, 2), span).transpose(1, 2)
         # Shorter prompts have the zeros that stand before every row.
         front = torch.nn.functional.pad(prompt, (before, 0))[:, :, span.prompt :]
         rows = torch.cat([front.expand(len(rows), -1, -1), rows], 2)
@@ -117,12 +112,7 @@ _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
 def delta_rule(
-    usual: Callable[..., Run],
-    layout: PackLayout,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    **kwargs: object,
+    usual: Callable[..., Run], layout: PackLayout, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """The gated delta rule over a pack: ``(1, T, heads, value dim)``, and no state.
 

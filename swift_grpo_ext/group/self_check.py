@@ -34,9 +34,7 @@ def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> t
 
 
 def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, allowed: tuple[float, float] = EXACT) -> str:
-    """How far log-probs ``(batch, keep)`` are apart, if further than `limits` allows: a clause for the log,
-    or empty.
-    """
+    """How far log-probs ``(batch, keep)`` are apart, in a clause; empty within what `limits` allows."""
     # What stock cannot compute is no measure: where only it is not finite, ours stays.
     difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]
     if not len(difference):

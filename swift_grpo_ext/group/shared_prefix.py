@@ -25,36 +25,27 @@ class CannotPackError(ValueError):
 
 @dataclass(frozen=True)
 class Row:
-    """Columns of one row: ``[start, split)`` is the prompt, ``[split, stop)`` the completion.
-
-    Attributes:
-        stop: One past the last token that has a loss. Equal to ``split`` when there is none.
-    """
+    """Columns of one row: ``[start, split)`` is the prompt, ``[split, stop)`` the completion."""
 
     index: int  # place in the batch
     start: int  # first column that is not padding
     split: int  # column of the first completion token, that is the first that has a loss
-    stop: int
+    stop: int  # one past the last token that has a loss; equal to ``split`` when there is none
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Where every token of a pack comes from and where every log-prob goes.
-
-    Attributes:
-        representatives: Batch index of the row of each group whose prompt (and images) stand for all.
-        batch, seq, keep: Sizes of the ordinary batch; ``keep`` is the width of the completion region.
-    """
+    """Where every token of a pack comes from and where every log-prob goes."""
 
     layout: PackLayout  # spans of prompts and completions, for the attention functions
-    representatives: tuple[int, ...]
+    representatives: tuple[int, ...]  # batch index of the row of each group whose prompt stands for all
     source: Tensor  # ``(T,)`` flat index into a ``(batch, seq)`` tensor for each token of the pack
     predictor: Tensor  # ``(N,)`` place in the pack of the hidden state that predicts each loss token
     target: Tensor  # ``(N,)`` flat index into ``(batch, seq)`` of each loss token
     slot: Tensor  # ``(N,)`` flat index into ``(batch, keep)`` of each loss token
-    batch: int
-    seq: int
-    keep: int
+    batch: int  # rows of the ordinary batch
+    seq: int  # its width
+    keep: int  # and that of its completion region
 
     def gather(self, rows: Tensor) -> Tensor:
         """Take the pack's tokens out of a ``(..., batch, seq)`` tensor: ``(..., 1, T)``."""

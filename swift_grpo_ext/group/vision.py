@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -22,12 +23,9 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Images:
-    """Pixels of one medium (images, or videos) of a micro-batch.
+    """Pixels of one medium (images, or videos) of a micro-batch."""
 
-    Attributes:
-        parts: Pixels of each image, ``(rows of pixels, ...)``, or ``(..., columns)`` for ``target_sizes``.
-    """
-
+    # Of each image, ``(rows of pixels, ...)``, or ``(..., columns)`` for ``target_sizes``.
     parts: tuple[Tensor, ...]
     grid: Tensor | None  # ``(images, ...)`` an entry for each image; None where each pixel row is an image
     rows: tuple[range, ...]  # for each row of the batch the range of its images
@@ -88,20 +86,15 @@ def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None, name: str 
     tokens = [length for of_row in runs for length in of_row]
     if name != "image_sizes" or len(tokens) != len(sizes):
         tokens = _proportional(weights, sum(tokens))
-    rows, start, image_at = [], 0, {0: 0}
-    for image, end in enumerate(torch.tensor(tokens).cumsum(0).tolist(), start=1):
-        image_at[end] = image
-    seen = 0
-    for of_row in runs:
-        seen += sum(of_row)
-        if seen not in image_at:
-            raise CannotPackError("the placeholder tokens of a row end inside an image")
-        rows.append(range(start, image_at[seen]))
-        start = image_at[seen]
+    image_at = {end: image for image, end in enumerate(accumulate(tokens, initial=0))}
+    ends = list(accumulate(map(sum, runs), initial=0))
+    if not image_at.keys() >= set(ends):
+        raise CannotPackError("the placeholder tokens of a row end inside an image")
+    rows = tuple(range(image_at[start], image_at[end]) for start, end in pairwise(ends))
     axis = _axis(name)
     keys = tuple(fingerprints(pixels.movedim(axis, 0), sizes, grid))
     parts = pixels.split(sizes, axis)
-    return Images(parts, grid, tuple(rows), tuple(sizes), tuple(tokens), keys, name)
+    return Images(parts, grid, rows, tuple(sizes), tuple(tokens), keys, name)
 
 
 def _axis(name: str) -> int:
@@ -192,14 +185,10 @@ def trains_outside(base: PreTrainedModel) -> str:
 
 @dataclass
 class FeatureCache:
-    """Features of the images of one generation batch.
+    """Features of the images of one generation batch."""
 
-    Attributes:
-        limit: Most bytes to keep. What does not fit is computed again when it is needed again.
-        features: By fingerprint, in the tower's own dtype, without gradient.
-    """
-
-    limit: int
+    limit: int  # most bytes to keep; what does not fit is computed again when it is needed again
+    # By fingerprint, in the tower's own dtype, without gradient.
     features: dict[Key, Tensor] = field(default_factory=dict)
     bytes: int = 0  # bytes that are kept
     calls: int = 0  # times that the tower ran

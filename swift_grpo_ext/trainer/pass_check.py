@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from swift_grpo_ext.group.flat_rows import is_flat
+from swift_grpo_ext.group.forward import is_flat
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch, without_dropout
 from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here

@@ -111,7 +111,7 @@ def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
     if backend == "flex":  # has no backward on a CPU
         inputs = [tensor.detach() for tensor in inputs]
     expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout), inputs)
-    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None), inputs)
+    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, EVERYTHING_BEFORE), inputs)
     for one, two in zip(expected, ours, strict=True):
         torch.testing.assert_close(two, one, atol=tolerance, rtol=tolerance)
 
@@ -147,10 +147,9 @@ def test_a_window_that_nobody_leaves_is_none():
 def test_the_scale_is_passed_on(backend):
     layout = layout_of([(5, [3, 4])], backend)
     query, key, value = (tensor.detach() for tensor in tensors(layout.length))
-    half = BACKENDS[backend](query, key, value, layout, DIM**-0.5 / 2)
-    torch.testing.assert_close(
-        half, BACKENDS[backend](query / 2, key, value, layout, None), atol=1e-6, rtol=1e-6
-    )
+    half = BACKENDS[backend](query, key, value, layout, DIM**-0.5 / 2, EVERYTHING_BEFORE)
+    halved = BACKENDS[backend](query / 2, key, value, layout, None, EVERYTHING_BEFORE)
+    torch.testing.assert_close(half, halved, atol=1e-6, rtol=1e-6)
 
 
 @given(
