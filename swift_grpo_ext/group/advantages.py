@@ -1,13 +1,11 @@
 """Advantages of completions against the scored members of their group.
 
-A reward function returns a value or "not scored" (None, kept as NaN; infinities count as not scored too).
-The host sums what is there and so takes a missing score for 0: of rewards ``[1, 1, 1, None]`` the last gets
-the advantage -1.5. Here means and deviations are taken over scored members only, an unscored completion has
-the advantage 0, and a group with fewer than two scored members gives no advantage at all.
+A reward function returns a value or "not scored" (None, kept as NaN; infinities, too). ms-swift takes a
+missing score for 0: of ``[1, 1, 1, None]`` the last gets the advantage -1.5. Here an unscored completion has
+0, and a group with fewer than two scored members gives no advantage at all.
 
-Statistics are exact for groups of equal rewards: they are taken in double precision over the rewards as
-single-precision numbers, whose sums it holds without rounding. In single precision a group of eight times 0.1
-has a deviation of 8e-9, which scaling turns into an advantage of 7e-5 (-0.29 with ``gdpo``).
+Statistics are taken in double precision, exactly for groups of equal rewards: in single precision a group of
+eight times 0.1 has a deviation of 8e-9, which scaling turns into an advantage of 7e-5 (-0.29 with ``gdpo``).
 """
 
 from __future__ import annotations
@@ -79,18 +77,12 @@ def group_advantages(
 ) -> GroupAdvantages:
     """Advantage of each completion against the scored members of its group.
 
-    With every completion scored it equals the host's ``compute_advantages`` up to rounding.
+    ``rewards_per_func`` is ``(n, functions)``, not finite where not scored; a function of weight 0 takes no
+    part. ``group`` has each row's id, ``(n,)``; ``penalty``, ``(n,)``, is beta times a completion's KL.
 
-    Args:
-        rewards_per_func: ``(n, functions)``; a value that is not finite means "not scored".
-        weights: ``(functions,)``; a function of weight 0 takes no part, also where it scores nobody.
-        group: Group id of each row, ``(n,)`` integers; the rows of a group need not be neighbours.
-        estimator: ``grpo`` and ``reinforce_plus_plus`` subtract the group's mean, ``rloo``
-            (arXiv 2402.14740) the mean of the others.
-        scale: Divide by the deviation of the ``group``, of the ``batch``, or not at all; ``gdpo``
-            (arXiv 2601.05242) scales each function by itself in its group, then the sum over the batch.
-            With ``reinforce_plus_plus`` the host does not scale under ``gdpo``, and neither does this.
-        penalty: Subtracted from each reward (beta times the KL of the completion), ``(n,)``.
+    The estimators ``grpo`` and ``reinforce_plus_plus`` subtract the group's mean, ``rloo`` (arXiv 2402.14740)
+    the mean of the others. The scale is the deviation of ``group`` or ``batch``; ``gdpo`` (arXiv 2601.05242)
+    scales each function in its group, then the sum over the batch, but not for ``reinforce_plus_plus``.
     """
     device = rewards_per_func.device
     counts = weights != 0  # a function of weight 0 is only watched

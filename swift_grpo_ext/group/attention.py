@@ -51,12 +51,12 @@ def two_part(
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
     done: list[Tensor] = []
-    for span, prompt, completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
+    for span, (q, k, v), completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
         causal = reach == EVERYTHING_BEFORE
         mask = None if causal else prompt_mask(layout, span, reach, query.device)
-        done.append(_sdpa(*prompt, scale, mask, causal))
+        done.append(_sdpa(q, k, v, scale, mask, causal))
         if sum(span.completions):
-            done.append(_attend_completions(completions, *prompt[1:], span, layout, scale, reach))
+            done.append(_attend_completions(completions, k, v, span, layout, scale, reach))
     return torch.cat(done, 2)
 
 

@@ -33,8 +33,7 @@ ROW_INPUTS = (
 def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The model's inputs for a pack; leave ``logits_to_keep`` out for a model that does not know it.
 
-    Position ids of ``inputs`` may have leading axes (mRoPE) or be missing. ``media`` are pixels (or features)
-    and grids of the representatives' images. Raises `CannotPackError` for an input that nobody here knows.
+    ``media`` are pixels (or features) and grids of the pack's images. `CannotPackError`: an input is unknown.
     """
     options = options_of(inputs)
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}:
@@ -67,8 +66,7 @@ def is_flat(inputs: Mapping[str, object]) -> bool:
 def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Tensor]:
     """The inputs as a collated batch with padding on the left would have them; those of images as they are.
 
-    ``inputs`` are ``(..., 1, total)``, with places that start again at 0 in each row. ms-swift counts the
-    ``keep`` columns of the completions from the end of each row.
+    ``inputs`` are ``(..., 1, total)`` with places from 0 in each row; ``keep`` columns are of completions.
     """
     places = inputs.get("text_position_ids", inputs.get("position_ids"))
     total = inputs["input_ids"].shape[-1]

@@ -1,9 +1,8 @@
 """Plugs `swift_grpo_ext.group.attention` in behind transformers' attention interface.
 
 The entry of the model's own implementation is wrapped once per process: a call whose mask is a `PackMask` is
-ours, every other call goes on to the original. transformers hands a mask of four dimensions through to the
-layers untouched, so no modelling code is changed, stock forwards are as before, and the recomputation of
-gradient checkpointing finds its way, because the layout travels with the arguments of the layer.
+ours, every other one goes on to the original. transformers hands a mask of four dimensions to the layers
+untouched, so no modelling code is changed, and recomputation finds the layout among a layer's arguments.
 """
 
 from __future__ import annotations
@@ -55,10 +54,7 @@ class PackMask(Tensor):
 
 
 def install(implementation: str) -> None:
-    """Let packs through transformers' attention implementation of this name (``sdpa``, ...).
-
-    Raises KeyError: Not in transformers' registry; ``eager`` is not, each model has its own.
-    """
+    """Let packs through transformers' attention implementation of this name; KeyError for ``eager``."""
     original = AttentionInterface()[implementation]
     if original in _wrapped:
         return

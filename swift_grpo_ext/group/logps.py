@@ -1,9 +1,8 @@
 """Log-probs (and entropies) of given tokens without the ``(batch, completion, vocab)`` logits.
 
-The output layer runs over a few positions at a time, and again in the backward pass, so that at no moment
-more than one chunk of logits exists. It is reached by standing in for the layer's ``forward`` while the model
-runs: the layer is called at its own place, by its own name, so that whatever hangs on it (ZeRO-3's gathering,
-adapters, FSDP) goes on working, and "logits" come out as ``(N, 2)`` log-probs and entropies.
+The output layer runs over a few positions at a time, and again in the backward pass, so there is never more
+than one chunk of logits. While the model runs, `score` stands in for the layer's ``forward``: it is called at
+its own place, so that what hangs on it (ZeRO-3's gathering, adapters, FSDP) works on.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from swift_grpo_ext.swap import swapped
 
@@ -104,14 +104,10 @@ def sampled_logps(logits: Tensor, tokens: Tensor, sampling: Sampling) -> Tensor:
     if sampling.top_k <= 0 and sampling.top_p >= 1 and sampling.min_p <= 0:
         return found
     likely = logps.index_fill(-1, logps.new_tensor(sampling.forbidden, dtype=torch.long), -torch.inf)
-    ordered = likely.sort(-1, descending=True).values.exp()
-    allowed = torch.ones_like(ordered, dtype=torch.bool)
-    if sampling.top_k > 0:
-        allowed[:, sampling.top_k :] = False
-    ordered = ordered * allowed
-    if sampling.top_p < 1:
-        share = ordered / ordered.sum(-1, keepdim=True)
-        allowed &= share.cumsum(-1) - share < sampling.top_p  # always keeps the likeliest
-    if sampling.min_p > 0:
-        allowed &= ordered >= sampling.min_p * ordered[:, :1]
-    return found - (ordered * allowed).sum(-1).log()
+    for filtered, wanted, value in (
+        (TopKLogitsWarper, sampling.top_k > 0, sampling.top_k),
+        (TopPLogitsWarper, sampling.top_p < 1, sampling.top_p),
+        (MinPLogitsWarper, sampling.min_p > 0, sampling.min_p),
+    ):
+        likely = filtered(value)(None, likely) if wanted else likely
+    return found - likely.logsumexp(-1)

@@ -33,10 +33,7 @@ from swift_grpo_ext.group.vision import Images, assign_media
 
 
 class StoredInputs(UserDict[str, Any]):
-    """A model's inputs whose pixels (`Images`) lie in the main memory, those of equal images once.
-
-    Whoever reads the pixels gets all of them, on the device of the tokens.
-    """
+    """A model's inputs whose pixels (`Images`) lie in the main memory; read whole, on the device."""
 
     def __getitem__(self, name: str) -> Tensor:
         found: Tensor | Images = self.data[name]
@@ -66,10 +63,7 @@ class MicroBatch:
         return [(self.media[name], which) for name, which in self._all_images().items() if which]
 
     def forward_inputs(self, encoded: bool) -> dict[str, Tensor]:
-        """Inputs of the forward: packed if there is a pack; without pixels where features stand in for them.
-
-        Leave ``logits_to_keep`` out for a model that does not know it.
-        """
+        """Inputs of the forward: packed if there is a pack; without pixels where features stand in."""
         of_rows = {"use_cache": False, "logits_to_keep": self.completion_mask.shape[1] + 1}
         if self.media is None:
             return {**self.inputs, **of_rows}
@@ -79,10 +73,7 @@ class MicroBatch:
         return {**self.text_inputs(), **media, **of_rows}
 
     def row_inputs(self, rows: range) -> dict[str, Tensor]:
-        """Inputs of some rows as the host would collate them, with pixels. Not where ``media`` is None.
-
-        Without padding the host has one row at a time.
-        """
+        """Inputs of some rows as ms-swift would collate them (without padding one at a time), with pixels."""
         assert self.media is not None
         texts = self.text_inputs().items()
         tensors = {name: value for name, value in texts if isinstance(value, Tensor) and value.ndim > 1}

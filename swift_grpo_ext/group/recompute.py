@@ -28,8 +28,7 @@ _PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
 def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
     """While this is open, a forward of the pack is computed, and prepared for the backward pass, sparingly.
 
-    Less is computed again if ``recompute`` says so. Not under ZeRO-3 and FSDP, which release a layer's
-    parameters at the end of its forward, so that the recomputation has to come to that end.
+    ``recompute`` less: not under ZeRO-3 and FSDP, which release parameters at the end of a layer.
     """
     layers = list(getattr(decoder, "layers", []))
     with ExitStack() as stack:

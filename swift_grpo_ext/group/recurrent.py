@@ -1,13 +1,11 @@
 """Recurrent layers over a pack: a prompt runs once, its completions run from its state.
 
 A gated delta net (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mixes tokens in two places: a short causal convolution,
-and the delta rule with a state of fixed size. In a pack the prompt runs first and its state comes out; the
-completions run as rows from that state, each with the prompt's last columns before the convolution in front.
-Autograd sums what the completions ask of the state, so the prompt's gradient is that of all rows.
+and the delta rule with a state of fixed size. The completions run as rows from the prompt's state, each with
+the prompt's last columns before the convolution in front; autograd sums what they ask of the state.
 
 transformers' layers call both by the names of functions in their module. Those are wrapped once per process,
 as is the layer's forward, which opens the layout for them; a call without a layout goes on to the original.
-So projections, gates and norms are the model's own, and parameters are gathered where they always are.
 """
 
 from __future__ import annotations

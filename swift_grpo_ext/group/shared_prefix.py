@@ -92,10 +92,9 @@ def find_groups(
     images: Sequence[Hashable] | None = None,
     position_ids: Tensor | None = None,
 ) -> list[list[Row]]:
-    """Put rows together whose prompts have equal tokens AND equal images, in order of appearance.
+    """Put rows together whose prompts have equal tokens AND equal ``images``, in order of appearance.
 
-    Rows without a loss token are left out. ``images`` are equal when, and only when, the images of two rows
-    are. Positions must be equal, too: videos of equal frames and unequal frame rates have the same tokens.
+    Rows without a loss are left out. Positions are compared, too: videos of other frame rates share tokens.
     """
     ids = input_ids.cpu()
     positions = None if position_ids is None else position_ids.cpu()
@@ -118,9 +117,8 @@ def build_pack(
 ) -> Pack:
     """Lay the groups out one after another, on the device of the masks.
 
-    ``token_types`` are 1 for tokens of images and 2 for those of videos, and only read where the tokens of an
-    image see each other. Raises `CannotPackError` where no row has a loss token, or an image reaches from a
-    prompt into a completion.
+    ``token_types``, 1 of images and 2 of videos, are read where these see each other. `CannotPackError`: no
+    row has a loss token, or an image reaches from a prompt into a completion.
     """
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")

@@ -15,11 +15,10 @@ from swift_grpo_ext.group.advantages import GroupAdvantages, Scale
 def reward_statistics(
     result: GroupAdvantages, rewards_per_func: Tensor, names: Sequence[str], scale: Scale
 ) -> dict[str, float]:
-    """What one scored batch says about its rewards, under the host's metric names and ours.
+    """What one scored batch says about its rewards, under ms-swift's metric names and ours.
 
     Ours are ``reward_coverage`` (share of completions that are scored), ``dropped_groups`` (share of groups
-    with fewer than two scored members) and ``unscored/<reward>`` (share of completions without a score by
-    that function). The host's are taken over what is scored; with ``batch`` its deviation is the batch's.
+    with fewer than two) and ``unscored/<reward>``. The others are taken over what is scored.
     """
     rewards = result.rewards[result.scored]
     first = _first_rows(result.segments.index)
@@ -69,10 +68,7 @@ class WeightedMean:
 
 
 def with_mean_for_nonfinite(values: Sequence[Tensor]) -> list[Tensor]:
-    """The values with the mean of the finite ones in the place of the others: the mean is that of the finite.
-
-    The length stays, because the host stacks some metrics side by side. Empty if none is finite.
-    """
+    """The values with the mean of the finite ones in the place of others; empty if none is finite."""
     good = [value for value in values if math.isfinite(float(value))]
     if not good:
         return []

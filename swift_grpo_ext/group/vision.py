@@ -173,10 +173,7 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Tensor:
 
 
 def trains_outside(base: PreTrainedModel) -> str:
-    """Name of the first parameter that trains and is none of the language model's; empty if there is none.
-
-    Beside tower and aligner there may be others that features depend on: LLaVA's ``image_newline``.
-    """
+    """Name of the first parameter that trains and is none of the language model's; empty if there is none."""
     heads = base.get_decoder(), base.get_input_embeddings(), base.get_output_embeddings()
     speaks = {id(one) for part in heads if part is not None for one in part.parameters()}
     names = (name for name, one in base.named_parameters() if one.requires_grad and id(one) not in speaks)

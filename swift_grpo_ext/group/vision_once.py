@@ -29,8 +29,7 @@ _DEEPSTACK = "deepstack_features"
 class VisionOnce:
     """Encodes the images of one kind of generation batch (training, or evaluation).
 
-    ``limit`` is the most bytes of features; ``agree`` the largest of a number over the ranks that must call
-    the tower equally often.
+    ``limit`` is in bytes of features; ``agree`` gives the most calls of the tower that any rank must make.
     """
 
     def __init__(self, family: Family, limit: int, agree: Callable[[int], int]) -> None:

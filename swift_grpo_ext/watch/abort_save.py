@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
@@ -14,8 +13,7 @@ from pathlib import Path
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.watched import Watched
 
-SECONDS = 120.0
-"""How long it may take; a thread that does not come to its end is left behind."""
+SECONDS = 120.0  # that it may take; a thread that does not come to its end is left behind
 _HALF_DONE = ("optimizer", "save")
 
 
@@ -24,8 +22,7 @@ def save_last_step(
 ) -> str:
     """Write a checkpoint of the last finished step, from a thread that does not train; says what was done.
 
-    The step in which the run hangs is lost. Weights that DeepSpeed or FSDP cut into shards need all ranks
-    to be saved, and while an optimizer steps its weights are of two steps: then nothing is written.
+    Not of weights in shards, which need all ranks to be saved, nor while the optimizer steps.
     """
     step = int(trainer.state.global_step)
     folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
@@ -49,15 +46,14 @@ def save_last_step(
 
 def _why_not(trainer: Watched, phase: str, step: int, folder: Path) -> str:
     """Why nothing is to be saved; empty if something is."""
-    if step == 0:
-        return "no step was finished, so there is nothing to save"
-    if (folder / "trainer_state.json").is_file():
-        return f"step {step} was saved before"
-    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
-        return "weights in shards cannot be saved by one rank; the last checkpoint is what there is"
-    if phase in _HALF_DONE:
-        return f"phase {phase} leaves weights or files half changed, so they are not saved"
-    return ""
+    sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    reasons = {
+        "no step was finished, so there is nothing to save": step == 0,
+        f"step {step} was saved before": (folder / "trainer_state.json").is_file(),
+        "weights in shards cannot be saved by one rank; the last checkpoint is what there is": sharded,
+        f"phase {phase} leaves weights or files half changed, so they are not saved": phase in _HALF_DONE,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
@@ -93,9 +89,3 @@ class Turn:
         deadline = time.monotonic() + seconds
         while not self._path.exists() and time.monotonic() < deadline:
             time.sleep(0.2)
-
-
-def end_now(status: int) -> None:
-    """End this process at once, whatever its threads do."""
-    sys.stderr.flush()
-    os._exit(status)

@@ -19,13 +19,10 @@ class EndRequest:
     """Remembers that this process was asked to end; a second time it ends at once.
 
     The ranks tell each other at the end of each step, so all of them save the same step and end together.
-
-    Attributes:
-        reason: A signal's name, or what else asks to end; empty if nothing does.
     """
 
     def __init__(self) -> None:
-        self.reason = ""
+        self.reason = ""  # a signal's name, or what else asks to end; empty if nothing does
         self._before: dict[int, signal._HANDLER] = {}
         self._launcher = _Launcher()
         self._wakeup = -1

@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -38,12 +37,12 @@ def write_beat(folder: Path, beat: Beat) -> None:
     """Replace the rank's file; a reader sees the old or the new one, never half of it."""
     folder.mkdir(parents=True, exist_ok=True)
     own = asdict(beat) | {"pid": os.getpid(), "host": socket.gethostname()}
-    write_whole(_path(folder, beat.rank), json.dumps(own).encode())
+    write_whole(folder / f"rank_{beat.rank}.json", json.dumps(own).encode())
 
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
     """The last signs of life of the ranks that gave one; those before a moment are of an earlier run."""
-    beats = (_read(_path(folder, rank)) for rank in range(ranks))
+    beats = (_read(folder / f"rank_{rank}.json") for rank in range(ranks))
     return {beat.rank: beat for beat in beats if beat is not None and beat.beat >= not_before}
 
 
@@ -68,10 +67,6 @@ def wait_apart(beats: Mapping[int, Beat]) -> bool:
     return len(places) > 1 and all(place.startswith(_WAITING) for place in places)
 
 
-def _path(folder: Path, rank: int) -> Path:
-    return folder / f"rank_{rank}.json"
-
-
 def _read(path: Path) -> Beat | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -80,15 +75,9 @@ def _read(path: Path) -> Beat | None:
         return None
 
 
-def wall_clock_of(monotonic: float) -> float:
-    """The wall clock at a moment of ``time.monotonic()``."""
-    return time.time() - (time.monotonic() - monotonic)
-
-
 def where_main_thread_stands() -> str:
     """File, line and function; if it waits for the other ranks, in which collective and who called it."""
-    identity = threading.main_thread().ident
-    innermost = frame = sys._current_frames().get(identity) if identity is not None else None
+    innermost = frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if innermost is None:
         return "ended"
     collective = ""

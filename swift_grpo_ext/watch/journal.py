@@ -32,8 +32,7 @@ class Journal:
     def write(self, action: Callable[[], object]) -> None:
         """Do something that writes into the folder, which is made if it is missing.
 
-        A folder that cannot be written to (the disk is full, a file is in its place) is told of once: a run
-        must not end because of those that watch it.
+        Where it cannot (the disk is full), that is told of once: the run must not end because it is watched.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -41,28 +40,25 @@ class Journal:
         except OSError as error:
             if not self._could_not:
                 self._could_not = True
-                print(
-                    f"swift-grpo-ext [watch] cannot write to {self.folder}, the run goes on without: {error}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                told = f"cannot write to {self.folder}, the run goes on without: {error}"
+                print(f"swift-grpo-ext [watch] {told}", file=sys.stderr, flush=True)
 
     def add(self, kind: str, **facts: object) -> None:
         """Write an event: ``verdict``, ``note``, ``numerics``, ``stall``, ``failed``, ``stopped`` ...."""
         event = {"time": time.time(), "kind": kind, "rank": self.rank, **facts}
         line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
-        self.write(lambda: _append(self.folder / EVENTS, line))
+
+        def append() -> None:
+            with open(self.folder / EVENTS, "a", encoding="utf-8", errors="replace") as file:
+                file.write(line)
+
+        self.write(append)
 
     def note(self, name: str, step: int, text: str) -> None:
         """Say on the first rank, and write down, what is worth knowing and no fault; nothing of nothing."""
         if self.rank == 0 and text:
             logger.info(f"swift-grpo-ext [{name}] {text}")
             self.add("note", step=step, id=name, text=text)
-
-
-def _append(path: Path, text: str) -> None:
-    with open(path, "a", encoding="utf-8", errors="replace") as file:
-        file.write(text)
 
 
 def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[str, object]]:

@@ -48,10 +48,7 @@ class LearningMonitor:
         self._told: dict[str, int] = {}
 
     def add(self, facts: StepFacts) -> list[Finding]:
-        """Take in one step and judge anew; what is to be told: findings that the verdict before did not have.
-
-        One that comes and goes is told again after 50 steps at the earliest.
-        """
+        """Take in one step and judge anew; what is new in the verdict, told again after 50 steps."""
         self._history.append(facts)
         self._ever_moved = self._ever_moved or bool(facts.moved or facts.master_moved)
         before = {finding.rule for finding in self.verdict.findings}

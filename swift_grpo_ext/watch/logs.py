@@ -17,8 +17,7 @@ Damaged = list[str] | None
 def newest_version(output_dir: str | Path) -> Path:
     """The run's own folder: the newest ``v<number>-<time>`` in ``output_dir``, or ``output_dir`` itself.
 
-    Raises:
-        OutputFolderError: There is no such folder, or no run has logged anything in it.
+    Raises OutputFolderError: There is no such folder, or no run has logged anything in it.
     """
     output = Path(output_dir)
     if (output / "logging.jsonl").is_file():
@@ -32,12 +31,7 @@ def newest_version(output_dir: str | Path) -> Path:
 
 
 def read_logging(output_dir: str | Path, damaged: Damaged = None) -> list[dict[str, Any]]:
-    """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order.
-
-    Args:
-        output_dir: See `newest_version`.
-        damaged: See `read_jsonl`.
-    """
+    """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order."""
     return read_jsonl(newest_version(output_dir) / "logging.jsonl", damaged)
 
 
@@ -46,10 +40,6 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
 
     ms-swift writes one table of columns per logged step, and the last one again when training ends; this
     turns the tables into rows, each once.
-
-    Args:
-        output_dir: See `newest_version`.
-        damaged: See `read_jsonl`.
     """
     rows: list[dict[str, object]] = []
     previous: dict[str, object] = {}
@@ -64,13 +54,8 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
 def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
     """Records of a JSONL file. A last line that a killed run left half written is dropped.
 
-    Args:
-        path: The file.
-        damaged: Collects the places of lines that are no JSON object, which are then passed over.
-
-    Raises:
-        OutputFolderError: The file is missing, or, without `damaged`, a line before the last is no JSON
-            object.
+    Other lines that are no JSON object are passed over, and their places collected in `damaged`; without it
+    they raise OutputFolderError, as a missing file does.
     """
     lines = _lines(path)
     records = []

@@ -1,14 +1,11 @@
 """Whether parameters move, and how far the policy has.
 
-A few thousand parameters are sampled: no gathering, whatever shards them.
-
-Each rank looks at what it holds: whole tensors, its shard of them under ZeRO-3 or FSDP2, and its part of the
-optimizer's float32 copies under ZeRO. With LoRA the trainable parameters are those of the adapter. The counts
-of the ranks are added up, so every parameter is represented although no rank holds it all.
+A few thousand elements are sampled without gathering: each rank looks at what it holds (whole tensors, its
+shard under ZeRO-3 or FSDP2, its part of the optimizer's float32 copies), and the counts are added up.
 
 With beta 0 ms-swift keeps no reference and logs no KL. Completions that the first policy wrote are a sample
-of it, so the log-probs that they had then against those that they have now estimate
-KL(first policy || policy of now), at the price of one small forward every few steps.
+of it, so the log-probs that they had then against those that they have now estimate KL(first policy || policy
+of now), at the price of one small forward every few steps.
 """
 
 from __future__ import annotations
@@ -127,14 +124,12 @@ def local_masters(optimizer: object) -> Iterator[Tensor]:
 
 
 def ulp_distance(before: Tensor, now: Tensor) -> Tensor:
-    """Representable steps between floats of one type, ``(n,)`` int64; 0 between -0 and +0.
-
-    Floats of one sign are ordered as their bits read as integers; those of the other sign count downwards.
-    """
+    """Representable steps between floats of one type, ``(n,)`` int64; 0 between -0 and +0."""
     return (_ordered(now) - _ordered(before)).abs()
 
 
 def _ordered(values: Tensor) -> Tensor:
+    """Floats of one sign are ordered as their bits read as integers; those of the other count downwards."""
     width = values.element_size()
     bits = values.contiguous().view(_BITS[width]).long()
     return torch.where(bits < 0, -(2 ** (8 * width - 1)) - bits, bits)
@@ -148,12 +143,9 @@ def _spread(count: int, limit: int) -> list[int]:
 
 
 class Probe:
-    """This rank's first completions and the log-probs that they had.
+    """This rank's first completions and the log-probs that they had, compared every so many steps.
 
-    Args:
-        score: Gives for samples their log-probs and the mask of their completion tokens, both
-            ``(batch, seq)``. All ranks call it together.
-        every: Steps between two estimates.
+    ``score`` gives samples' log-probs and the mask of their tokens, ``(batch, seq)``, on all ranks together.
     """
 
     def __init__(self, score: Callable[[Sequence[Any]], tuple[Tensor, Tensor]], every: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
 def _looking(model: nn.Module, found: list[str]) -> Iterator[None]:
     def look_at(name: str) -> Callable[..., None]:
         def look(module: nn.Module, inputs: object, output: object) -> None:
-            if not found and any(_is_bad(tensor) for tensor in _tensors(output)):
+            tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
+            if not found and any(tensor.is_floating_point() and _is_bad(tensor) for tensor in tensors):
                 found.append(name or type(module).__name__)
 
         return look
@@ -59,18 +61,6 @@ def _looking(model: nn.Module, found: list[str]) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _tensors(output: object) -> Iterator[Tensor]:
-    if isinstance(output, Tensor):
-        if output.is_floating_point():
-            yield output
-    elif isinstance(output, dict):
-        for value in output.values():
-            yield from _tensors(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from _tensors(value)
 
 
 def _is_bad(tensor: Tensor) -> bool:

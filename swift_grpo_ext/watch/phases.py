@@ -177,12 +177,7 @@ class Bill:
 
 
 def line(seconds: Mapping[str, float], work: Mapping[str, float], steps: int) -> str:
-    """The bill of so many steps, at least 1: seconds of each phase and work, over all of them.
-
-    Example:
-        >>> line({"backward": 6.0, "forward": 4.0}, {"tokens": 30, "stock tokens": 100}, 2)
-        '5 s a step: backward 60 %, policy forward 40 %; saved 70 % of tokens forwarded'
-    """
+    """The bill of so many steps, at least 1: seconds of each phase and work, over all of them."""
     total = sum(seconds.values())
     shares = Counter({name: value / total for name, value in seconds.items() if name in PHASES and total})
     shown = {name: share for name, share in shares.most_common() if share >= _SHOWN}

@@ -19,14 +19,9 @@ def prompt_difference(
 ) -> str:
     """The difference in words, with its likely cause; empty if there is none.
 
-    An engine that reports each image as one token although the trainer has more does not say how many it
-    used; the images are not compared then.
-
-    Args:
-        engine: Token ids of its prompt.
-        trainer: Of the whole row that is trained on; it begins with the prompt.
-        placeholders: Ids that stand for parts of images, videos or audio.
-        decode: Text of ids.
+    The trainer's ids are of the whole row; placeholders stand for parts of images, videos or audio. An engine
+    that reports each image as one token although the trainer has more does not say how many it used; the
+    images are not compared then.
     """
     if list(trainer[: len(engine)]) == list(engine):
         return ""

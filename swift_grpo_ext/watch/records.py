@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -118,29 +121,15 @@ def empty_share(completions: Sequence[str]) -> float | None:
     return sum(not text.strip() for text in completions) / len(completions) if completions else None
 
 
+_STEP = TypeAdapter(StepFacts)
+
+
 def as_json(facts: StepFacts) -> dict[str, object]:
     """A step as JSON data; figures that are not finite become None."""
-    return {name: _plain(value) for name, value in asdict(facts).items()}
+    data: dict[str, object] = json.loads(_STEP.dump_json(facts))
+    return data
 
 
 def step_from_json(data: Mapping[str, Any]) -> StepFacts:
     """The step that `as_json` wrote; unknown names are passed over, missing ones take their defaults."""
-    rollout = data.get("rollout") or {}
-    rewards = tuple(RewardFacts(**_known(RewardFacts, row)) for row in rollout.get("rewards", ()))
-    known = _known(RolloutFacts, rollout) | {"rewards": rewards}
-    engine = EngineRecord(**_known(EngineRecord, data.get("engine") or {}))
-    return StepFacts(**_known(StepFacts, data) | {"rollout": RolloutFacts(**known), "engine": engine})
-
-
-def _known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: data[field.name] for field in fields(kind) if field.name in data}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return _STEP.validate_python(data)

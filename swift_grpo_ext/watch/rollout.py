@@ -31,14 +31,7 @@ def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) 
 
 
 def is_garbage(text: str, cut_off: bool) -> bool:
-    """True for a loop that ran into the length limit, or a text with many undecodable characters.
-
-    Example:
-        >>> is_garbage("the the the the " * 40, cut_off=True)
-        True
-        >>> is_garbage("There are two cats on the mat.", cut_off=False)
-        False
-    """
+    """True for a loop that ran into the length limit, or a text with many undecodable characters."""
     if not text:
         return cut_off
     if text.count("\N{REPLACEMENT CHARACTER}") > _UNKNOWN * len(text):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import sys
 import threading
 import time
@@ -19,8 +20,7 @@ from swift_grpo_ext.watch.heartbeat import Beat
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.phases import Now, Phases
 
-EXIT_CODE = 75
-"""The status of a run that was ended for a stall: EX_TEMPFAIL, worth another try."""
+EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth another try
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
 TIMES_LONGEST = 5.0
@@ -34,14 +34,7 @@ def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> floa
 
 
 class Watchdog(threading.Thread):
-    """Watches one rank, and joins the incidents that others open.
-
-    Args:
-        fixed_limit: Seconds for every phase; learned if None.
-        step: Gives the optimizer steps taken.
-        also: Called at every look.
-        abort: Called on every rank when an incident is to end the run; None to only warn.
-    """
+    """Watches one rank, and joins the incidents that others open."""
 
     def __init__(
         self,
@@ -49,10 +42,10 @@ class Watchdog(threading.Thread):
         journal: Journal,
         ranks: int,
         *,
-        fixed_limit: float | None = None,
-        step: Callable[[], int] = lambda: 0,
-        also: Callable[[], None] = lambda: None,
-        abort: Callable[[], None] | None = None,
+        fixed_limit: float | None = None,  # seconds for every phase; learned if None
+        step: Callable[[], int] = lambda: 0,  # gives the optimizer steps taken
+        also: Callable[[], None] = lambda: None,  # called at every look
+        abort: Callable[[], None] | None = None,  # on every rank, for an incident that is to end the run
     ) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
         self._phases, self._journal, self._ranks = phases, journal, ranks
@@ -83,7 +76,7 @@ class Watchdog(threading.Thread):
         limit = limit_of(now.phase, self._phases.longest, self._fixed)
         self._give_sign(now, with_place=passed > limit / 2)
         self._tell_if_over(now)
-        request = self._request(self._incident + 1)
+        request = self._journal.folder / f"stall_{self._incident + 1}.json"
         if request.is_file():
             self._join(request)
         elif passed > limit and self._told != now:
@@ -97,12 +90,9 @@ class Watchdog(threading.Thread):
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
         where = heartbeat.where_main_thread_stands() if with_place else ""
-        since = heartbeat.wall_clock_of(now.since)
+        since = time.time() - (time.monotonic() - now.since)  # of the wall clock
         beat = Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where)
         self._journal.write(lambda: heartbeat.write_beat(self._journal.folder, beat))
-
-    def _request(self, number: int) -> Path:
-        return self._journal.folder / f"stall_{number}.json"
 
     def _open(self, request: Path, now: Now, passed: float, limit: float) -> None:
         """Make the incident known, wait until the other ranks have joined, and tell."""
@@ -114,8 +104,7 @@ class Watchdog(threading.Thread):
             return
         except OSError:  # the other ranks do not hear of it, but whoever reads the console does
             pass
-        self._incident += 1
-        stacks = self._write_stacks(self._incident)
+        stacks = self._write_stacks()
         if self._ranks > 1:
             self._done.wait(3 * self._interval)
         beats = heartbeat.read_beats(self._journal.folder, self._ranks, self._started_at)
@@ -127,22 +116,23 @@ class Watchdog(threading.Thread):
 
     def _join(self, request: Path) -> None:
         """Another rank has opened an incident: write this one's stacks too."""
-        self._incident += 1
-        self._write_stacks(self._incident)
+        self._write_stacks()
         self._give_sign(self._phases.now, with_place=True)
         if self._abort is not None:
             self._done.wait(3 * self._interval)  # the rank that opened it reads our sign of life first
             self._abort()
 
-    def _write_stacks(self, number: int) -> Path:
-        path = self._journal.folder / f"stall_{number}_rank_{self._journal.rank}.txt"
-        self._journal.write(lambda: _dump_stacks(path))
+    def _write_stacks(self) -> Path:
+        """The incident is this rank's, too."""
+        self._incident += 1
+        path = self._journal.folder / f"stall_{self._incident}_rank_{self._journal.rank}.txt"
+
+        def dump() -> None:
+            with open(path, "w", encoding="utf-8") as file:
+                faulthandler.dump_traceback(file=file, all_threads=True)
+
+        self._journal.write(dump)
         return path
-
-
-def _dump_stacks(path: Path) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        faulthandler.dump_traceback(file=file, all_threads=True)
 
 
 def describe_stall(

@@ -44,10 +44,7 @@ class Tally:
 def add_scalars(
     metrics: Mapping[str, MutableSequence[float]], facts: StepFacts, seconds: Mapping[str, float]
 ) -> None:
-    """Hand the figures of a step to ms-swift's log, and so to every tracker: lists of values by name.
-
-    A missing one is made on access.
-    """
+    """Hand the figures of a step to ms-swift's log, and so to every tracker."""
     scalars = {
         "watch/moved": facts.moved,
         "watch/moved_ulps": facts.ulps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +15,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.watch.abort_save import Turn, end_now, save_last_step
+from swift_grpo_ext.watch.abort_save import Turn, save_last_step
 from swift_grpo_ext.watch.graceful_stop import EndRequest
 from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
@@ -72,11 +73,7 @@ class Watch(TrainerCallback):
         )
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
-        """The model and the optimizer are ready; the first step comes next.
-
-        Raises:
-            RefusedError: There is nothing to train. ms-swift ends such a run after the first rollout.
-        """
+        """Model and optimizer are ready; RefusedError if nothing is trained."""
         trainer = self._trainer
         facts = run_facts(trainer, state.max_steps)
         if not facts.trainable:
@@ -145,7 +142,8 @@ class Watch(TrainerCallback):
             else:
                 self._last_save.wait()
         finally:
-            end_now(EXIT_CODE)
+            sys.stderr.flush()
+            os._exit(EXIT_CODE)  # whatever the threads do
 
     def tell(self, findings: list[Finding]) -> None:
         """Say what is wrong, once, and write it down."""
@@ -194,11 +192,7 @@ class Watch(TrainerCallback):
         self._end_request.leave()
 
     def end(self) -> None:
-        """Training has ended without an error.
-
-        Raises:
-            DeadRunError: The run was stopped because it could not learn.
-        """
+        """Training has ended without an error; DeadRunError if it was stopped because it could not learn."""
         if not self._began:
             return
         self.tell(self.monitor.at_end())

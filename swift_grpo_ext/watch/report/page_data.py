@@ -35,10 +35,7 @@ class Row:
 
 
 def groups_within(run: Run, completions: int) -> list[Group]:
-    """Whole groups, together of about so many completions, in order: all, or from steps spread evenly.
-
-    The first and the last step are among them.
-    """
+    """Whole groups of about so many completions, from steps spread evenly from first to last."""
     total = sum(len(group.samples) for group in run.groups)
     if total <= completions:
         return list(run.groups)

@@ -58,11 +58,7 @@ class Run:
 
 
 def read_run(output_dir: str | Path) -> Run:
-    """Read the newest GRPO run in an output folder.
-
-    Raises:
-        OutputFolderError: No run, or no logged training step.
-    """
+    """The newest GRPO run in an output folder; OutputFolderError where there is none, or no logged step."""
     folder = newest_version(output_dir)
     damaged: list[str] = []
     records = tuple(_once(_training_steps(read_logging(folder, damaged))))
