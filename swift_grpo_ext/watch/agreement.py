@@ -28,16 +28,13 @@ FULL_PRECISION, HALF_PRECISION = 1.002, 1.05
 bf16 by 0.01 to 0.03, which grows over long completions."""
 _UNCLEAR = 3.0
 """Up to so many times a healthy engine's excess over 1, kernels or quantised weights may be all it is."""
-_GROWN = 4.0
-"""... or so many times what it was when it agreed: kernels do not come to differ all at once."""
+_GROWN = 4.0  # ... or so many times what it was when it agreed: kernels do not come to differ all at once.
 _BETTER = 0.25  # another hypothesis must explain all but this share of the distance
 _RESTART = "restart server and run, and look at the server's log for the sync"
 _MOSTLY = 0.5
 _LARGEST = 20.0  # nats: exp of more says no more
-_NO_LAG = 10
-"""Steps after which rollouts one step behind are no reason for the weights of the beginning."""
-EARLY = 8
-"""Tokens of a completion that count as its beginning."""
+_NO_LAG = 10  # steps after which rollouts one step behind are no reason for the weights of the beginning
+EARLY = 8  # tokens of a completion that count as its beginning
 
 
 @dataclass(frozen=True)

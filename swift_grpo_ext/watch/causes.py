@@ -10,8 +10,7 @@ from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
 Window = Sequence[StepFacts]
 
-_NOISE = 1e-6
-"""Deviations of a reward below this are noise, where ms-swift finds it equal in every group."""
+_NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift finds it equal in every group
 
 
 def why_still(window: Window, run: RunFacts) -> str:

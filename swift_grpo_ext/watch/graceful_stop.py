@@ -137,7 +137,6 @@ def _is_swift(words: list[str]) -> bool:
 
 
 def _lives(process: psutil.Process) -> bool:
-    try:
+    with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return False

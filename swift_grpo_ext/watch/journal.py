@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
@@ -73,7 +74,8 @@ def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[
 def write_state(checkpoint: Path, rank: int, state: Mapping[str, object]) -> None:
     """Keep a rank's state in a checkpoint; a disk that is full costs a warning, not the run."""
     try:
-        write_whole(checkpoint / STATE.format(rank=rank), json.dumps(state).encode())
+        text = json.dumps(state, default=_encoded, skipkeys=True)
+        write_whole(checkpoint / STATE.format(rank=rank), text.encode())
     except OSError as error:
         logger.warning(f"swift-grpo-ext [watch] a run resumed here begins its monitors anew: {error}")
 
@@ -84,8 +86,19 @@ def read_state(checkpoint: Path, rank: int) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_hook=_decoded)
     except ValueError:
         logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
         return None
     return state
+
+
+def _encoded(value: object) -> object:
+    """What JSON does not know: bytes (of images in memory) as base64, else nothing of it."""
+    if isinstance(value, bytes):
+        return {"__base64__": base64.b64encode(value).decode("ascii")}
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _decoded(value: dict[str, Any]) -> object:
+    return base64.b64decode(value["__base64__"]) if "__base64__" in value else value

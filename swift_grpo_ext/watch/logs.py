@@ -9,8 +9,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
 
-GAINS = "gains.json"
-"""What of the trainer was on in a run, and what was not and why; in its output folder."""
+GAINS = "gains.json"  # what of the trainer was on in a run, and what was not and why; in its output folder
 Damaged = list[str] | None
 
 

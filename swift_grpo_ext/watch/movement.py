@@ -10,7 +10,6 @@ of now), at the price of one small forward every few steps.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,8 +19,7 @@ from torch import Tensor
 
 from swift_grpo_ext.group.statistics import per_token_kl
 
-ROWS = 2
-"""First completions that are scored again."""
+ROWS = 2  # first completions that are scored again
 TENSORS = 64
 ELEMENTS = 64
 
@@ -169,7 +167,7 @@ class Probe:
         return (per_token_kl(self._before, now) * mask).sum(), mask.sum()
 
     def state(self) -> dict[str, object] | None:
-        """What a checkpoint keeps, as JSON data; None before there is anything to keep."""
+        """What a checkpoint keeps; None before there is anything to keep."""
         if self._before is None:
             return None
         rows = [_as_row(sample) for sample in self._samples]
@@ -179,32 +177,12 @@ class Probe:
         self, state: Mapping[str, Any], as_sample: Callable[[object], object], device: torch.device
     ) -> None:
         """Go on with the completions (made from rows) and log-probs of the run's first start."""
-        self._samples = [as_sample(_decoded(row)) for row in state["rows"]]
+        self._samples = [as_sample(row) for row in state["rows"]]
         self._before = torch.tensor(state["logps"], device=device)
         self._last = int(state["last"])
 
 
 def _as_row(sample: Any) -> dict[str, object]:
-    """A sample as a row of plain data, without what is made anew when it is scored."""
-    made_anew = ("extra", "encoded", "advantages", "rewards", "routed_experts")
-    row = {field.name: getattr(sample, field.name) for field in fields(sample) if field.name not in made_anew}
-    return {name: _encoded(value) for name, value in row.items()}
-
-
-def _encoded(value: object) -> object:
-    """Plain data for JSON: bytes (of images in memory) as base64, what else is not plain left out."""
-    if isinstance(value, bytes):
-        return {"__base64__": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, Mapping):
-        return {str(name): _encoded(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encoded(item) for item in value]
-    return value if isinstance(value, (str, int, float, bool)) else None
-
-
-def _decoded(value: object) -> object:
-    if isinstance(value, dict):
-        if "__base64__" in value:
-            return base64.b64decode(value["__base64__"])
-        return {name: _decoded(item) for name, item in value.items()}
-    return [_decoded(item) for item in value] if isinstance(value, list) else value
+    """A sample as a row, without what is made anew when it is scored."""
+    made_anew = {"extra", "encoded", "advantages", "rewards", "routed_experts"}
+    return {name: getattr(sample, name) for name in {one.name for one in fields(sample)} - made_anew}

@@ -34,8 +34,7 @@ PHASES = {
     "between": "between steps",
 }
 """What a rank does, in the order of a step, and what to call it."""
-FIRST, EVERY = 5, 50
-"""Steps that the first bill is of, and those after it."""
+FIRST, EVERY = 5, 50  # steps that the first bill is of, and those after it
 ADVICE = {
     "prepare": "MAX_PIXELS, or --dataloader_num_workers",
     "encode": "MAX_PIXELS, or more CPU cores for it",

@@ -9,8 +9,7 @@ from math import isqrt
 Decode = Callable[[Sequence[int]], str]
 _CONTEXT = 12
 _SHOWN = 80
-_ENDING = 8
-"""Tokens of a generation prompt, at most."""
+_ENDING = 8  # tokens of a generation prompt, at most
 _USER_TURNS = ("user", "human", "inst]")
 
 

@@ -8,13 +8,10 @@ from itertools import islice
 from typing import Any, Protocol
 
 _SHOWN = 60
-_NOISE = 1e-3
-"""Advantages below this are none where ms-swift itself finds the rewards of every group equal."""
+_NOISE = 1e-3  # advantages below this are none where ms-swift itself finds the rewards of every group equal
 _ROWS_SEARCHED = 20_000
-_LEAST = 64
-"""Characters below which a text is too short to be told from noise by how well it packs."""
-_PACKED = 0.12
-"""Prose packs to a third of its size, a loop to a few percent."""
+_LEAST = 64  # characters below which a text is too short to be told from noise by how well it packs
+_PACKED = 0.12  # prose packs to a third of its size, a loop to a few percent
 _UNKNOWN = 0.05
 
 

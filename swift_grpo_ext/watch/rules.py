@@ -20,8 +20,7 @@ from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 Steps = Sequence[StepFacts]
 Holds = Callable[[StepFacts, RunFacts], bool]
 Tell = Callable[[Steps, RunFacts], str]
-FEW_GROUPS = 8
-"""So many groups without an advantage may be chance: small batches must wait for more steps."""
+FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class Window:
     patience: int
 
 
-RULES: list[Rule[Window]] = []
-"""Of the errors the first is the verdict; of the warnings all are reported."""
+RULES: list[Rule[Window]] = []  # of the errors the first is the verdict; of the warnings all are reported
 
 
 def findings(history: Steps, run: RunFacts, patience: int) -> list[Finding]:

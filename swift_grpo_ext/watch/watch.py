@@ -23,8 +23,7 @@ from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_master
 from swift_grpo_ext.watch.phases import Bill, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts, with_infinite
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
-from swift_grpo_ext.watch.tally import Tally, add_scalars
-from swift_grpo_ext.watch.watched import Watched, run_facts
+from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
 if TYPE_CHECKING:
     from transformers import TrainerState, TrainingArguments

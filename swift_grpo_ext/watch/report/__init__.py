@@ -20,8 +20,7 @@ __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "writ
 
 COMPARISON = "grpo-comparison"
 """Folder that a comparison of several runs is written to, where the command is called."""
-MOST_BYTES = 1 << 30
-"""Of logged completions, that are read at the end of a run while the GPUs wait."""
+MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
 
 logger = get_logger()
 

@@ -105,33 +105,27 @@ def _each_reward(runs: Sequence[Run]) -> Iterator[Chart]:
 
 
 def _figure(runs: Sequence[Run], name: str, chart: Chart) -> Chart:
-    lines = []
-    for line in _lines(runs, name):
-        if name in _EDGES:
-            low, high = (runs[line.run].series(edge).finite() for edge in _EDGES[name])
-            if low.steps == high.steps == line.series.steps:
-                line = replace(line, low=low.values, high=high.values)
-        lines.append(line)
+    lines = list(_lines(runs, name))
+    for at, line in enumerate(lines if name in _EDGES else ()):
+        low, high = (runs[line.run].series(edge).finite() for edge in _EDGES[name])
+        if low.steps == high.steps == line.series.steps:
+            lines[at] = replace(line, low=low.values, high=high.values)
     return replace(chart, lines=tuple(lines))
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "") -> Iterator[Line]:
-    for number, run in enumerate(runs):
-        series = run.series(name).finite()
-        if series:
-            yield Line(label, number, series)
+    found = ((number, run.series(name).finite()) for number, run in enumerate(runs))
+    return (Line(label, number, series) for number, series in found if series)
 
 
 def _phases(run: Run, number: int, of: int) -> Chart:
     """Where the time of each step went; a phase that a step did not have took no time."""
     steps = tuple(record["step"] for record in run.records)
-    lines = []
-    for phase in PHASES:
-        if phase == "start":  # before the first step
-            continue
-        known = dict(run.series(f"seconds/{phase}").finite())
-        if any(known.values()):
-            values = tuple(known.get(step, 0.0) for step in steps)
-            lines.append(Line(phase.replace("_", " "), number, Series(steps, values)))
+    known = {phase: dict(run.series(f"seconds/{phase}").finite()) for phase in PHASES if phase != "start"}
+    lines = tuple(
+        Line(phase.replace("_", " "), number, Series(steps, tuple(spent.get(step, 0.0) for step in steps)))
+        for phase, spent in known.items()
+        if any(spent.values())
+    )
     title = "seconds of each step by phase" + (f", run {number + 1}" if of > 1 else "")
-    return Chart(title, tuple(lines), stacked=True)
+    return Chart(title, lines, stacked=True)

@@ -15,12 +15,8 @@ _OTHER_COLUMNS = _OF_PROMPT | {"completion", "advantages", "regions", "num_turns
 _MOST_REGIONS = 300
 
 
-@dataclass(frozen=True)
-class Region:
-    """A box ``(left, top, right, bottom)`` or a point ``(x, y)``, in fractions of the image."""
-
-    at: tuple[float, ...]
-    label: str = ""
+Region = dict[str, object]
+"""``at``, a box (left, top, right, bottom) or a point (x, y) in fractions of the image, and its ``label``."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,7 @@ class Sample:
     rewards: dict[str, float | None]
     advantage: float | None
     regions: tuple[Region, ...] = ()
+    count: int = 1  # times that its group has it
 
 
 @dataclass(frozen=True)
@@ -68,16 +65,12 @@ def _group(rows: Sequence[dict[str, object]]) -> Group:
 
 
 def _sample(row: dict[str, object]) -> Sample:
-    rewards = {
-        name: value
-        for name, value in row.items()
-        if name not in _OTHER_COLUMNS and (value is None or isinstance(value, (int, float)))
-    }
-    advantage = row.get("advantages")
+    figures = {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
+    advantage = figures.get("advantages")
     return Sample(
         text=_text(row.get("completion")),
-        rewards=rewards,
-        advantage=float(advantage) if isinstance(advantage, (int, float)) else None,
+        rewards={name: value for name, value in figures.items() if name not in _OTHER_COLUMNS},
+        advantage=None if advantage is None else float(advantage),
         regions=_regions(_mapping(row.get("regions")).get("predicted")),
     )
 
@@ -99,9 +92,8 @@ def whole(value: object) -> int:
 
 
 def _regions(value: object) -> tuple[Region, ...]:
-    found = _list(value)[:_MOST_REGIONS]
-    places = [(one["at"], one.get("label")) for one in map(_mapping, found) if _is_place(one.get("at"))]
-    return tuple(Region(tuple(map(float, at)), _text(label)[:80]) for at, label in places)
+    found = [one for one in map(_mapping, _list(value)[:_MOST_REGIONS]) if _is_place(one.get("at"))]
+    return tuple({"at": tuple(map(float, one["at"])), "label": _text(one.get("label"))[:80]} for one in found)
 
 
 def _is_place(at: object) -> bool:

@@ -6,32 +6,20 @@ import base64
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from swift_grpo_ext.watch.report.charts import Chart, Line, thinned
-from swift_grpo_ext.watch.report.completions import Group, Region, Sample
+from swift_grpo_ext.watch.report.completions import Group, Sample
 from swift_grpo_ext.watch.report.run import Run
 
 THUMBNAIL_SIDE = 320
-MOST_BYTES = 24 * 2**20
-"""Of all thumbnails of a page together."""
+MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
 _LONGEST_TEXT = 4000
 
 # Inside of a <script> nothing may look like a tag; U+2028 and U+2029 end lines in older JavaScript.
 _HARMLESS = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One distinct completion of a group, and how many times it was sampled."""
-
-    text: str
-    count: int
-    rewards: tuple[tuple[str, float | None], ...]
-    advantage: float | None
-    regions: tuple[Region, ...] = ()
 
 
 def groups_within(run: Run, completions: int) -> list[Group]:
@@ -39,35 +27,25 @@ def groups_within(run: Run, completions: int) -> list[Group]:
     total = sum(len(group.samples) for group in run.groups)
     if total <= completions:
         return list(run.groups)
-    by_step: dict[int, list[Group]] = {}
-    for group in run.groups:
-        by_step.setdefault(group.step, []).append(group)
-    kept = max(2, int(len(by_step) * completions / total))
+    steps = sorted({group.step for group in run.groups})
+    kept = min(len(steps), max(2, int(len(steps) * completions / total)))
+    wanted = {steps[round(i * (len(steps) - 1) / max(1, kept - 1))] for i in range(kept)}
     chosen: list[Group] = []
-    for group in (group for step in _spread(sorted(by_step), kept) for group in by_step[step]):
+    for group in sorted((group for group in run.groups if group.step in wanted), key=lambda one: one.step):
         if completions > 0:
             chosen.append(group)
             completions -= len(group.samples)
     return chosen
 
 
-def _spread(steps: Sequence[int], count: int) -> Iterator[int]:
-    """So many of the steps, at least 2, evenly, the first and the last among them."""
-    if len(steps) <= count:
-        yield from steps
-    else:
-        yield from (steps[round(i * (len(steps) - 1) / (count - 1))] for i in range(count))
-
-
-def distinct(samples: Sequence[Sample]) -> list[Row]:
+def distinct(samples: Sequence[Sample]) -> list[Sample]:
     """The different completions of a group, best advantage first."""
-    merged: dict[tuple[object, ...], Row] = {}
+    merged: dict[tuple[object, ...], Sample] = {}
     for sample in samples:
-        rewards = tuple(sample.rewards.items())
-        key = (sample.text, rewards, sample.advantage)
+        key = (sample.text, *sample.rewards.items(), sample.advantage)
         count = merged[key].count + 1 if key in merged else 1
-        merged[key] = Row(sample.text, count, rewards, sample.advantage, sample.regions)
-    return sorted(merged.values(), key=lambda row: (-(row.advantage or 0.0), -row.count))
+        merged[key] = replace(sample, count=count)
+    return sorted(merged.values(), key=lambda one: (-(one.advantage or 0.0), -one.count))
 
 
 @lru_cache(maxsize=512)
@@ -150,7 +128,7 @@ def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dic
         "images": [album.number(path) for path in group.images],
         "on": group.image_index,
         "gold": group.gold,
-        "rows": [vars(row) | {"rewards": dict(row.rewards)} for row in distinct(group.samples)],
+        "rows": list(map(vars, distinct(group.samples))),
     }
 
 
@@ -162,8 +140,6 @@ def _shown(value: object) -> object:
     if isinstance(value, float):
         short = float(f"{value:.5g}")
         return short if math.isfinite(short) else None
-    if isinstance(value, Region):
-        value = vars(value)
     if isinstance(value, dict):
         return {name: _shown(item) for name, item in value.items()}
     return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -18,8 +18,7 @@ from swift_grpo_ext.watch.report.verdict import Figure, figures, judge
 if TYPE_CHECKING:
     from jinja2 import Template
 
-COMPLETIONS = 5000
-"""Completions of one run that a page shows unless more are asked for."""
+COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ("page.js", "curves.js", "gallery.js", "start.js")

@@ -53,8 +53,9 @@ class Run:
 
     def reward_names(self) -> list[str]:
         """Names of the reward functions, as ms-swift logs them."""
-        names = {name.split("/")[1]: None for record in self.records for name in record if _is_reward(name)}
-        return list(names)
+        logged = (name for record in self.records for name in record)
+        means = (name for name in logged if name.startswith("rewards/") and name.endswith("/mean"))
+        return list(dict.fromkeys(name.split("/")[1] for name in means))
 
 
 def read_run(output_dir: str | Path) -> Run:
@@ -127,10 +128,6 @@ def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
             kept += these
         last = these
     return kept
-
-
-def _is_reward(name: str) -> bool:
-    return name.startswith("rewards/") and name.endswith("/mean")
 
 
 def read_gains(folder: Path) -> tuple[str, ...]:

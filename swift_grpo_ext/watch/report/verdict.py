@@ -66,8 +66,7 @@ _NEEDED = (
     (("watch/moved", "watch/master_moved"), "no parameter moved"),
     (("watch/advantaged",), "no completion had an advantage"),
 )
-_PATIENCE = 3
-"""Fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0."""
+_PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
 
 
 def _always_0(run: Run, *names: str) -> bool:
