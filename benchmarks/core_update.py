@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: 
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
-from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision import FeatureCache, Images, assign
 
 IMAGE_TOKEN, VISION_START = 5, 3

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tests
 import torch
 import transformers
 
-from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
+from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import ENTRIES, TINY, family_of, frame_of, why_unknown
 from swift_grpo_ext.models.families import FAMILIES as DESCRIBED

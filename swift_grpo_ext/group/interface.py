@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PretrainedConfig
+from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
-from swift_grpo_ext.group.attention import BACKENDS
-from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout
+from swift_grpo_ext.group import recurrent
+from swift_grpo_ext.group.attention import BACKENDS, choose_backend
+from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout, PackMask
 
 _wrapped: set[Callable[..., object]] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
@@ -28,29 +29,6 @@ _UNSUPPORTED_FIELDS = {
     "router_jitter_noise": ", noise that rows of a group would share",
     "alibi": "",
 }
-
-
-class PackMask(Tensor):
-    """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function."""
-
-    pack_layout: PackLayout  # of the pack (a tensor has a ``layout`` of its own)
-
-    @staticmethod
-    def of(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask:
-        """The mask of a layout. Boolean, so that mixed precision does not cast it."""
-        mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
-        mask.pack_layout = layout
-        return mask
-
-    @classmethod
-    def __torch_function__(
-        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
-    ) -> object:
-        """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
-        found = super().__torch_function__(func, types, args, kwargs or {})
-        if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
-            found.__dict__.update(args[0].__dict__)
-        return found
 
 
 def install(implementation: str) -> None:
@@ -124,10 +102,38 @@ def unsupported(text_config: PretrainedConfig) -> str:
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
     fields = ((name, getattr(text_config, name, None), more) for name, more in _UNSUPPORTED_FIELDS.items())
     found = (f"{name} {value}{more}" for name, value, more in fields if value)
-    return special_layers(text_config) or next(found, "")
+    return _special_layers(text_config) or next(found, "")
 
 
-def special_layers(text_config: PretrainedConfig) -> str:
+def _special_layers(text_config: PretrainedConfig) -> str:
     """Types of layers that nothing is known of, in words; empty if there are none."""
     odd = set(getattr(text_config, "layer_types", None) or []) - _KNOWN_LAYERS
     return f"layers of type {', '.join(sorted(odd))}" if odd else ""
+
+
+def why_no_packs(base: PreTrainedModel) -> str:
+    """Why a model cannot take packs; empty when it can."""
+    if reason := _other_code(base):
+        return reason
+    return unsupported(base.config.get_text_config()) or recurrent.unsupported(base.get_decoder())
+
+
+def why_no_shared_prefill(base: PreTrainedModel) -> str:
+    """Why the cache of a model's prompt cannot be spread over its completions; empty when it can."""
+    return _other_code(base) or _special_layers(base.config.get_text_config())
+
+
+def take_packs(base: PreTrainedModel, asked: str, image_blocks: ImageBlocks = "none") -> PackForm:
+    """Let packs through a model's layers, once per process, and say how it takes them."""
+    config = base.config.get_text_config()
+    install(config._attn_implementation)
+    recurrent.install(base.get_decoder())
+    backend = choose_backend(asked, config._attn_implementation, base.device, base.dtype)
+    return pack_form(config, backend, image_blocks)
+
+
+def _other_code(base: PreTrainedModel) -> str:
+    """Names code that is not transformers' own: nothing is known of its attention."""
+    if type(base).__module__.startswith("transformers_modules"):
+        return "code of the checkpoint (trust_remote_code)"
+    return "an encoder and a decoder" if base.config.is_encoder_decoder else ""

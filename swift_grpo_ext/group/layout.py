@@ -111,6 +111,29 @@ class PackLayout:
         return made
 
 
+class PackMask(Tensor):
+    """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function."""
+
+    pack_layout: PackLayout  # of the pack (a tensor has a ``layout`` of its own)
+
+    @staticmethod
+    def of(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask:
+        """The mask of a layout. Boolean, so that mixed precision does not cast it."""
+        mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
+        mask.pack_layout = layout
+        return mask
+
+    @classmethod
+    def __torch_function__(
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
+        found = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
+            found.__dict__.update(args[0].__dict__)
+        return found
+
+
 def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE) -> Tensor:
     """``(T, T)`` mask on the CPU, True where the query of the row may look at the key of the column."""
     group, branch = layout.branches()

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from swift_grpo_ext.group.interface import PackMask
-from swift_grpo_ext.group.layout import PackLayout, Span
+from swift_grpo_ext.group.layout import PackLayout, PackMask, Span
 
 CONVOLUTION, DELTA_RULE = "causal_conv1d_fn", "torch_chunk_gated_delta_rule"
 _layout: ContextVar[PackLayout | None] = ContextVar("layout", default=None)

@@ -15,7 +15,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.support import why_no_packs, why_no_shared_prefill
+from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.group.vision import trains_outside
 from swift_grpo_ext.group.vision_once import same_weights, share_weights
 from swift_grpo_ext.models.derived import speaking_model

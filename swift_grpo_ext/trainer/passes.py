@@ -14,13 +14,13 @@ from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.logps import CHUNK_BYTES
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
 from swift_grpo_ext.group.narrowed import filled, in_parts, narrowed, summed
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.self_check import forward_dtype
 from swift_grpo_ext.group.shared_prefix import CannotPackError
-from swift_grpo_ext.group.support import take_packs
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings

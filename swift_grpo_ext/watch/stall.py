@@ -9,14 +9,16 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from types import FrameType
 
-from swift_grpo_ext.watch import heartbeat
-from swift_grpo_ext.watch.heartbeat import Beat
+from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.phases import Now, Phases
 
@@ -24,6 +26,87 @@ EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth another
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
 TIMES_LONGEST = 5.0
+# Frames of these are passed over when it is told who called a collective.
+_MACHINERY = ("/torch/", "/accelerate/", "/contextlib.py", "/functools.py")
+_WAITING = "waiting for the other ranks"
+
+
+@dataclass(frozen=True)
+class Beat:
+    """One rank's last sign of life; clocks are wall clocks, in seconds since 1970."""
+
+    rank: int
+    step: int  # optimizer steps taken
+    phase: str  # see `phases.PHASES`
+    since: float  # when it got there
+    beat: float  # when it gave this sign
+    where: str = ""  # place in the code; empty while all is well
+    pid: int = 0
+    host: str = ""
+
+
+def write_beat(folder: Path, beat: Beat) -> None:
+    """Replace the rank's file; a reader sees the old or the new one, never half of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = asdict(beat) | {"pid": os.getpid(), "host": socket.gethostname()}
+    write_whole(folder / f"rank_{beat.rank}.json", json.dumps(own).encode())
+
+
+def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
+    """The last signs of life of the ranks that gave one; those before a moment are of an earlier run."""
+    beats = (_read(folder / f"rank_{rank}.json") for rank in range(ranks))
+    return {beat.rank: beat for beat in beats if beat is not None and beat.beat >= not_before}
+
+
+def in_words(beat: Beat, now: float) -> str:
+    """One rank's state in a clause, at a wall clock's time."""
+    silent = now - beat.beat
+    if silent > 60:
+        return f"rank {beat.rank} (pid {beat.pid} on {beat.host}) gave no sign of life for {silent:.0f} s"
+    place = f", {beat.where}" if beat.where else ""
+    return f"rank {beat.rank} in {beat.phase} for {now - beat.since:.0f} s{place}"
+
+
+def holders(beats: Mapping[int, Beat]) -> list[int]:
+    """Ranks that do not wait for others: if the rest waits, these hold it up."""
+    waiting = [rank for rank, beat in beats.items() if beat.where.startswith(_WAITING)]
+    return sorted(set(beats) - set(waiting)) if waiting else []
+
+
+def wait_apart(beats: Mapping[int, Beat]) -> bool:
+    """All ranks wait for others, but not all in one place: nobody will ever come."""
+    places = {beat.where for beat in beats.values()}
+    return len(places) > 1 and all(place.startswith(_WAITING) for place in places)
+
+
+def _read(path: Path) -> Beat | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Beat(**{field.name: data[field.name] for field in fields(Beat)})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def where_main_thread_stands() -> str:
+    """File, line and function; if it waits for the other ranks, in which collective and who called it."""
+    innermost = frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if innermost is None:
+        return "ended"
+    collective = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "/torch/distributed/" in file:
+            name = frame.f_code.co_name
+            collective = name if name != "wrapper" else "a collective"
+        elif collective and not any(part in file for part in _MACHINERY):
+            return f"{_WAITING} in {collective}, called from {_place(frame)}"
+        frame = frame.f_back
+    return f"{_WAITING} in {collective}" if collective else f"at {_place(innermost)}"
+
+
+def _place(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
 
 
 def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> float:
@@ -89,10 +172,10 @@ class Watchdog(threading.Thread):
             self._told = None
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
-        where = heartbeat.where_main_thread_stands() if with_place else ""
+        where = where_main_thread_stands() if with_place else ""
         since = time.time() - (time.monotonic() - now.since)  # of the wall clock
         beat = Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where)
-        self._journal.write(lambda: heartbeat.write_beat(self._journal.folder, beat))
+        self._journal.write(lambda: write_beat(self._journal.folder, beat))
 
     def _open(self, request: Path, now: Now, passed: float, limit: float) -> None:
         """Make the incident known, wait until the other ranks have joined, and tell."""
@@ -107,7 +190,7 @@ class Watchdog(threading.Thread):
         stacks = self._write_stacks()
         if self._ranks > 1:
             self._done.wait(3 * self._interval)
-        beats = heartbeat.read_beats(self._journal.folder, self._ranks, self._started_at)
+        beats = read_beats(self._journal.folder, self._ranks, self._started_at)
         text = describe_stall(now.phase, passed, limit, beats, self._ranks)
         self._journal.add("stall", step=self._step(), text=text, stacks=str(stacks), **facts)
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
@@ -140,13 +223,13 @@ def describe_stall(
 ) -> str:
     """What the ranks do, and which of them holds up the others: by the one that noticed, in seconds."""
     now = time.time() if now is None else now
-    states = "; ".join(heartbeat.in_words(beats[rank], now) for rank in sorted(beats))
+    states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
     missing = sorted(set(range(ranks)) - set(beats))
     text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"
     if missing:
         text += f"; no sign of life from rank {', '.join(map(str, missing))}"
-    if blamed := heartbeat.holders(beats):
+    if blamed := holders(beats):
         text += f"; the others wait for rank {', '.join(map(str, blamed))}"
-    elif heartbeat.wait_apart(beats):
+    elif wait_apart(beats):
         text += "; they wait in different places, so each waits for a collective that another never enters"
     return text

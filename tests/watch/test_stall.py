@@ -13,10 +13,21 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.watch.heartbeat import Beat, holders, in_words, read_beats, write_beat
 from swift_grpo_ext.watch.journal import Journal, read_events
 from swift_grpo_ext.watch.phases import Phases
-from swift_grpo_ext.watch.stall import EXIT_CODE, FIRST_LIMIT, LEAST_LIMIT, Watchdog, describe_stall, limit_of
+from swift_grpo_ext.watch.stall import (
+    EXIT_CODE,
+    FIRST_LIMIT,
+    LEAST_LIMIT,
+    Beat,
+    Watchdog,
+    describe_stall,
+    holders,
+    in_words,
+    limit_of,
+    read_beats,
+    write_beat,
+)
 
 REWARD = Beat(rank=0, step=3, phase="reward", since=100, beat=200, where="at r.py:7 in score")
 WAITS = replace(REWARD, rank=1, where="waiting for the other ranks in all_gather, called from t.py:9 in log")
