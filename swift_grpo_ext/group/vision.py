@@ -180,6 +180,9 @@ def trains_outside(base: PreTrainedModel) -> str:
     return next(names, "")
 
 
+Tower = Callable[[Images, Sequence[int]], Tensor]
+
+
 @dataclass
 class FeatureCache:
     """Features of the images of one generation batch."""
@@ -198,9 +201,7 @@ class FeatureCache:
             first.setdefault(images.keys[image], image)
         return [image for key, image in first.items() if key not in self.features]
 
-    def encode(
-        self, images: Images, wanted: Sequence[int], tower: Callable[[Images, Sequence[int]], Tensor]
-    ) -> dict[Key, Tensor]:
+    def encode(self, images: Images, wanted: Sequence[int], tower: Tower) -> dict[Key, Tensor]:
         """Run the tower once over the ``wanted`` images; their features, which are kept if they fit.
 
         ``tower`` turns them into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from swift_grpo_ext.group.family import Family
-from swift_grpo_ext.group.vision import FeatureCache, Images, Key
+from swift_grpo_ext.group.vision import FeatureCache, Images, Key, Tower
 from swift_grpo_ext.swap import swapped
 
 Encoded: TypeAlias = ModelOutput  # or a tensor, or in transformers 4 a tuple of them
@@ -57,10 +57,10 @@ class VisionOnce:
             options = {key: one for key, one in kwargs.items() if not isinstance(one, Tensor)}
 
             def tower(images: Images, which: Sequence[int]) -> Tensor:
-                grids = {"grid_thw" if of_tower else key: one for key, one in images.grid_of(which).items()}
                 pixels = images.pixels_of(which).to(given.device, given.dtype)
-                on_device = {key: one.to(given.device) for key, one in grids.items()}
-                return self._note_form(encode(pixels, **{**options, **on_device}))
+                grids = images.grid_of(which).items()
+                named = {"grid_thw" if of_tower else key: one.to(given.device) for key, one in grids}
+                return self._note_form(encode(pixels, **{**options, **named}))
 
             known = self._encode_missing(tower, asked, lambda: encode(*args, **kwargs))
             parts = [known[images.keys[image]] for images, which in asked for image in which]
@@ -74,10 +74,7 @@ class VisionOnce:
             yield
 
     def _encode_missing(
-        self,
-        tower: Callable[[Images, Sequence[int]], Tensor],
-        wanted: Wanted,
-        encode_blank: Callable[[], Encoded],
+        self, tower: Tower, wanted: Wanted, encode_blank: Callable[[], Encoded]
     ) -> dict[Key, Tensor]:
         """All known features, after as many tower calls as the rank with the most images to encode."""
         missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
@@ -88,7 +85,8 @@ class VisionOnce:
         for _ in range(blanks):
             with torch.no_grad():
                 if wanted:
-                    tower(wanted[0][0], _smallest(*wanted[0]))
+                    images, which = wanted[0]
+                    tower(images, [min(which, key=images.sizes.__getitem__)])
                 else:
                     self._note_form(encode_blank())
             self.cache.calls += 1
@@ -121,10 +119,6 @@ def _asked_for(wanted: Wanted, args: tuple[Tensor, ...], kwargs: Mapping[str, Te
         one for one in wanted if any(torch.equal(own.cpu(), grid) for own in one[0].grid_of(one[1]).values())
     ]
     return of_one[:1] if of_one else wanted
-
-
-def _smallest(images: Images, which: Sequence[int]) -> list[int]:
-    return [min(which, key=lambda image: images.sizes[image])]
 
 
 def encoder_of(base: nn.Module, family: Family) -> tuple[nn.Module, str]:

@@ -10,6 +10,7 @@ of now), at the price of one small forward every few steps.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -51,25 +52,22 @@ class Movement:
 
 
 class Sampler:
-    """Compares elements of tensors, at fixed random places, with their values at the last look.
-
-    Tensors are sampled evenly over all of them; at each look their number and sizes are the same.
-    """
+    """Compares elements of tensors, at fixed random places, with their values at the last look."""
 
     def __init__(
         self, tensors: Callable[[], Iterable[Tensor]], limit: int = TENSORS, elements: int = ELEMENTS
     ) -> None:
         self._tensors = tensors
         found = list(tensors())
-        self._chosen = _spread(len(found), limit)
         generator = torch.Generator().manual_seed(0)
-        self._places: list[Tensor] = []
-        self._weights: list[Tensor] = []
-        for number in self._chosen:
+        # Places in some of the tensors, evenly spread, and how many elements each stands for. At each look
+        # the number of tensors and their sizes are the same.
+        self._chosen: dict[int, tuple[Tensor, Tensor]] = {}
+        for number in _spread(len(found), limit):
             size, device = found[number].numel(), found[number].device
             places = torch.randint(size, (min(elements, size),), generator=generator)
-            self._places.append(places.to(device))
-            self._weights.append(torch.full(places.shape, size / len(places), device=device))
+            weights = torch.full(places.shape, size / len(places), device=device)
+            self._chosen[number] = places.to(device), weights
         self._before = self._values()
 
     def look(self) -> Movement:
@@ -86,14 +84,12 @@ class Sampler:
     def _values(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
         """Sampled elements and how many each stands for, for each type and device."""
         found = list(self._tensors())
-        values: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        weights: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        for number, places, weight in zip(self._chosen, self._places, self._weights, strict=True):
+        kinds: defaultdict[tuple[torch.dtype, torch.device], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for number, (places, weights) in self._chosen.items():
             tensor = found[number].detach()
-            kind = tensor.dtype, tensor.device
-            values.setdefault(kind, []).append(torch.take(tensor, places))
-            weights.setdefault(kind, []).append(weight)
-        return {kind: (torch.cat(parts), torch.cat(weights[kind])) for kind, parts in values.items()}
+            kinds[tensor.dtype, tensor.device].append((torch.take(tensor, places), weights))
+        joined = {kind: map(torch.cat, zip(*parts, strict=True)) for kind, parts in kinds.items()}
+        return {kind: (values, weights) for kind, (values, weights) in joined.items()}
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -40,27 +41,17 @@ def bad_gradient(named_parameters: Sequence[tuple[str, Tensor | None]]) -> str:
 def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
     """Run a forward again and name the first module whose output is not finite; empty if none is."""
     found: list[str] = []
-    with _looking(model, found), torch.no_grad():
+
+    def look(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
+        if not found and any(tensor.is_floating_point() and _is_bad(tensor) for tensor in tensors):
+            found.append(name or type(module).__name__)
+
+    with ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            stack.callback(module.register_forward_hook(partial(look, name)).remove)
         forward()
-    return found[0] if found else ""
-
-
-@contextmanager
-def _looking(model: nn.Module, found: list[str]) -> Iterator[None]:
-    def look_at(name: str) -> Callable[..., None]:
-        def look(module: nn.Module, inputs: object, output: object) -> None:
-            tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
-            if not found and any(tensor.is_floating_point() and _is_bad(tensor) for tensor in tensors):
-                found.append(name or type(module).__name__)
-
-        return look
-
-    handles = [module.register_forward_hook(look_at(name)) for name, module in model.named_modules()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    return "".join(found)
 
 
 def _is_bad(tensor: Tensor) -> bool:

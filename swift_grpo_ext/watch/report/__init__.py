@@ -47,20 +47,14 @@ def write_report(
     sections: Sequence[Section] = (),
     completions: int = COMPLETIONS,
 ) -> Report:
-    """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift.
+    """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift, which may still go on.
 
-    Args:
-        output_dir: The ``--output_dir`` of the run, or its version folder; several to compare runs. A run
-            may still go on.
-        report_dir: Folder to write to; default the run's version folder, or ``grpo-comparison``.
-        title: Heading of the page.
-        extra_figures: Figures to show before the run's own.
-        sections: Sections to add.
-        completions: How many of each run to show, about.
+    ``output_dir`` is the run's ``--output_dir`` or its version folder; several compare runs. ``report_dir``
+    is by default the run's version folder, or ``grpo-comparison``. ``completions`` of each run, about, are
+    shown.
 
-    Raises:
-        OutputFolderError: There is no GRPO run, no step of it is logged yet, or the folder is not writable.
-        MissingExtraError: jinja2 is not installed.
+    Raises OutputFolderError: There is no GRPO run, no step of it is logged yet, or the folder is not
+    writable.
     """
     if find_spec("jinja2") is None:
         raise MissingExtraError(
