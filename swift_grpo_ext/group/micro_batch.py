@@ -21,14 +21,7 @@ from swift_grpo_ext.group.forward import (
     pack_inputs,
 )
 from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.shared_prefix import (
-    CannotPackError,
-    Pack,
-    Row,
-    build_pack,
-    find_groups,
-    read_rows,
-)
+from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack, Row, build_pack, find_groups, read_rows
 from swift_grpo_ext.group.vision import Images, assign_media
 
 

@@ -17,21 +17,13 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from swift_grpo_ext.group.family import MEDIA_INPUTS, VIDEO_PIXELS, Medium
-from swift_grpo_ext.group.forward import options_of
+from swift_grpo_ext.group.forward import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 from swift_grpo_ext.group.vision import Images, assign_media
 from swift_grpo_ext.group.vision_once import Wanted
 from swift_grpo_ext.swap import swapped
 
-# Inputs with one entry for each row of the batch, at this axis counted from the end.
-_ROW_AXIS = {
-    "input_ids": -2,
-    "inputs_embeds": -3,
-    "position_ids": -2,
-    "attention_mask": -2,
-    "mm_token_type_ids": -2,
-    "token_type_ids": -2,
-}
+_OF_ROWS = (*TOKEN_INPUTS, "attention_mask", "inputs_embeds")  # one entry for each row of the batch
 _SPEEDS = ("second_per_grid_ts", "video_second_per_grid")  # an entry for each video
 _PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", *MEDIA_INPUTS, *_SPEEDS)
 
@@ -113,7 +105,7 @@ def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinc
     Raises `CannotPackError` for an input that nobody here knows, or a cache that cannot be spread out.
     """
     given = {name for name, value in inputs.items() if value is not None}
-    if unknown := given - {*_ROW_AXIS, *_PLAIN, *options_of(inputs)}:
+    if unknown := given - {*_OF_ROWS, *_PLAIN, *options_of(inputs)}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
@@ -139,8 +131,10 @@ def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinc
 
 
 def _of_rows(value: Tensor, name: str, chosen: Tensor, batch: int) -> Tensor:
-    axis = _ROW_AXIS.get(name)
-    if axis is None or value is None or value.shape[axis] != batch:  # positions may be one row for all
+    axis = -3 if name == "inputs_embeds" else -2
+    if (
+        name not in _OF_ROWS or value is None or value.shape[axis] != batch
+    ):  # positions may be one row for all
         return value
     return value.index_select(value.ndim + axis, chosen)
 

@@ -66,9 +66,8 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
         return "a group of one completion has nothing to be compared with (--num_generations 1)"
     if last.rewards and all(reward.scored == 0 for reward in last.rewards):
         names = ", ".join(reward.name for reward in last.rewards)
-        return _with_example(
-            f"no completion was scored (reward {names} gave no number for any)", last.example
-        )
+        reason = f"no completion was scored (reward {names} gave no number for any)"
+        return "; ".join(filter(None, (reason, last.example)))
     if all((step.rollout.identical or 0) == 1 for step in window):
         return f"in every group {identical_completions(run)}"
     told = "; ".join(filter(None, map(_constant, last.rewards)))
@@ -76,7 +75,7 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
     if 0 < (last.reward_std or 0) < _NOISE:
         reason += f" but for noise of {last.reward_std:.1g}"
     reason = f"{reason}; {told}" if told else f"{reason}, although rewards differ between groups"
-    return _with_example(reason, last.example)
+    return "; ".join(filter(None, (reason, last.example)))
 
 
 def identical_completions(run: RunFacts) -> str:
@@ -101,10 +100,6 @@ def _constant(reward: RewardFacts) -> str:
     if reward.commonest is None or reward.commonest_share < 0.9:
         return ""
     return f"reward {reward.name} returned {reward.commonest:g} for {100 * reward.commonest_share:.3g} %"
-
-
-def _with_example(reason: str, *more: str) -> str:
-    return "; ".join([reason, *filter(None, more)])
 
 
 def _figure(value: float | None) -> str:

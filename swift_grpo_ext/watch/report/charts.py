@@ -48,7 +48,7 @@ _FIGURES = {
     "watch/entropy": Chart("entropy at the sampled tokens (nats a token)"),
     "watch/engine_ratio": Chart(
         "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance "
-        "sampling is not sound)",
+        "sampling is not sound)"
     ),
     "loss": Chart("loss"),
     "learning_rate": Chart("learning rate", exact=True),

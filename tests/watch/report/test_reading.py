@@ -51,7 +51,7 @@ def test_regions_that_are_none_are_passed_over(tmp_path):
     regions = [{"image": 0, "gold": places, "predicted": "all"}, None, 3, {}]
     tables = [table(1, ["7"] * 4) | {"regions": regions}]
     run = read_run(write_run(tmp_path / "run", [0.5] * 4, completions=tables))
-    assert [region.at for region in run.groups[0].gold] == [(0, 0, 0.5, 1)]
+    assert [region["at"] for region in run.groups[0].gold] == [(0, 0, 0.5, 1)]
     assert run.groups[0].samples[0].regions == ()
     assert "regions" not in run.groups[0].samples[0].rewards
 
