@@ -1,26 +1,44 @@
-"""The report of GRPO runs: one self-contained HTML page."""
+"""The report of GRPO runs: one self-contained HTML page. What a model or dataset wrote is escaped."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from swift.utils import get_logger
 
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
-from swift_grpo_ext.watch.report.page_data import data_uri, thumbnail
-from swift_grpo_ext.watch.report.render import COMPLETIONS, Section, Tile, render
-from swift_grpo_ext.watch.report.run import read_run
-from swift_grpo_ext.watch.report.verdict import Figure, Verdict, judge
+from swift_grpo_ext.version import __version__
+from swift_grpo_ext.watch.report.charts import charts
+from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
+from swift_grpo_ext.watch.report.run import Run, read_run
+from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
 
 COMPARISON = "grpo-comparison"
 """Folder that a comparison of several runs is written to, where the command is called."""
 MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
+COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
+
+_FOLDER = Path(__file__).parent
+_SCRIPTS = ("page.js", "curves.js", "gallery.js", "start.js")
+
+# ms-swift's arguments that shape a run, in the order in which they are shown.
+_ARGUMENTS = """
+    model dataset reward_funcs reward_weights num_generations per_device_train_batch_size
+    gradient_accumulation_steps steps_per_generation num_iterations learning_rate beta epsilon loss_type
+    temperature max_completion_length tuner_type freeze_vit torch_dtype use_vllm seed swift_version
+"""
 
 logger = get_logger()
 
@@ -38,6 +56,27 @@ class Report:
         return self.verdicts[0]
 
 
+@dataclass(frozen=True)
+class Tile:
+    """An image (an address such as `data_uri` gives) with a caption, for sections that a caller adds.
+
+    `level` is ``good``, ``warn``, ``bad`` or "", which gives the frame's colour.
+    """
+
+    image: str | None
+    caption: str
+    level: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section that a caller adds to the report, such as held-out images before and after training."""
+
+    title: str
+    intro: str
+    tiles: tuple[Tile, ...]
+
+
 def write_report(
     output_dir: str | Path | Sequence[str | Path],
     report_dir: str | Path | None = None,
@@ -49,28 +88,35 @@ def write_report(
 ) -> Report:
     """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift, which may still go on.
 
-    ``output_dir`` is the run's ``--output_dir`` or its version folder; several compare runs. ``report_dir``
-    is by default the run's version folder, or ``grpo-comparison``. ``completions`` of each run, about, are
-    shown.
-
-    Raises OutputFolderError: There is no GRPO run, no step of it is logged yet, or the folder is not
-    writable.
+    Several folders compare runs. ``report_dir`` is by default the run's version folder, or
+    ``grpo-comparison``; about so many ``completions`` of each run are shown. Raises OutputFolderError where
+    there is no GRPO run, no step is logged yet, or the folder is not writable.
     """
-    if find_spec("jinja2") is None:
-        raise MissingExtraError(
-            "jinja2 not installed", where="report", fix='pip install "swift-grpo-ext[report]"'
-        )
+    template = _template()
+    from markupsafe import Markup
+
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
     runs = [read_run(each) for each in folders]
-    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
-    text = render(
-        runs,
+    names, verdicts = run_names(runs), tuple(map(judge, runs))
+    script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    text = template.render(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
+        version=__version__,
+        runs=[
+            {**vars(run), "name": name, "verdict": verdict, "figures": figures(run)}
+            for name, verdict, run in zip(names, verdicts, runs, strict=True)
+        ],
         extra_figures=extra_figures,
         sections=sections,
-        completions=completions,
+        arguments=_arguments(runs),
+        logged=any(run.groups for run in runs),
+        total=sum(len(group.samples) for run in runs for group in run.groups),
+        data=Markup(page_data(runs, names, charts(runs), completions)),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return Report(_written(folder / "report.html", text), tuple(map(judge, runs)))
+    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
+    return Report(_written(folder / "report.html", text), verdicts)
 
 
 def _written(html: Path, text: str) -> Path:
@@ -100,3 +146,46 @@ def report_at_end(folder: str | Path) -> None:
         )
     else:
         logger.info(f"swift-grpo-ext [report] {report.verdict.headline} {report.html}")
+
+
+def _template() -> Template:
+    if find_spec("jinja2") is None:
+        raise MissingExtraError(
+            "jinja2 not installed", where="report", fix='pip install "swift-grpo-ext[report]"'
+        )
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Short names that tell the runs apart: their folders without what all have in common."""
+    parts = [run.folder.resolve().parts for run in runs]
+    if len(runs) == 1:
+        return ["/".join(parts[0][-2:])]
+    start = next((i for i, column in enumerate(zip(*parts, strict=False)) if len(set(column)) > 1), -1)
+    names = ["/".join(part[start:]) for part in parts]
+    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
+
+
+def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
+    """Name, value in each run, and whether the runs differ in it."""
+    rows = []
+    for name in _ARGUMENTS.split():
+        values = [_words(run.arguments.get(name)) for run in runs]
+        if any(values):
+            rows.append((name, values, len(set(values)) > 1))
+    return rows
+
+
+def _words(value: object) -> str:
+    if value is None:
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
