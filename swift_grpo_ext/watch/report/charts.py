@@ -67,15 +67,12 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
 
 def thinned(line: Line, most: int = MOST_POINTS) -> Line:
     """The line with at most so many points: each the mean over as many neighbours."""
-    size = -(-len(line.series.steps) // most)
+    size = -(-len(line.series) // most)
     if size <= 1:
         return line
-    return replace(
-        line,
-        series=Series(line.series.steps[size - 1 :: size], _means(line.series.values, size)),
-        low=_means(line.low, size),
-        high=_means(line.high, size),
-    )
+    steps, means = [*line.series][size - 1 :: size], _means([*line.series.values()], size)
+    low, high = (_means(edge, size) for edge in (line.low, line.high))
+    return replace(line, series=dict(zip(steps, means, strict=True)), low=low, high=high)
 
 
 def _means(values: Sequence[float], size: int) -> tuple[float, ...]:
@@ -96,9 +93,9 @@ def _each_reward(runs: Sequence[Run]) -> Iterator[Chart]:
     for name in dict.fromkeys(name for run in runs for name in run.reward_names()):
         lines = []
         for line in _lines(runs, f"rewards/{name}/mean"):
-            std = runs[line.run].series(f"rewards/{name}/std").finite()
-            spreads = std.values if std.steps == line.series.steps else ()
-            pairs = list(zip(line.series.values, spreads, strict=False))
+            std = runs[line.run].finite(f"rewards/{name}/std")
+            spreads = std.values() if std.keys() == line.series.keys() else ()
+            pairs = list(zip(line.series.values(), spreads, strict=False))
             low, high = (tuple(mean + sign * spread for mean, spread in pairs) for sign in (-1, 1))
             lines.append(replace(line, low=low, high=high))
         yield Chart(f"{name}: mean ± standard deviation", tuple(lines))
@@ -107,25 +104,22 @@ def _each_reward(runs: Sequence[Run]) -> Iterator[Chart]:
 def _figure(runs: Sequence[Run], name: str, chart: Chart) -> Chart:
     lines = list(_lines(runs, name))
     for at, line in enumerate(lines if name in _EDGES else ()):
-        low, high = (runs[line.run].series(edge).finite() for edge in _EDGES[name])
-        if low.steps == high.steps == line.series.steps:
-            lines[at] = replace(line, low=low.values, high=high.values)
+        low, high = (runs[line.run].finite(edge) for edge in _EDGES[name])
+        if low.keys() == high.keys() == line.series.keys():
+            lines[at] = replace(line, low=tuple(low.values()), high=tuple(high.values()))
     return replace(chart, lines=tuple(lines))
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "") -> Iterator[Line]:
-    found = ((number, run.series(name).finite()) for number, run in enumerate(runs))
+    found = ((number, run.finite(name)) for number, run in enumerate(runs))
     return (Line(label, number, series) for number, series in found if series)
 
 
 def _phases(run: Run, number: int, of: int) -> Chart:
     """Where the time of each step went; a phase that a step did not have took no time."""
-    steps = tuple(record["step"] for record in run.records)
-    known = {phase: dict(run.series(f"seconds/{phase}").finite()) for phase in PHASES if phase != "start"}
-    lines = tuple(
-        Line(phase.replace("_", " "), number, Series(steps, tuple(spent.get(step, 0.0) for step in steps)))
-        for phase, spent in known.items()
-        if any(spent.values())
-    )
+    known = {phase: run.finite(f"seconds/{phase}") for phase in PHASES if phase != "start"}
+    nothing = {record["step"]: 0.0 for record in run.records}
+    shown = {phase.replace("_", " "): spent for phase, spent in known.items() if any(spent.values())}
+    lines = tuple(Line(label, number, nothing | spent) for label, spent in shown.items())
     title = "seconds of each step by phase" + (f", run {number + 1}" if of > 1 else "")
     return Chart(title, lines, stacked=True)

@@ -116,7 +116,8 @@ def page_data(runs: Sequence[Run], names: Sequence[str], charts: Sequence[Chart]
 
 def _line(line: Line) -> dict[str, object]:
     line = thinned(line)
-    return {"label": line.label, "run": line.run, "low": line.low, "high": line.high, **vars(line.series)}
+    points = {"steps": list(line.series), "values": list(line.series.values())}
+    return {"label": line.label, "run": line.run, "low": line.low, "high": line.high, **points}
 
 
 def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dict[str, object]:

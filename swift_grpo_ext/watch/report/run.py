@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -14,24 +14,7 @@ from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.logs import GAINS, newest_version, read_completions, read_logging
 from swift_grpo_ext.watch.report.completions import Group, read_groups, whole
 
-
-@dataclass(frozen=True)
-class Series:
-    """One logged figure over the run: ``values[i]`` at optimizer step ``steps[i]``."""
-
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.steps)
-
-    def finite(self) -> Series:
-        """The part of the series that is neither NaN nor infinite."""
-        kept = [(step, value) for step, value in self if math.isfinite(value)]
-        return Series(tuple(step for step, _ in kept), tuple(value for _, value in kept))
-
-    def __iter__(self) -> Iterator[tuple[int, float]]:
-        return iter(zip(self.steps, self.values, strict=True))
+Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
 
 
 @dataclass(frozen=True)
@@ -48,8 +31,11 @@ class Run:
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
-        found = [(r["step"], float(r[name])) for r in self.records if isinstance(r.get(name), (int, float))]
-        return Series(tuple(step for step, _ in found), tuple(value for _, value in found))
+        return {r["step"]: float(r[name]) for r in self.records if isinstance(r.get(name), (int, float))}
+
+    def finite(self, name: str) -> Series:
+        """The part of the series that is neither NaN nor infinite."""
+        return {step: value for step, value in self.series(name).items() if math.isfinite(value)}
 
     def reward_names(self) -> list[str]:
         """Names of the reward functions, as ms-swift logs them."""

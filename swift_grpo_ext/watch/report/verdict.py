@@ -50,7 +50,7 @@ class Trend(NamedTuple):
 
 def trend(series: Series) -> Trend | None:
     """Compare the two ends of a series; None if it is too short to say."""
-    values = series.finite().values
+    values = [value for value in series.values() if math.isfinite(value)]
     if len(values) < MIN_STEPS:
         return None
     size = max(2, len(values) // 5)
@@ -70,8 +70,8 @@ _PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which 
 
 
 def _always_0(run: Run, *names: str) -> bool:
-    values = [value for name in names for value in run.series(name).finite().values]
-    steps = max(len(run.series(name).steps) for name in names)
+    values = [value for name in names for value in run.finite(name).values()]
+    steps = max(len(run.series(name)) for name in names)
     return steps >= _PATIENCE and not any(value > 0 for value in values)
 
 
@@ -120,7 +120,7 @@ def figures(run: Run) -> list[Figure]:
         if ends is not None:
             show = _percent if name in _SHARES else "{:.3g}".format
             found.append(Figure(label, f"{show(ends.first)} → {show(ends.last)}", note))
-    seconds = run.series("step_time").finite().values
+    seconds = run.finite("step_time").values()
     if seconds:
         found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
     return found
@@ -141,7 +141,7 @@ def _signal_problems(run: Run) -> Iterable[str]:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
         yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
     finite = {
-        name: all(map(math.isfinite, run.series(name).values)) for name in ("loss", "grad_norm", "reward")
+        name: all(map(math.isfinite, run.series(name).values())) for name in ("loss", "grad_norm", "reward")
     }
     if not all(finite.values()):
         yield f"Not finite in at least one step: {', '.join(name for name in finite if not finite[name])}."
@@ -154,7 +154,7 @@ def _signal_problems(run: Run) -> Iterable[str]:
 
 
 def _mean(run: Run, name: str, unknown: float) -> float:
-    values = run.series(name).finite().values
+    values = run.finite(name).values()
     return statistics.fmean(values) if values else unknown
 
 
@@ -162,7 +162,7 @@ def _what_counts(run: Run) -> Iterable[str]:
     """Which figures mean learning, where those that people look at first cannot."""
     if run.series("kl"):
         return
-    moved = run.series("watch/moved").finite().values
+    moved = run.finite("watch/moved").values()
     share = f" {_percent(statistics.median(moved))} of them did in the median step." if moved else ""
     yield (
         "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL is "

@@ -103,7 +103,7 @@ def test_steps_that_a_resumed_run_did_again_are_shown_once(tmp_path):
     with open(folder / "completions.jsonl", "a") as file:
         file.write((again / "completions.jsonl").read_text())
     run = read_run(folder)
-    assert list(run.series("reward")) == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.9), (5, 0.9), (6, 0.9)]
+    assert list(run.series("reward").items()) == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.9), (5, 0.9), (6, 0.9)]
     shown = [(group.step, group.samples[0].text) for group in run.groups]
     assert shown == [(1, "old")] * 2 + [(4, "new")] * 2 + [(6, "new")] * 2
 
@@ -134,5 +134,5 @@ def test_a_rollout_of_several_steps_is_shown_once(tmp_path):
     (folder / "args.json").write_text('{"num_generations": 4, "num_iterations": 2}')
     run = read_run(folder)
     assert [group.step for group in run.groups] == [1, 1, 3, 3, 5, 5]
-    assert run.series("reward").steps == (1, 3, 5)
-    assert run.series("grad_norm").steps == (1, 2, 3, 4, 5, 6)
+    assert tuple(run.series("reward")) == (1, 3, 5)
+    assert tuple(run.series("grad_norm")) == (1, 2, 3, 4, 5, 6)

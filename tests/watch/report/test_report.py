@@ -15,7 +15,7 @@ from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
 from swift_grpo_ext.watch.report.charts import Line, thinned
 from swift_grpo_ext.watch.report.page_data import distinct, groups_within
-from swift_grpo_ext.watch.report.run import Series, read_run
+from swift_grpo_ext.watch.report.run import read_run
 from tests.watch.report.made_up_run import HOSTILE, PROMPT, Tags, data_of, table, write_run
 
 
@@ -138,10 +138,10 @@ def test_an_image_is_in_the_page_once(tmp_path):
 
 
 def test_long_curves_are_thinned_to_means():
-    line = Line("", 0, Series(tuple(range(1, 10_001)), tuple(float(i) for i in range(1, 10_001))))
+    line = Line("", 0, {step: float(step) for step in range(1, 10_001)})
     thin = thinned(line, most=1000)
-    assert thin.series.steps[:2] == (10, 20)
-    assert thin.series.values[:2] == (5.5, 15.5)
+    assert list(thin.series)[:2] == [10, 20]
+    assert list(thin.series.values())[:2] == [5.5, 15.5]
     assert thinned(line, most=10_000) is line
 
 

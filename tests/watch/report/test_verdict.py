@@ -68,7 +68,7 @@ def test_a_run_that_never_scored_anything(tmp_path):
 
 def test_trend_needs_enough_steps_and_forgets_nan(tmp_path):
     series = read_run(write_run(tmp_path / "run", [0.5] * 9 + [math.nan] * 5)).series("reward")
-    assert len(series.values) == 14
+    assert len(series) == 14
     assert trend(series) is None
 
 
