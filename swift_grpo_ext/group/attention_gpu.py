@@ -154,8 +154,8 @@ class RepeatRows(torch.autograd.Function):
 def varlen_kernel() -> Callable[..., Tensor]:
     """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key.
 
-    All take ``(tokens, heads, dim)`` of queries, keys, values, the cumulative lengths and longest sequences,
-    the scale and the window.
+    Of ``(tokens, heads, dim)``, cumulative lengths and longest sequences of queries and keys, scale and
+    window.
     """
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func

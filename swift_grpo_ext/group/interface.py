@@ -51,10 +51,7 @@ def install(implementation: str) -> None:
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, options: dict[str, Any]
 ) -> Tensor:
-    """Attention over a pack as a layer calls it: ``(1, heads, T, dim)`` to ``(1, T, heads, dim)``.
-
-    There may be fewer heads of keys and values. Raises ValueError for an option that packs do not know.
-    """
+    """Attention over a pack as a layer calls it: ``(1, heads, T, dim)`` to ``(1, T, heads, dim)``."""
     odd = [name for name in _SPECIAL if options.get(name) is not None]
     if odd or options.get("dropout"):
         raise ValueError(f"attention over a pack does not know {', '.join(odd) or 'dropout'}")
@@ -86,12 +83,9 @@ def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> PackMas
 
 
 def pack_form(text_config: PretrainedConfig, backend: str, image_blocks: ImageBlocks = "none") -> PackForm:
-    """How a language model of this config takes packs.
-
-    transformers drops masks of four dimensions on their way to layers with a recurrent state, but takes a
-    mapping there.
-    """
+    """How a language model of this config takes packs."""
     kinds = tuple(sorted(set(getattr(text_config, "layer_types", None) or [])))
+    # On their way to layers with a recurrent state masks of four dimensions are dropped, mappings are not.
     return PackForm(backend, kinds if "linear_attention" in kinds else (), image_blocks)
 
 

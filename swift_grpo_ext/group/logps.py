@@ -64,10 +64,7 @@ def _score_chunk(hidden: Tensor, targets: Tensor, head: Head, query: TokenQuery)
 def scores_for_logits(
     head: nn.Module, query: TokenQuery, select: Callable[[Tensor], Tensor]
 ) -> Iterator[None]:
-    """While this is open, the output layer answers with `score` instead of logits.
-
-    ``select`` picks the ``(N, hidden)`` states that predict the targets out of the layer's input.
-    """
+    """While this is open, the output layer answers with `score` of the states that ``select`` picks."""
     logits_of = head.forward
 
     def forward(hidden: Tensor) -> Tensor:

@@ -114,8 +114,8 @@ def analyse(
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch; make no pack without a ``form``.
 
-    ``prompts`` are keys of the rows' prompts, as far as they are known: only rows of equal keys are a group,
-    and their tokens and images must be equal, too.
+    Only rows of equal ``prompts``, as far as they are known, are a group; their tokens and images are
+    compared.
     """
     rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
     try:

@@ -55,8 +55,8 @@ def in_parts(batch: MicroBatch, parts: int, family: Family | None, form: PackFor
 def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
     """The sum of what the parts give, each 0 where it has nothing to say.
 
-    Every part is run without a graph, and again when the gradient of the sum is known: gradients are those of
-    one pass over all parts, whatever the loss makes of the sum.
+    Every part runs without a graph, and again when the sum's gradient is known, so gradients are those of one
+    pass.
     """
     if not torch.is_grad_enabled():
         return torch.stack([run() for run in parts]).sum(0)

@@ -74,10 +74,7 @@ class TextSizes:
 
 
 def text_sizes(config: object) -> TextSizes:
-    """Sizes of a language model from its transformers config, or the mapping that its config.json holds.
-
-    Raises ArithmeticError or TypeError where sizes are missing or none.
-    """
+    """Sizes from a config; ArithmeticError or TypeError where they are missing."""
     heads, hidden = _get(config, "num_attention_heads"), _get(config, "hidden_size")
     head = _get(config, "head_dim") or hidden // heads
     query = heads * head

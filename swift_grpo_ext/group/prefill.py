@@ -100,10 +100,7 @@ def spread(cache: Cache, row_of: Tensor) -> None:
 
 
 def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinct:
-    """Inputs of the distinct prompts among those that ``generate`` passes to the model at first.
-
-    Raises `CannotPackError` for an input that nobody here knows, or a cache that cannot be spread out.
-    """
+    """Inputs of the distinct prompts among those of ``generate``; `CannotPackError` where that is unknown."""
     given = {name for name, value in inputs.items() if value is not None}
     if unknown := given - {*_OF_ROWS, *_PLAIN, *options_of(inputs)}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")

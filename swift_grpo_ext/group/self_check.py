@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
+
+from swift_grpo_ext.swap import swapped
 
 # Largest mean and largest single difference where log-probs have seven digits.
 EXACT = (1e-4, 5e-3)
@@ -19,8 +21,8 @@ _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> tuple[float, float]:
     """How far log-probs may be from the stock path's: on average, and at most.
 
-    Below fp32 the order of summation shows: the stock path's own log-probs, ``(batch, keep)`` row by row and
-    with two rows in a batch, are apart. That is the measure, or one rounding where it is larger.
+    Below fp32 the order of summation shows: the stock path's log-probs ``(batch, keep)`` row by row and with
+    two rows in a batch are apart. That is the measure, or one rounding where it is larger.
     """
     eps = torch.finfo(dtype).eps
     both = mask.bool() & alone.isfinite() & paired.isfinite()
@@ -57,11 +59,8 @@ def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """While this is open, dropout does nothing, so that two passes can be compared."""
-    active = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.training]
-    for module in active:
-        module.eval()
-    try:
+    with ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                stack.enter_context(swapped(module, "training", False))
         yield
-    finally:
-        for module in active:
-            module.train()

@@ -137,8 +137,8 @@ def _runs(placeholders: Tensor) -> list[list[int]]:
 def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> list[Key]:
     """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
 
-    Two multilinear hashes modulo 2**64 with random multipliers: integer arithmetic, so the order of summation
-    does not matter. An image that is the same as the one before it, as within a group, is only compared.
+    Two multilinear hashes modulo 2**64: in integers the order of summation does not matter. An image that is
+    the same as the one before it, as within a group, is only compared.
     """
     bits = pixels.reshape(len(pixels), -1).view(_INTEGER_OF_BYTES[pixels.element_size()])
     shapes = [[size] for size in sizes] if grid is None else grid.flatten(1).tolist()
@@ -202,10 +202,7 @@ class FeatureCache:
         return [image for key, image in first.items() if key not in self.features]
 
     def encode(self, images: Images, wanted: Sequence[int], tower: Tower) -> dict[Key, Tensor]:
-        """Run the tower once over the ``wanted`` images; their features, which are kept if they fit.
-
-        ``tower`` turns them into ``(features, hidden)`` or ``(pixel rows, features, hidden)``.
-        """
+        """Run the tower once over the ``wanted`` images; their features, which are kept if they fit."""
         with torch.no_grad():
             features = tower(images, wanted)
         self.calls += 1

@@ -85,10 +85,10 @@ def _say(text: str) -> None:
 
 
 class _Launcher:
-    """The processes between this one and the command ``swift`` that it was started by, if it was.
+    """The processes from this one up to the command ``swift`` that it was started by, if it was.
 
-    On SIGTERM the command ends without a word to the training process, which then trains on unseen; on
-    Ctrl-C it kills ``torchrun``, with the same effect for its ranks.
+    On SIGTERM the command ends without a word to the training process, which trains on unseen; on Ctrl-C it
+    kills ``torchrun``, with the same effect for its ranks.
     """
 
     def __init__(self) -> None:

@@ -36,8 +36,7 @@ class Verdict:
 class LearningMonitor:
     """Judges a run step by step.
 
-    A fault must last for `patience` steps in a row before it is told; one that is dead for twice that many
-    `should_stop`.
+    A fault is told after `patience` steps in a row; a run that is dead for twice as many `should_stop`.
     """
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:

@@ -75,9 +75,8 @@ def recorded_event() -> torch.cuda.Event | None:
 class Phases:
     """A stack of phases: an inner one's time does not count for the outer one.
 
-    One thread enters and leaves; others may read `now` and `longest` at any time. A GPU works behind the
-    process that drives it, so where there is one, `drain` tells its time, by recorded marks, and not that of
-    the process.
+    One thread enters and leaves; others may read `now` and `longest`. Where a GPU works, its time is told, by
+    recorded marks, and not that of the process that drives it.
     """
 
     def __init__(

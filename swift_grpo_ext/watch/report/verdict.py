@@ -76,10 +76,9 @@ def _always_0(run: Run, *names: str) -> bool:
 
 
 def judge(run: Run) -> Verdict:
-    """The verdict on a run, from its logged figures and what the monitors wrote down, if it was watched.
+    """The verdict on a run, from its logged figures and what the monitors wrote down.
 
-    Neither a loss near 0 (so by construction on-policy) nor a KL of 0 says anything; a gradient and a rising
-    reward do.
+    Neither a loss near 0 (so on-policy) nor a KL of 0 says anything; a gradient and a rising reward do.
     """
     reasons = (*_told_by_monitors(run), *_signal_problems(run), *_what_counts(run))
     for names, nothing in _NEEDED:
