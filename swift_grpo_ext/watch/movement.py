@@ -63,7 +63,8 @@ class Sampler:
         # Places in some of the tensors, evenly spread, and how many elements each stands for. At each look
         # the number of tensors and their sizes are the same.
         self._chosen: dict[int, tuple[Tensor, Tensor]] = {}
-        for number in _spread(len(found), limit):
+        last, chosen = len(found) - 1, min(len(found), limit)
+        for number in (round(step * last / max(1, chosen - 1)) for step in range(chosen)):
             size, device = found[number].numel(), found[number].device
             places = torch.randint(size, (min(elements, size),), generator=generator)
             weights = torch.full(places.shape, size / len(places), device=device)
@@ -127,13 +128,6 @@ def _ordered(values: Tensor) -> Tensor:
     width = values.element_size()
     bits = values.contiguous().view(_BITS[width]).long()
     return torch.where(bits < 0, -(2 ** (8 * width - 1)) - bits, bits)
-
-
-def _spread(count: int, limit: int) -> list[int]:
-    """At most `limit` of the numbers below `count`, evenly spread, the first and the last among them."""
-    if count <= limit:
-        return list(range(count))
-    return [round(step * (count - 1) / (limit - 1)) for step in range(limit)]
 
 
 class Probe:

@@ -12,43 +12,32 @@ from itertools import pairwise
 
 import torch
 
+# What a rank does, in the order of a step: what to call it, and what makes it shorter.
 PHASES = {
-    "data": "data",
-    "prepare": "preparation of rows and images",
-    "weight_sync": "weight sync",
-    "encode": "encoding for the engine",
-    "rollout": "rollout",
-    "vision": "vision tower",
-    "reward": "rewards",
-    "old": "old log-probs",
-    "reference": "reference log-probs",
-    "logps": "other log-probs",
-    "check": "engine check",
-    "forward": "policy forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-    "save": "saving",
-    "evaluate": "evaluation",
-    "log": "logging",
-    "start": "start",
-    "between": "between steps",
+    "data": ("data", "--dataloader_num_workers"),
+    "prepare": ("preparation of rows and images", "MAX_PIXELS, or --dataloader_num_workers"),
+    "weight_sync": ("weight sync", "--move_model_batches, or LoRA with --vllm_enable_lora true"),
+    "encode": ("encoding for the engine", "MAX_PIXELS, or more CPU cores for it"),
+    "rollout": ("rollout", "vLLM (--use_vllm true), a shorter --max_completion_length"),
+    "vision": ("vision tower", "MAX_PIXELS, or a frozen tower (--freeze_vit true)"),
+    "reward": ("rewards", "a faster reward function"),
+    "old": (
+        "old log-probs",
+        "--num_iterations 1, and a gradient_accumulation_steps that steps_per_generation does not exceed",
+    ),
+    "reference": ("reference log-probs", "--beta 0"),
+    "logps": ("other log-probs", ""),
+    "check": ("engine check", ""),
+    "forward": ("policy forward", ""),
+    "backward": ("backward", ""),
+    "optimizer": ("optimizer", ""),
+    "save": ("saving", "a larger --save_steps"),
+    "evaluate": ("evaluation", "a larger --eval_steps"),
+    "log": ("logging", ""),
+    "start": ("start", ""),
+    "between": ("between steps", ""),
 }
-"""What a rank does, in the order of a step, and what to call it."""
 FIRST, EVERY = 5, 50  # steps that the first bill is of, and those after it
-ADVICE = {
-    "prepare": "MAX_PIXELS, or --dataloader_num_workers",
-    "encode": "MAX_PIXELS, or more CPU cores for it",
-    "vision": "MAX_PIXELS, or a frozen tower (--freeze_vit true)",
-    "rollout": "vLLM (--use_vllm true), a shorter --max_completion_length",
-    "weight_sync": "--move_model_batches, or LoRA with --vllm_enable_lora true",
-    "reward": "a faster reward function",
-    "old": "--num_iterations 1, and a gradient_accumulation_steps that steps_per_generation does not exceed",
-    "reference": "--beta 0",
-    "data": "--dataloader_num_workers",
-    "save": "a larger --save_steps",
-    "evaluate": "a larger --eval_steps",
-}
-"""What makes a phase shorter."""
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
 """Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do."""
 _WORTH_A_WORD = 0.3
@@ -179,14 +168,13 @@ def line(seconds: Mapping[str, float], work: Mapping[str, float], steps: int) ->
     total = sum(seconds.values())
     shares = Counter({name: value / total for name, value in seconds.items() if name in PHASES and total})
     shown = {name: share for name, share in shares.most_common() if share >= _SHOWN}
-    parts = [f"{PHASES[name]} {_percent(share)}" for name, share in shown.items()]
+    parts = [f"{PHASES[name][0]} {_percent(share)}" for name, share in shown.items()]
     if (rest := 1 - sum(shown.values())) >= _SHOWN:
         parts.append(f"rest {_percent(rest)}")
     text = f"{total / steps:.3g} s a step: {', '.join(parts)}{_saved(work)}"
     longest = next(iter(shown), "")
-    if longest in ADVICE and shown[longest] >= _WORTH_A_WORD:
-        text += f" ({PHASES[longest]}: {ADVICE[longest]})"
-    return text
+    called, advice = PHASES.get(longest, ("", ""))
+    return f"{text} ({called}: {advice})" if advice and shown[longest] >= _WORTH_A_WORD else text
 
 
 def _saved(work: Mapping[str, float]) -> str:

@@ -24,7 +24,7 @@ def prompt_difference(
     """
     if list(trainer[: len(engine)]) == list(engine):
         return ""
-    seen, wanted = _without(engine, placeholders), _without(trainer, placeholders)
+    seen, wanted = ([token for token in ids if token not in placeholders] for ids in (engine, trainer))
     if wanted[: len(seen)] == seen:
         return _media_difference(engine, trainer, placeholders)
     place = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(seen, wanted, strict=False))))
@@ -33,10 +33,6 @@ def prompt_difference(
         f"{_shown(decode, wanted[place : place + 1])} in the trainer, after "
         f"{_shown(decode, seen[max(0, place - _CONTEXT) : place])}: {_likely(seen, wanted, place, decode)}"
     )
-
-
-def _without(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
-    return [token for token in ids if token not in placeholders]
 
 
 def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholders: Collection[int]) -> str:

@@ -109,10 +109,8 @@ class Watch(TrainerCallback):
         tally, self.tally = self.tally, Tally()
         tally = replace(
             tally,
+            **vars(weights),
             skipped=float(skipped),
-            elements=weights.elements,
-            moved=weights.moved,
-            log2_ulps=weights.log2_ulps,
             masters=masters.elements,
             masters_moved=masters.moved,
             dead=float(self._first and self._stops and self.monitor.should_stop),
