@@ -202,7 +202,7 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
     pack = build_pack(
         groups, inputs["attention_mask"], mask, interface.pack_form(model.config.get_text_config(), backend)
     )
-    first = [image for row in pack.representatives for image in images.rows[row]]
+    first = [image for group in groups for image in images.rows[group[0].index]]
     features = torch.cat([cache.features[images.keys[image]] for image in first])
     text = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}
     packed = pack_inputs(text, pack, {})

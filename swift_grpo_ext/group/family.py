@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -21,11 +20,6 @@ GRIDS_OF = {
 }
 GRIDS = tuple(name for names in GRIDS_OF.values() for name in names)
 MEDIA_INPUTS = (*GRIDS_OF, *GRIDS)
-
-
-def grid_name(inputs: Mapping[str, object], pixels: str) -> str:
-    """Name of the input with an entry for each image, of those that there are; empty if there is none."""
-    return next((name for name in GRIDS_OF[pixels] if inputs.get(name) is not None), "")
 
 
 class Family(Protocol):

@@ -78,7 +78,9 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
 
 def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask | dict[str, PackMask]:
     """What to pass as ``attention_mask``: the mask, or a mapping with it for each type of layer."""
-    mask = PackMask.of(layout, device)
+    # Boolean, so that mixed precision does not cast it.
+    mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
+    mask.pack_layout = layout
     return dict.fromkeys(layout.form.layer_types, mask) or mask
 
 

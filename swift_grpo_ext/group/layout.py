@@ -116,13 +116,6 @@ class PackMask(Tensor):
 
     pack_layout: PackLayout  # of the pack (a tensor has a ``layout`` of its own)
 
-    @staticmethod
-    def of(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask:
-        """The mask of a layout. Boolean, so that mixed precision does not cast it."""
-        mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
-        mask.pack_layout = layout
-        return mask
-
     @classmethod
     def __torch_function__(
         cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None

@@ -132,7 +132,6 @@ class PackShape:
     spare: bool = (
         True  # layers may keep activations in half of the memory that sharing saves (`group.recompute`)
     )
-    chunk_bytes: int = CHUNK_BYTES  # most bytes of fp32 logits at a time
 
 
 def pack_bytes(shape: PackShape, completions: int) -> float:
@@ -143,7 +142,7 @@ def pack_bytes(shape: PackShape, completions: int) -> float:
         spared = completions * (shape.prompt + shape.completion) - tokens
         layer = sizes.kept(shape.trained)
         held += tokens * layer + 0.5 * spared * (CHECKPOINT * sizes.layers * sizes.hidden + layer)
-    return held + chunk_of_logits(sizes, completions * shape.completion, shape.chunk_bytes)
+    return held + chunk_of_logits(sizes, completions * shape.completion)
 
 
 def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: bool) -> float:
@@ -154,9 +153,9 @@ def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: 
     return tokens * (sizes.layers * sizes.hidden * CHECKPOINT + worst)
 
 
-def chunk_of_logits(sizes: TextSizes, predicted: float, chunk_bytes: int = CHUNK_BYTES) -> float:
+def chunk_of_logits(sizes: TextSizes, predicted: float) -> float:
     """Bytes of the logits that are there at a time when log-probs are computed in chunks."""
-    return min(predicted * sizes.vocab, chunk_bytes / 4) * SCORED
+    return min(predicted * sizes.vocab, CHUNK_BYTES / 4) * SCORED
 
 
 def fits(shape: PackShape, completions: int, prompts: int, free_bytes: float) -> bool:

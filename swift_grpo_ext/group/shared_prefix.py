@@ -38,7 +38,6 @@ class Pack:
     """Where every token of a pack comes from and where every log-prob goes."""
 
     layout: PackLayout  # spans of prompts and completions, for the attention functions
-    representatives: tuple[int, ...]  # batch index of the row of each group whose prompt stands for all
     source: Tensor  # ``(T,)`` flat index into a ``(batch, seq)`` tensor for each token of the pack
     predictor: Tensor  # ``(N,)`` place in the pack of the hidden state that predicts each loss token
     target: Tensor  # ``(N,)`` flat index into ``(batch, seq)`` of each loss token
@@ -129,8 +128,7 @@ def build_pack(
         of_images = torch.isin(token_types.flatten().cpu()[indices["source"]], torch.tensor([1, 2]))
         layout = replace(layout, blocks=image_runs(of_images, layout))
     on_device = {name: index.to(attention_mask.device) for name, index in indices.items()}
-    first_rows = tuple(group[0].index for group in groups)
-    return Pack(layout=layout, representatives=first_rows, **on_device, batch=batch, seq=seq, keep=keep)
+    return Pack(layout=layout, **on_device, batch=batch, seq=seq, keep=keep)
 
 
 def _laid_out(

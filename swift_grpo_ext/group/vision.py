@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.family import GRIDS_OF, Medium, grid_name
+from swift_grpo_ext.group.family import GRIDS_OF, Medium
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 Key = tuple[int, ...]
@@ -70,7 +70,8 @@ def assign_media(inputs: Mapping[str, Tensor], media: Sequence[Medium]) -> dict[
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     found = {}
     for pixels in given:
-        grid, placeholders = grid_name(inputs, pixels), inputs["input_ids"] == known[pixels]
+        grid = next((name for name in GRIDS_OF[pixels] if inputs.get(name) is not None), "")
+        placeholders = inputs["input_ids"] == known[pixels]
         found[pixels] = assign(placeholders, inputs[pixels], inputs.get(grid), grid)
     return found
 

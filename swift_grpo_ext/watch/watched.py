@@ -51,6 +51,7 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     """Facts of a run that is about to take the first of its steps, with model and optimizer prepared."""
     args = trainer.args
     zero = _zero_config(trainer)
+    trained = [each for each in trainer.model.parameters() if each.requires_grad]
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
     return RunFacts(
         num_generations=trainer.num_generations,
@@ -59,7 +60,7 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
         accumulation=args.gradient_accumulation_steps,
         max_steps=max_steps,
         learning_rate=args.learning_rate,
-        trainable=sum(_size(each) for each in trainer.model.parameters() if each.requires_grad),
+        trainable=sum(int(getattr(each, "ds_numel", None) or each.numel()) for each in trained),
         precision=str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32",
         masters=any(True for _ in local_masters(trainer.optimizer)),
         zero_stage=zero.get("stage") if zero is not None else None,
@@ -75,10 +76,6 @@ def _zero_config(trainer: Watched) -> Mapping[str, Any] | None:
         return None
     config: Mapping[str, Any] = trainer.accelerator.state.deepspeed_plugin.deepspeed_config
     return config.get("zero_optimization", {"stage": 0})
-
-
-def _size(parameter: nn.Parameter) -> int:
-    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
 @dataclass

@@ -56,7 +56,7 @@ def packed_logps(model, inputs, mask, backend="two_part", **options):
     pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
     media = {}
     if images:
-        which = images.of_rows(pack.representatives)
+        which = images.of_rows([group[0].index for group in groups])
         media = {"pixel_values": images.pixels_of(which), **images.grid_of(which)}
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB, **options)
     return packed_scores(model, model.lm_head, pack_inputs(inputs, pack, media), pack, query)
