@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -125,8 +125,9 @@ _STEP = TypeAdapter(StepFacts)
 
 
 def as_json(facts: StepFacts) -> dict[str, object]:
-    """A step as JSON data; figures that are not finite become None."""
-    data: dict[str, object] = json.loads(_STEP.dump_json(facts))
+    """A step as JSON data; figures that are not finite become None, halves of surrogate pairs "?"."""
+    text = json.dumps(asdict(facts), ensure_ascii=False).encode("utf-8", "replace")
+    data: dict[str, object] = json.loads(text, parse_constant=lambda _: None)
     return data
 
 

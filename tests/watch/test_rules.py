@@ -1,6 +1,7 @@
 """From facts to verdicts: the table of rules alone."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -227,6 +228,13 @@ def test_any_history_can_be_judged_and_written_down(history, patience):
 def test_steps_come_back_from_json_and_unknown_names_are_passed_over():
     data = as_json(GOOD) | {"later": 1}
     assert step_from_json(json.loads(json.dumps(data))) == GOOD
+
+
+def test_half_of_a_surrogate_pair_in_a_row_ends_no_run():
+    """JSON can hold one, UTF-8 cannot: a checkpoint must be written, and read again."""
+    step = replace(GOOD, rollout=replace(GOOD.rollout, example="row 3 id a\ud800b", reward_std=math.nan))
+    back = step_from_json(json.loads(json.dumps(as_json(step))))
+    assert back.rollout == replace(step.rollout, example="row 3 id a?b", reward_std=None)
 
 
 def test_reward_facts_leave_out_what_is_not_scored():
