@@ -85,10 +85,8 @@ def _fresh_first(rows: Iterable[Any], held: Collection[str]) -> Iterator[tuple[s
 
 
 def other_rows(dataset: Any, batch: Sequence[object], bad: Collection[str]) -> Iterator[Any]:
-    """Rows that may take the place of broken ones, given by their keys.
-
-    They are of the dataset, from a place on that the broken ones decide, in a stream from its start on, and
-    of the same batch.
+    """Rows that may take the place of broken ones, given by their keys: of the dataset, from a place on that
+    they decide, of a stream from its start on, and of the same batch.
     """
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset):
         start = int(min(bad), 16) % len(dataset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,19 +17,13 @@ from swift_grpo_ext.models.family import VisionFamily
 
 _FIELD = re.compile(r"(image|img|video|vision|visual|audio|boi|eoi|boa|eoa).*token_(id|ids|index)$")
 _TOKEN = re.compile(r"image|img|video|vision|audio", re.IGNORECASE)
-_IMAGE_FIELDS, _VIDEO_FIELDS = (
-    ("image_token_id", "image_token_index"),
-    ("video_token_id", "video_token_index"),
-)
+_IMAGE_FIELDS = ("image_token_id", "image_token_index")
+_VIDEO_FIELDS = ("video_token_id", "video_token_index")
 
 
-@dataclass(frozen=True)
-class Modules:
-    """Paths of modules, as ms-swift names them for ``--freeze_vit`` and its kin."""
-
-    vision_tower: tuple[str, ...]
-    aligner: tuple[str, ...]
-    language_model: tuple[str, ...]
+# Paths of modules, as ms-swift names them for ``--freeze_vit`` and its kin.
+_PARTS = ("vision_tower", "aligner", "language_model")
+Modules = dict[str, tuple[str, ...]]
 
 
 def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily | None:
@@ -67,8 +61,8 @@ def why_unknown(config: Any) -> str:
     modules = modules_of(config)
     if modules is None:
         return f"ms-swift names no modules of {name!r}"
-    if len(modules.vision_tower) != 1:
-        return f"{name!r} has {len(modules.vision_tower)} towers"
+    if (towers := len(modules["vision_tower"])) != 1:
+        return f"{name!r} has {towers} towers"
     return ""
 
 
@@ -80,8 +74,7 @@ def _derived(config: Any) -> VisionFamily:
         architecture=(getattr(config, "architectures", None) or [""])[0],
         host_model_type=config.model_type,
         host_template=config.model_type,
-        **_ids_of(config),
-        **vars(modules),
+        **{**_ids_of(config), **modules},
         frame="pixel_original",
     )
 
@@ -120,22 +113,19 @@ def _modules_by_class() -> dict[str, Modules]:
         )
         if not meta.is_multimodal or arch is None or not getattr(arch, "vision_tower", None):
             continue
-        modules = Modules(*(_seeing(getattr(arch, name)) for name in Modules.__dataclass_fields__))
+        modules = {part: _seeing(getattr(arch, part)) for part in _PARTS}
         for architecture in meta.architectures or ():
             found.setdefault(architecture, modules)
-        outer = {path.partition(".")[0] for path in modules.language_model if path.endswith(".lm_head")}
+        outer = {path.partition(".")[0] for path in modules["language_model"] if path.endswith(".lm_head")}
         if outer:  # a model in a model, whose config has a type of its own
-            found.setdefault(f"{meta.model_type}_{outer.pop()}", _inside(modules))
+            inside = {part: tuple(p.partition(".")[2] for p in paths) for part, paths in modules.items()}
+            found.setdefault(f"{meta.model_type}_{outer.pop()}", inside)
     return found
 
 
 def _seeing(paths: Iterable[str]) -> tuple[str, ...]:
     """Without the parts that hear: they have pixels neither to encode nor to share."""
     return tuple(path for path in paths if "audio" not in path)
-
-
-def _inside(modules: Modules) -> Modules:
-    return Modules(*(tuple(path.partition(".")[2] for path in paths) for paths in vars(modules).values()))
 
 
 def _token(config: Any, fields: tuple[str, ...]) -> int | None:

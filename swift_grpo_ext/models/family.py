@@ -17,38 +17,23 @@ Capability = Literal["shared_prefix", "vision_once", "vllm"]
 class VisionFamily:
     """One family of vision-language models. Module paths are relative to the ``*ForConditionalGeneration``
     module, without a PEFT prefix.
-
-    Attributes:
-        family: ``model_type`` in the checkpoint's config.json.
-        architecture: Class name there.
-        host_model_type: Name for ms-swift's ``--model_type``.
-        host_template: Name for ms-swift's ``--template``.
-        image_token_id: Token whose embedding is replaced by image features; one token per feature.
-        video_token_id: The same for videos; None where a video is a list of images.
-        indicator_token_ids: Tokens that stand around or between the features of an image.
-        vision_tower: Modules that ``--freeze_vit`` freezes.
-        aligner: Modules that ``--freeze_aligner`` freezes, between tower and language model.
-        language_model: Modules that ``--freeze_llm`` freezes.
-        frame: Coordinate frame in which the model writes boxes and points.
-        lacks: For each capability that it has not the reason, one clause, fit for an error message.
-        lora_skips: Module of the aligner that LoRA cannot adapt, having no linear layer; empty if it can.
-        image_blocks: Layers in which the tokens of an image see each other.
     """
 
-    family: str
-    architecture: str
-    host_model_type: str
-    host_template: str
-    image_token_id: int
-    video_token_id: int | None
-    indicator_token_ids: tuple[int, ...]
-    vision_tower: tuple[str, ...]
-    aligner: tuple[str, ...]
-    language_model: tuple[str, ...]
-    frame: Frame
+    family: str  # ``model_type`` in the checkpoint's config.json
+    architecture: str  # class name there
+    host_model_type: str  # ms-swift's ``--model_type``
+    host_template: str  # ms-swift's ``--template``
+    image_token_id: int  # its embedding is replaced by image features; one token per feature
+    video_token_id: int | None  # the same for videos; None where a video is a list of images
+    indicator_token_ids: tuple[int, ...]  # stand around or between the features of an image
+    vision_tower: tuple[str, ...]  # modules that ``--freeze_vit`` freezes
+    aligner: tuple[str, ...]  # ``--freeze_aligner``: between tower and language model
+    language_model: tuple[str, ...]  # ``--freeze_llm``
+    frame: Frame  # in which the model writes boxes and points
+    # For each capability that it has not the reason, one clause, fit for an error message.
     lacks: Mapping[Capability, str] = field(default_factory=dict)
-    lora_skips: str = ""
-    image_blocks: Literal["none", "windows", "all"] = "none"
+    lora_skips: str = ""  # module of the aligner without a linear layer, which LoRA cannot adapt
+    image_blocks: Literal["none", "windows", "all"] = "none"  # layers where an image's tokens see each other
 
     @property
     def placeholder_token_ids(self) -> tuple[int, ...]:
@@ -84,61 +69,38 @@ class VisionFamily:
 
 @dataclass(frozen=True)
 class Tiny:
-    """How a family's tiny checkpoint is made.
+    """How a family's tiny checkpoint is made."""
 
-    Attributes:
-        stem: Of transformers' classes: ``<stem>Config`` and ``<stem>ForConditionalGeneration``.
-        host: Arguments of ms-swift that a run needs: ``model_type``, ``template``.
-        text: Of the language model's config.
-        vision: Of the tower's config; empty for a language model.
-        ids: Fields of the config that are ids, with their token or tokens.
-        tokens: Special tokens that the tokenizer has beside Qwen's; with the published ids all that it has.
-        top: Other fields of the config.
-        processor: Makes the processor of a tokenizer, the config and the most pixels of an image; None for a
-            language model.
-        stock_vocabulary: The special tokens have published ids, from 151643 on.
-        empty_files: Files with a dictionary of tensors that the class wants to see.
-        inside: Name of the config that holds the parts, where it is not the config itself, and fields around.
-        follow: Puts sizes that follow from others into the language model's fields and the tower's, and
-            returns those of the config beside them.
-        max_pixels: Most pixels of a resized image, where the processor resizes.
-        named: Special tokens by the names by which the processor asks the tokenizer for them.
-    """
-
-    stem: str
-    host: Mapping[str, str]
-    text: Mapping[str, Any] = field(default_factory=dict)
-    vision: Mapping[str, Any] = field(default_factory=dict)
+    stem: str  # of transformers' classes, ``<stem>Config`` and ``<stem>ForConditionalGeneration``
+    host: Mapping[str, str]  # arguments of ms-swift that a run needs: ``model_type``, ``template``
+    text: Mapping[str, Any] = field(default_factory=dict)  # of the language model's config
+    vision: Mapping[str, Any] = field(default_factory=dict)  # of the tower's config; empty without one
+    # Fields of the config that are ids, with their token or tokens.
     ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    tokens: tuple[str, ...] = ()
-    top: Mapping[str, Any] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()  # special tokens beside Qwen's; with the published ids all
+    top: Mapping[str, Any] = field(default_factory=dict)  # other fields of the config
+    # Makes the processor of a tokenizer, the config and the most pixels of an image.
     processor: Callable[[Any, Any, int], Any] | None = None
-    stock_vocabulary: bool = False
-    empty_files: tuple[str, ...] = ()
+    stock_vocabulary: bool = False  # the special tokens have published ids, from 151643 on
+    empty_files: tuple[str, ...] = ()  # with a dictionary of tensors that the class wants to see
+    # Name of the config that holds the parts, where it is not the config itself, and fields around.
     inside: tuple[str, Mapping[str, Any]] | None = None
+    # Puts sizes that follow from others into the fields of text and tower; returns those beside them.
     follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None
-    max_pixels: int = 256 * 32 * 32
-    named: Mapping[str, str] = field(default_factory=dict)
+    max_pixels: int = 256 * 32 * 32  # of a resized image, where the processor resizes
+    named: Mapping[str, str] = field(default_factory=dict)  # special tokens by the processor's names for them
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a family's file says.
+    """What a family's file says."""
 
-    Attributes:
-        stem: Beginning of the ``model_type`` of its configs; of several entries the longest counts.
-        frame: In which it writes boxes and points; None if nobody knows.
-        described: The description, where it is not to be derived from the config.
-        override: Of a config, the fields of the description that are other than derived.
-        template: Module with a template of our own, whose ``register`` puts it in place.
-        tiny: Tiny checkpoints, by ``model_type``.
-        not_loaded: Why ms-swift does not train others of it on the tested versions, by ``model_type``.
-    """
-
-    stem: str
-    frame: Frame | None
-    described: VisionFamily | None = None
+    stem: str  # beginning of the ``model_type`` of its configs; of several entries the longest counts
+    frame: Frame | None  # in which it writes boxes and points; None if nobody knows
+    described: VisionFamily | None = None  # where it is not to be derived from the config
+    # Of a config, the fields of the description that are other than derived.
     override: Callable[[Any], dict[str, Any]] | None = None
-    template: str = ""
-    tiny: Mapping[str, Tiny] = field(default_factory=dict)
+    template: str = ""  # module with a template of our own, whose ``register`` puts it in place
+    tiny: Mapping[str, Tiny] = field(default_factory=dict)  # by ``model_type``
+    # Why ms-swift does not train others of it on the tested versions, by ``model_type``.
     not_loaded: Mapping[str, str] = field(default_factory=dict)

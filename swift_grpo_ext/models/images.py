@@ -13,26 +13,17 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
 
 from PIL import Image, UnidentifiedImageError
+from PIL.Image import DecompressionBombError as TooLarge
 
 from swift_grpo_ext.errors import DatasetRowError
 
 # What Pillow raises for files that are no image, cut off, damaged or larger than its limit.
-UNREADABLE = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-)
+UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error, TooLarge)
 _SHOWN = 120
 _LONGEST_PATH = 2000  # characters; the host takes longer text for base64
 _SHORTEST_BASE64 = 64  # characters; no image file is smaller
@@ -40,11 +31,8 @@ _GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
 def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
-    """Bytes of an image file; a DatasetRowError says what is wrong with it.
-
-    Args:
-        source: Path, URL (``file:`` too), base64 text, ``data:`` URI, bytes, or a dict with one of them.
-        fetch: Downloads a URL into a buffer, with ms-swift's retries and time limit.
+    """Bytes of an image file that is given as path, URL (``file:`` too), base64 text, ``data:`` URI, bytes,
+    or a dict with one of them; a DatasetRowError says what is wrong with it. ``fetch`` downloads a URL.
     """
     where = describe(source)
     source = _plain(source)
@@ -55,9 +43,8 @@ def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
     try:
         data = source if isinstance(source, bytes) else _read_text(source.strip(), fetch)
     except FileNotFoundError:
-        raise DatasetRowError(
-            "image file not found", where=where, fix="check the path, or set ROOT_IMAGE_DIR"
-        ) from None
+        fix = "check the path, or set ROOT_IMAGE_DIR"
+        raise DatasetRowError("image file not found", where=where, fix=fix) from None
     except (OSError, binascii.Error) as error:
         raise DatasetRowError(f"image cannot be loaded: {_one_line(error)}", where=where) from None
     if not data:
@@ -161,18 +148,13 @@ def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
     return image.convert("I").point(lambda value: value * (255 / most)).convert("L").convert("RGB")
 
 
-@lru_cache(maxsize=65536)
-def _key_of(path: str, size: int, changed: int) -> str:
-    return content_key(f"{path}\0{size}\0{changed}".encode())
-
-
 def _file_key(text: str) -> str:
     try:
         path = find_file(text)
         found = os.stat(path)
     except (OSError, ValueError):
         return ""
-    return _key_of(path, found.st_size, found.st_mtime_ns)
+    return content_key(f"{path}\0{found.st_size}\0{found.st_mtime_ns}".encode())
 
 
 def find_file(text: str) -> str:

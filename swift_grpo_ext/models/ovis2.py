@@ -135,15 +135,8 @@ def _break_after_images(content: str) -> str:
 def register() -> list[str]:
     """Register model, architecture and template under one name, and say so."""
     models = [Model(f"thisisiron/Ovis2-{size}-hf", f"thisisiron/Ovis2-{size}-hf") for size in SIZES]
-    register_model_arch(
-        MultiModelKeys(
-            NAME,
-            language_model=list(OVIS2.language_model),
-            aligner=list(OVIS2.aligner),
-            vision_tower=list(OVIS2.vision_tower),
-        ),
-        exist_ok=True,
-    )
+    parts = {part: list(getattr(OVIS2, part)) for part in ("language_model", "aligner", "vision_tower")}
+    register_model_arch(MultiModelKeys(NAME, **parts), exist_ok=True)
     register_model(
         ModelMeta(
             NAME,

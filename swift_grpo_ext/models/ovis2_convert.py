@@ -6,6 +6,7 @@ One shard at a time is in memory; code of the checkpoint is not run, pickled wei
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,9 +39,8 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     source, target = Path(source), Path(target)
     original = _read_json(source / "config.json")
     if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
-        raise CheckpointError(
-            "this checkpoint is in transformers' layout already", where=str(source), fix="use it as it is"
-        )
+        what = "this checkpoint is in transformers' layout already"
+        raise CheckpointError(what, where=str(source), fix="use it as it is")
     _refuse_used(target)
     config = configuration(original)
     shards = _shards(source)
@@ -50,8 +50,7 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
         _write_weights(shards, target, expected)
         _write_processor(source, target, config)
         if (source / "generation_config.json").is_file():
-            text = (source / "generation_config.json").read_text(encoding="utf-8")
-            (target / "generation_config.json").write_text(text, encoding="utf-8")
+            shutil.copyfile(source / "generation_config.json", target / "generation_config.json")
         config.save_pretrained(target)
     return target
 
@@ -76,11 +75,8 @@ def _refuse_used(target: Path) -> None:
     if not target.exists() or not any(target.iterdir()):
         return
     cut_off = not (target / "config.json").exists() and any(target.glob("model-*-of-*.safetensors"))
-    raise CheckpointError(
-        "the folder to write is not empty" + (": a conversion was cut off there" if cut_off else ""),
-        where=str(target),
-        fix="remove it, or give another",
-    )
+    what = "the folder to write is not empty" + (": a conversion was cut off there" if cut_off else "")
+    raise CheckpointError(what, where=str(target), fix="remove it, or give another")
 
 
 def _write_weights(shards: list[Path], target: Path, expected: dict[str, tuple[int, ...]]) -> None:
@@ -157,11 +153,8 @@ def _shards(source: Path) -> list[Path]:
     shards = [source / Path(name).name for name in names]
     missing = [shard.name for shard in shards if not shard.is_file()]
     if missing or not shards:
-        raise CheckpointError(
-            f"weights are missing: {', '.join(missing) or 'the index names none'}",
-            where=str(source),
-            fix=f"{_AGAIN}; pickled .bin files are not read",
-        )
+        what = f"weights are missing: {', '.join(missing) or 'the index names none'}"
+        raise CheckpointError(what, where=str(source), fix=f"{_AGAIN}; pickled .bin files are not read")
     return shards
 
 
@@ -176,33 +169,30 @@ def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
     try:
         tokenizer = Qwen2TokenizerFast.from_pretrained(str(source))
     except Exception as error:  # what the tokenizers package raises for a file of another form is open
-        problem = " ".join(str(error).split())[:160]
-        what = f"the tokenizer cannot be loaded: {problem}"
+        what = "the tokenizer cannot be loaded: " + " ".join(str(error).split())[:160]
         raise CheckpointError(what, where=str(source), fix=_AGAIN) from None
     tokenizer.add_special_tokens({"additional_special_tokens": [ATOM, *INDICATORS]})
     tokenizer.model_max_length = _CONTEXT
     atom, *indicators = tokenizer.convert_tokens_to_ids([ATOM, *INDICATORS])
     config.update({"image_token_id": atom, "visual_indicator_token_ids": indicators})
     if max(indicators) >= config.vocab_size:
-        raise CheckpointError(
-            f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}",
-            fix=_TOGETHER,
-        )
+        what = f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}"
+        raise CheckpointError(what, fix=_TOGETHER)
     processor(tokenizer, config, 0, MAX_TILES).save_pretrained(target)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    fix = _AGAIN
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
-        raise CheckpointError(f"{path.name} is missing", where=str(path.parent), fix=fix) from None
+        problem, fix = "is missing", "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
     except OSError as error:
-        problem = f"{path.name} cannot be read: {error.strerror}"
-        raise CheckpointError(problem, where=str(path.parent), fix=_AGAIN) from None
+        problem = f"cannot be read: {error.strerror}"
     except ValueError as error:
-        what = f"{path.name} is no JSON: {error}"
-        raise CheckpointError(what, where=str(path.parent), fix=_AGAIN) from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path.name} is no JSON object", where=str(path.parent), fix=_AGAIN)
-    return found
+        problem = f"is no JSON: {error}"
+    else:
+        if isinstance(found, dict):
+            return found
+        problem = "is no JSON object"
+    raise CheckpointError(f"{path.name} {problem}", where=str(path.parent), fix=fix)

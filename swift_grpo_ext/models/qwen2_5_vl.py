@@ -115,7 +115,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids)
         return encoded
 
-    def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
+    def _post_encode(self, model: object, inputs: dict[str, Any]) -> dict[str, object]:
         if self.is_training:
             self._check_features(inputs)
         return super()._post_encode(model, inputs)
@@ -142,10 +142,8 @@ class Qwen2_5VLLoader(HostLoader):
 
 def register() -> list[str]:
     """Put model and templates in the place of ms-swift's, under every template type that uses them."""
-    meta = MODEL_MAPPING["qwen2_5_vl"]
-    meta.loader = Qwen2_5VLLoader
+    MODEL_MAPPING["qwen2_5_vl"].loader = Qwen2_5VLLoader
     for name in TEMPLATE_TYPES:
-        register_template(
-            dataclasses.replace(TEMPLATE_MAPPING[name], template_cls=Qwen2_5VLTemplate), exist_ok=True
-        )
+        meta = dataclasses.replace(TEMPLATE_MAPPING[name], template_cls=Qwen2_5VLTemplate)
+        register_template(meta, exist_ok=True)
     return list(TEMPLATE_TYPES)

@@ -16,22 +16,12 @@ from swift_grpo_ext.errors import DatasetRowError, RefusedError
 
 @dataclass(frozen=True)
 class Plan:
-    """How rows become batches; the counterpart of TRL's `RepeatSampler` and the dataloader behind it.
+    """How rows become batches; the counterpart of TRL's `RepeatSampler` and the dataloader behind it."""
 
-    Attributes:
-        prompts: Different rows of a generation batch, on all ranks together.
-        group: Completions of a row, ``num_generations``.
-        repeats: How often a generation batch comes: the trainer takes one batch a micro-step and uses those
-            of the steps that generate.
-        batch: Rows that a rank takes at a time.
-        rank: This process.
-        ranks: How many there are.
-    """
-
-    prompts: int
-    group: int
-    repeats: int
-    batch: int
+    prompts: int  # different rows of a generation batch, on all ranks together
+    group: int  # completions of a row, ``num_generations``
+    repeats: int  # of a generation batch: one a micro-step is taken, used are those of steps that generate
+    batch: int  # rows that a rank takes at a time
     rank: int = 0
     ranks: int = 1
 
@@ -90,17 +80,12 @@ class GroupedStream(IterableDataset):
 
     def _too_short(self, rows: int, epoch: int) -> Exception:
         needed = f"a generation batch needs {self.plan.prompts} different rows"
+        what = f"the stream has {rows} rows, and {needed}"
+        fix = "more rows, or a smaller --generation_batch_size (with --steps_per_generation)"
         if rows == 0 and epoch > self.first_epoch:
-            return RefusedError(
-                "the stream is empty when it is read a second time",
-                where="--streaming true",
-                fix="a dataset that can be read again, or --streaming false",
-            )
-        return RefusedError(
-            f"the stream has {rows} rows, and {needed}",
-            where="--streaming true",
-            fix="more rows, or a smaller --generation_batch_size (with --steps_per_generation)",
-        )
+            what = "the stream is empty when it is read a second time"
+            fix = "a dataset that can be read again, or --streaming false"
+        return RefusedError(what, where="--streaming true", fix=fix)
 
 
 def grouped_dataloader(trainer: Any) -> DataLoader:

@@ -14,8 +14,13 @@ from swift.template.vision_utils import rescale_image
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import text
 from swift_grpo_ext.models.families import VisionFamily, family_of
-from swift_grpo_ext.models.image_pipeline import ImagePipeline, Options, PreparedImage, Size
-from swift_grpo_ext.models.image_store import PreparedImageCache
+from swift_grpo_ext.models.image_pipeline import (
+    ImagePipeline,
+    Options,
+    PreparedImage,
+    PreparedImageCache,
+    Size,
+)
 from swift_grpo_ext.settings import current_settings
 
 if TYPE_CHECKING:
@@ -67,11 +72,8 @@ class VisionTemplate(Template):
         return {"max_pixels": chat_template_kwargs.get("max_pixels") or self.max_pixels}
 
     def image_columns(self, sources: list[object], columns: Options) -> dict[str, object]:
-        """What rewards learn about a row's images; ``chat_template_kwargs`` of the row may limit their size.
-
-        Returns:
-            ``image_sizes``: of each image ``{"original": [width, height], "resized": [...]}`` in pixels.
-            ``image_grid_thw``: of each image ``[frames, height, width]`` in patches, where there is a grid.
+        """What rewards learn about a row's images, whose size its ``chat_template_kwargs`` may limit: sizes
+        ``{"original": [width, height], "resized": ...}`` in pixels, and grids ``[frames, height, width]``.
         """
         options = self.resize_options(columns.get("chat_template_kwargs") or {})
         prepared = self.images.prepare_all(sources, options)
@@ -220,7 +222,5 @@ class VisionTemplate(Template):
 
 def images_in(messages: Iterable[Mapping[str, object]]) -> list[object]:
     """Image sources that stand in the messages themselves, ``{"type": "image", "image": ...}``, in order."""
-    found: list[Any] = StdTemplateInputs.remove_messages_media([dict(message) for message in messages])[
-        "images"
-    ]
-    return found
+    found = StdTemplateInputs.remove_messages_media([dict(message) for message in messages])
+    return list(found["images"])

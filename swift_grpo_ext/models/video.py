@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,26 +23,19 @@ UNREADABLE = (OSError, ValueError, IndexError)
 def videos_as_images(
     contents: Sequence[str | None], images: Sequence[object], videos: Sequence[Sequence[object]]
 ) -> tuple[list[str | None], list[object]]:
-    """Turn every video into images in its place, one tag and line for each frame.
-
-    Args:
-        contents: Texts of a row in order, with one tag for every image and video.
-        images: Images of the row, in the order of their tags.
-        videos: Frames of each video, in the order of their tags.
-
-    Returns:
-        The texts with image tags only, and all images in the order of their tags.
+    """Turn every video (its frames) into images in its place, one tag and line for each: the texts of a row
+    with image tags only, and all images in the order of their tags.
     """
-    remaining_images, remaining_videos = iter(images), iter(videos)
+    media: dict[str, Iterator[Sequence[object]]] = {
+        "image": ([image] for image in images),
+        "video": iter(videos),
+    }
     ordered: list[Any] = []
 
     def place(match: re.Match[str]) -> str:
-        if match[1] == "image":
-            ordered.append(next(remaining_images))
-            return "<image>"
-        frames = next(remaining_videos)
-        ordered.extend(frames)
-        return "\n".join(["<image>"] * len(frames))
+        found = next(media[match[1]])
+        ordered.extend(found)
+        return "\n".join(["<image>"] * len(found))
 
     return [content and _TAG.sub(place, content) for content in contents], ordered
 
@@ -56,27 +49,24 @@ def frames_of(video: object, count: int) -> list[object]:
         taken = min(count, total)
         return [int((number + 0.5) * total / taken) for number in range(taken)]
 
-    frames = list(video) if isinstance(video, (list, tuple)) else _decoded(video, spread)
+    if isinstance(video, (list, tuple)):
+        frames = list(video)
+    elif not isinstance(video, str):
+        raise unknown_form(video)
+    else:
+        try:
+            frames = [Image.fromarray(frame) for frame in read_frames(video, spread)]
+        except UNREADABLE as error:
+            raise unreadable(video, error) from None
     if not frames:
         raise DatasetRowError("video has no frames", where=_named(video))
     return frames
 
 
-def _decoded(video: object, choose: Callable[[int, float], Sequence[int]]) -> list[Any]:
-    if not isinstance(video, str):
-        raise unknown_form(video)
-    try:
-        return [Image.fromarray(frame) for frame in read_frames(video, choose)]
-    except UNREADABLE as error:
-        raise unreadable(video, error) from None
-
-
 def read_frames(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
     """Some frames of a video file, arrays ``(height, width, 3)`` of bytes; what is raised is `UNREADABLE`.
-
-    Args:
-        video: Path or URL; or what ms-swift has read of it for decord, which could make nothing of it.
-        choose: Picks frames by number, ascending, given how many there are and how many a second.
+    ``video`` is a path, a URL, or what ms-swift has read of it for decord, which could make nothing of it;
+    ``choose`` picks frames by number, ascending, given how many there are and how many a second.
     """
     import av
     from swift.template.vision_utils import load_file
@@ -144,11 +134,8 @@ def unreadable(video: object, error: BaseException) -> DatasetRowError:
 
 def unknown_form(video: object) -> DatasetRowError:
     """The error for a video that is given in a form that nobody reads."""
-    return DatasetRowError(
-        f"video is a {type(video).__name__}",
-        where=_named(video),
-        fix="give a path, a URL, or a list of images",
-    )
+    what, fix = f"video is a {type(video).__name__}", "give a path, a URL, or a list of images"
+    return DatasetRowError(what, where=_named(video), fix=fix)
 
 
 def _named(video: object) -> str:

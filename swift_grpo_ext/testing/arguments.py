@@ -45,17 +45,11 @@ GRPO_ARGUMENTS: dict[str, Any] = {
 def grpo_arguments(
     model: str | Path, dataset: str | Path, output: str | Path, **overrides: object
 ) -> list[str]:
-    """Arguments of ``swift rlhf`` for a GRPO run of seconds on a CPU, with all parts of this package on.
+    """The words after ``swift rlhf`` for a GRPO run of seconds on a CPU, with all parts of this package on.
 
-    Args:
-        model: Checkpoint folder.
-        dataset: JSONL file of the host's format.
-        output: Output folder; the host makes a version folder in it.
-        **overrides: Other values of the host's arguments. A list gives several values, a dict becomes JSON,
-            None leaves the argument out.
-
-    Returns:
-        The arguments after ``swift rlhf``.
+    Of a checkpoint folder and a JSONL file, into an output folder in which the host makes a version folder.
+    Other values of the host's arguments go on top: a list gives several values, a dict becomes JSON, None
+    leaves the argument out.
     """
     chosen = {
         "model": model,
@@ -74,10 +68,8 @@ def command_line(arguments: dict[str, object]) -> list[str]:
     """Spell a table of the host's arguments as a command line; values as in `grpo_arguments`."""
     words: list[str] = []
     for name, value in arguments.items():
-        if value is None:
-            continue
-        values = value if isinstance(value, (list, tuple)) else [value]
-        words += [f"--{name}", *map(_word, values)]
+        if value is not None:
+            words += [f"--{name}", *map(_word, value if isinstance(value, (list, tuple)) else [value])]
     return words
 
 

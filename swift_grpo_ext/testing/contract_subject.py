@@ -48,13 +48,8 @@ def load(
 def completion_logps(
     subject: Subject, rows: list[dict[str, object]], *, padding_side: str = "right", extra_padding: int = 0
 ) -> list[torch.Tensor]:
-    """Log-probs ``(completion,)`` of the last assistant turn of each row, forwarded in one batch.
-
-    Args:
-        subject: Template and model.
-        rows: Rows of ms-swift's format, with the answer.
-        padding_side: ``right`` or ``left``.
-        extra_padding: Tokens of padding beyond the longest row.
+    """Log-probs ``(completion,)`` of the last assistant turn of each row, forwarded in one batch that is
+    padded on the right or left, by so many tokens beyond the longest row.
     """
     template = subject.template
     before, template.padding_side = template.padding_side, padding_side
@@ -124,11 +119,8 @@ def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
     resized_frames = subject.template.encode(row)["videos"][0]
     messages = [{"role": "user", "content": parts_of(question)}]
     prompt = subject.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    metadata = {
-        "total_num_frames": len(frames),
-        "frames_indices": list(range(len(frames))),
-        "fps": FRAME_RATE,
-    }
+    numbers = list(range(len(frames)))
+    metadata = {"total_num_frames": len(frames), "frames_indices": numbers, "fps": FRAME_RATE}
     options = {"do_resize": False, "do_sample_frames": False, "video_metadata": [metadata]}
     return dict(subject.processor(text=[prompt], videos=[resized_frames], return_tensors="pt", **options))
 

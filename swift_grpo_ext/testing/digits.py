@@ -15,12 +15,7 @@ _HELD_OUT = 360
 
 @dataclass(frozen=True)
 class Digits:
-    """Where a digits dataset lies.
-
-    Attributes:
-        train: JSONL of the training rows.
-        test: JSONL of the held-out rows.
-    """
+    """Where a digits dataset lies: JSONL of the training rows, and of the held-out ones."""
 
     train: Path
     test: Path
@@ -31,16 +26,8 @@ def digits_dataset(folder: str | Path, *, side: int = 56, limit: int | None = No
 
     Every row has ``messages`` (the question, and the digit as the assistant's answer, which the host takes
     out for GRPO), ``images`` (absolute path of the PNG), and for rewards ``options`` (the ten digits) and
-    ``solution`` (the right one).
-
-    Args:
-        folder: Folder to write; made if missing.
-        side: Side of the written images in pixels.
-        limit: Use only so many images, a quarter of them held out; of all, 360 are.
-        seed: Seed of the shuffle that splits the rows.
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
+    ``solution`` (the right one). Images are ``side`` pixels wide and high. With a ``limit`` only so many are
+    used, a quarter of them held out; of all, 360 are. A MissingExtraError if there is no scikit-learn.
     """
     images, labels = _load(seed, limit)
     held_out = _HELD_OUT if limit is None else len(images) // 4
@@ -50,7 +37,10 @@ def digits_dataset(folder: str | Path, *, side: int = 56, limit: int | None = No
     for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
         path = root / "images" / f"{number:04}.png"
         _write_png(pixels, side, path)
-        rows.append(_row(path, label))
+        question = {"role": "user", "content": f"<image>{QUESTION}"}
+        answer = {"role": "assistant", "content": str(label)}
+        row = {"messages": [question, answer], "images": [str(path)]}
+        rows.append({**row, "options": [str(digit) for digit in range(10)], "solution": str(label)})
     return Digits(
         train=_write_jsonl(root / "train.jsonl", rows[held_out:]),
         test=_write_jsonl(root / "test.jsonl", rows[:held_out]),
@@ -77,18 +67,6 @@ def _write_png(pixels: Sequence[Sequence[float]], side: int, path: Path) -> None
     image = Image.new("L", (len(pixels[0]), len(pixels)))
     image.putdata([255 - round(ink * 255 / 16) for row in pixels for ink in row])
     image.resize((side, side), Image.Resampling.BICUBIC).convert("RGB").save(path)
-
-
-def _row(image: Path, label: int) -> dict[str, object]:
-    return {
-        "messages": [
-            {"role": "user", "content": f"<image>{QUESTION}"},
-            {"role": "assistant", "content": str(label)},
-        ],
-        "images": [str(image)],
-        "options": [str(digit) for digit in range(10)],
-        "solution": str(label),
-    }
 
 
 def _write_jsonl(path: Path, rows: Sequence[dict[str, object]]) -> Path:

@@ -23,19 +23,12 @@ _TAIL_LINES = 4000
 
 @dataclass(frozen=True)
 class SwiftResult:
-    """What a run of the ``swift`` command left.
+    """What a run of the ``swift`` command left."""
 
-    Attributes:
-        returncode: Exit status; negative is the signal that ended it.
-        tail: Last 4000 lines of its stdout and stderr together.
-        seconds: Wall clock.
-        timed_out: The run was ended because its limit was over.
-    """
-
-    returncode: int
-    tail: str
-    seconds: float
-    timed_out: bool = False
+    returncode: int  # negative is the signal that ended it
+    tail: str  # last 4000 lines of its stdout and stderr together
+    seconds: float  # wall clock
+    timed_out: bool = False  # it was ended because its limit was over
 
 
 def cpu_environment() -> dict[str, str]:
@@ -70,17 +63,16 @@ def run_swift(
         env: Variables on top of this process's environment and `cpu_environment`.
         ranks: Processes to start; two or more talk over gloo on a free port.
         timeout: Limit in seconds, after which the command and its children are killed.
-        check: Raise when the command fails.
+        check: Raise a HostRunError with the tail of the output when it fails or runs over its limit.
         on_line: Called with every line of output while the command runs.
-
-    Raises:
-        HostRunError: With ``check``, the command failed or ran over its limit; holds the tail of its output.
-        MissingExtraError: There is no ``swift`` command.
     """
-    started = time.monotonic()
+    started, several, gloo = time.monotonic(), {}, []
+    if ranks > 1:
+        several = {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+        gloo = ["--ddp_backend", "gloo"]  # NCCL, the host's default, needs GPUs
     process = subprocess.Popen(
-        [swift_command(), subcommand, *arguments, *_rank_arguments(ranks)],
-        env={**os.environ, **cpu_environment(), **_rank_variables(ranks), **(env or {})},
+        [swift_command(), subcommand, *arguments, *gloo],
+        env={**os.environ, **cpu_environment(), **several, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -98,10 +90,8 @@ def run_in_process(subcommand: str, arguments: Sequence[str], env: Mapping[str, 
     """Run the host's pipeline of that name in this process: a second instead of twenty.
 
     What plugins registered stays registered afterwards. The variables are put back, but a torch that was
-    imported before has already looked at ``CUDA_VISIBLE_DEVICES``.
-
-    Returns:
-        What the host's ``<subcommand>_main`` returns.
+    imported before has already looked at ``CUDA_VISIBLE_DEVICES``. What the host's ``<subcommand>_main``
+    returns comes back.
     """
     with _variables({**cpu_environment(), **(env or {})}):
         from swift import pipelines
@@ -123,16 +113,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _rank_variables(ranks: int) -> dict[str, str]:
-    if ranks == 1:
-        return {}
-    return {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-
-
-def _rank_arguments(ranks: int) -> list[str]:
-    return [] if ranks == 1 else ["--ddp_backend", "gloo"]  # NCCL, the host's default, needs GPUs
 
 
 def _follow(

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.models.families import TINY
-from swift_grpo_ext.testing.tokenizer import build_tokenizer, vocabulary_size
+
+# What the merges are learned from: the words that short vision tasks need, in both of the host's languages.
+CORPUS = (
+    "You are a helpful assistant.",
+    "Which digit is written in this image? Answer with one digit.",
+    "What is in the picture? Describe the image in one short sentence.",
+    "Locate the object and give its box as four numbers.",
+    "Think first, then answer: <think>the digit looks round</think><answer>8</answer>",
+    "The answer is zero one two three four five six seven eight nine.",
+    "system user assistant image picture question answer digit number count box point yes no",
+    "图中写的是哪个数字？请回答一个数字。",
+    "请描述这张图片，先思考，再给出答案。",
+)
+
+# The published order of Qwen2.5's special tokens, from id 151643 on.
+QWEN2_5_SPECIAL_TOKENS = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    *(f"<|{what}_{end}|>" for what in ("object_ref", "box", "quad", "vision") for end in ("start", "end")),
+    *(f"<|{what}_pad|>" for what in ("vision", "image", "video")),
+    *("<tool_call>", "</tool_call>"),
+    *(f"<|fim_{part}|>" for part in ("prefix", "middle", "suffix", "pad")),
+    *("<|repo_name|>", "<|file_sep|>"),
+)
+STOCK_SPECIAL_START = 151643
+STOCK_VOCABULARY_SIZE = 151936
+
+# Qwen's pre-tokenizer: single digits, words with one leading character, runs of punctuation, white space.
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_MERGES = 160
 
 
 def tiny_checkpoint(
@@ -39,16 +71,22 @@ def tiny_checkpoint(
         max_pixels: Most pixels of a resized image, where the processor resizes.
         **text: Fields of the language model's config. ``initializer_range`` (0.02) is the tower's, too.
     """
+    import torch
+
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     stock = stock_vocabulary or made.stock_vocabulary
-    tokenizer = build_tokenizer(folder, made.tokens, made.named, stock=stock)
+    tokenizer = _build_tokenizer(folder, made.tokens, made.named, stock=stock)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    text = {"vocab_size": vocabulary_size(tokenizer, stock=stock), **ends, **text}
+    rows = STOCK_VOCABULARY_SIZE if stock else -(-len(tokenizer) // 8) * 8
+    text = {"vocab_size": rows, **ends, **text}
     config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
     pixels = made.max_pixels if max_pixels is None else max_pixels
     processor = made.processor(tokenizer, config, pixels) if made.processor else tokenizer
-    _write(folder, config, processor, tokenizer, made.empty_files, seed=seed, dtype=dtype)
+    for name in made.empty_files:
+        torch.save({}, folder / name)
+    _write_model(folder, config, ends, seed, dtype)
+    processor.save_pretrained(folder)
     return folder
 
 
@@ -65,18 +103,9 @@ def tiny_config(
     pad_token_id: int = 0,
     **text: Any,
 ) -> Any:
-    """The config of a tiny checkpoint, or of one of any size.
-
-    Args:
-        family: As in `tiny_checkpoint`.
-        ids: Ids of the special tokens that the config names, or of more; None for the published ones.
-        vision: As in `tiny_checkpoint`.
-        top: As in `tiny_checkpoint`.
-        pad_token_id: Begins rows, too.
-        **text: Fields of the language model's config, ``vocab_size`` among them.
-
-    Returns:
-        An instance of the family's config class of transformers.
+    """The config, of transformers' class, of a tiny checkpoint or of one of any size. Beside what
+    `tiny_checkpoint` takes: ``ids`` of the special tokens that the config names, or of more (None for the
+    published ones), and ``pad_token_id``, which begins rows, too; ``vocab_size`` is one of ``text``.
     """
     import transformers
 
@@ -101,27 +130,78 @@ def _ids_of(tokens: str | Sequence[str], ids: Mapping[str, int]) -> int | list[i
     return ids[tokens] if isinstance(tokens, str) else [ids[one] for one in tokens]
 
 
-def _write(
-    folder: Path,
-    config: Any,
-    processor: Any,
-    tokenizer: Any,
-    empty_files: Sequence[str],
-    *,
-    seed: int,
-    dtype: str,
-) -> None:
+def _write_model(folder: Path, config: Any, ends: Mapping[str, int], seed: int, dtype: str) -> None:
     import torch
     import transformers
 
-    for name in empty_files:
-        torch.save({}, folder / name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = getattr(transformers, config.architectures[0])(config).to(getattr(torch, dtype))
-    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    stops = [ends["eos_token_id"], ends["pad_token_id"]]
     model.generation_config = transformers.GenerationConfig(
-        do_sample=True, eos_token_id=ends, pad_token_id=tokenizer.pad_token_id
+        do_sample=True, eos_token_id=stops, pad_token_id=ends["pad_token_id"]
     )
     model.save_pretrained(folder, safe_serialization=True)
-    processor.save_pretrained(folder)
+
+
+def _build_tokenizer(
+    folder: Path, further: Sequence[str] = (), named: Mapping[str, str] | None = None, *, stock: bool = False
+) -> Any:
+    """Train a tokenizer, write it to an existing folder and return it loaded, a `Qwen2Tokenizer`. ``further``
+    special tokens follow those of Qwen2.5, or are all if those are among them; ``named`` ones have names by
+    which a processor asks for them; with ``stock`` Qwen's get their published ids (151643 and up).
+    """
+    from transformers import AutoTokenizer
+
+    trained = json.loads(_train().to_str())
+    vocabulary: dict[str, int] = trained["model"]["vocab"]
+    if stock:
+        fillers = range(len(vocabulary), STOCK_SPECIAL_START)
+        vocabulary |= {f"filler{number}": number for number in fillers}
+    usual = () if QWEN2_5_SPECIAL_TOKENS[0] in further else QWEN2_5_SPECIAL_TOKENS
+    special = list(dict.fromkeys([*usual, *further, *(named or {}).values()]))
+    first = len(vocabulary)
+    trained["added_tokens"] = [_added_token(number, token) for number, token in enumerate(special, first)]
+    (folder / "tokenizer.json").write_text(json.dumps(trained, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(_tokenizer_config(special)), encoding="utf-8")
+    options = {"extra_special_tokens": dict(named)} if named else {}
+    return AutoTokenizer.from_pretrained(str(folder), **options)
+
+
+def _train() -> Any:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + _MERGES, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+def _added_token(number: int, content: str) -> dict[str, object]:
+    # Qwen marks the tool tags as ordinary tokens, so that decoding with skip_special_tokens keeps them.
+    special = not content.endswith("tool_call>")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": number, "content": content, **flags, "special": special}
+
+
+def _tokenizer_config(special: Sequence[str]) -> dict[str, object]:
+    return {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "additional_special_tokens": [token for token in special[1:] if not token.endswith("tool_call>")],
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 32768,
+    }

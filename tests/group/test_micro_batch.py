@@ -4,7 +4,7 @@ import torch
 
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import analyse
-from swift_grpo_ext.models.families.qwen2_5_vl import QWEN2_5_VL
+from swift_grpo_ext.models.families.qwen2 import QWEN2_5_VL
 
 
 def batch_of_two_rows():

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models import image_store
-from swift_grpo_ext.models.image_store import PreparedImageCache
+from swift_grpo_ext.models import image_pipeline
+from swift_grpo_ext.models.image_pipeline import PreparedImageCache
 
 
 def test_threads_that_ask_at_once_share_one_result():
@@ -98,7 +98,7 @@ def test_a_kept_failure_holds_nothing_of_the_broken_file_and_does_not_grow():
 
 def test_failures_are_forgotten_after_their_time(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(image_store.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(image_pipeline.time, "monotonic", lambda: clock[0])
     store = PreparedImageCache(10)
 
     def fail():

@@ -5,6 +5,7 @@ import logging
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from swift_grpo_ext import testing
@@ -13,6 +14,8 @@ from swift_grpo_ext.watch.logs import GAINS
 
 REWARD = Path(__file__).parents[1] / "e2e" / "length_reward.py"
 FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean")
+# LLaVA's token between the lines of an image trains in full training, so that its features change.
+CHANGING_FEATURES = ("llava_onevision",)
 STOCK = {
     "DISABLE": "trainer.shared_prefix,trainer.vision_once,trainer.skip_old_logps,trainer.chunked_logps,"
     "trainer.shared_prefill,trainer.reduced_recompute,callbacks.report"
@@ -64,6 +67,22 @@ def first_gradients():
         yield found
     finally:
         hook.remove()
+
+
+@contextmanager
+def in_float64(monkeypatch):
+    """Whoever asks torch for single precision gets double, models that cast inside too."""
+    single = torch.get_default_dtype()
+    with monkeypatch.context() as patched:
+        patched.setattr("transformers.integrations.moe._can_use_grouped_mm", lambda *given: False)
+        patched.setattr(torch, "float32", torch.float64)
+        patched.setattr(torch, "float", torch.float64)
+        patched.setattr(torch.Tensor, "float", torch.Tensor.double)
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(single)
 
 
 def mixed_rows(digits, path, most=3):

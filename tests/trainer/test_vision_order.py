@@ -9,7 +9,7 @@ from torch import nn
 
 from swift_grpo_ext.group.vision import Images, assign
 from swift_grpo_ext.group.vision_once import VisionOnce
-from swift_grpo_ext.models.families.qwen2_5_vl import QWEN2_5_VL
+from swift_grpo_ext.models.families.qwen2 import QWEN2_5_VL
 from swift_grpo_ext.trainer.sampling import in_step
 
 HIDDEN = 4

@@ -1,7 +1,7 @@
 """What the rest of the package may know about a vision-language family, as data.
 
 The trainer, the placeholder guard and preflight read these descriptions, so nothing outside asks for the name
-of a family. A family is one file of this folder and one line in `ENTRIES`. Needs neither torch nor the host.
+of a family. A family is one file of this folder and a name in `ENTRIES`. Needs neither torch nor the host.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from swift_grpo_ext.models.families import (
     gemma,
     glm4v,
     internvl,
-    kimi,
     llava_onevision,
     minicpmv,
     mistral3,
     ovis2,
-    qwen2_5_omni,
-    qwen2_5_vl,
-    qwen2_vl,
+    qwen2,
     qwen3,
     text,
 )
@@ -31,20 +28,10 @@ from swift_grpo_ext.models.family import Entry, Tiny
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.frames import Frame
 
+_FILES = (gemma, glm4v, internvl, llava_onevision, minicpmv, mistral3, qwen3)
 ENTRIES: tuple[Entry, ...] = (
-    qwen2_5_vl.FAMILY,
-    ovis2.FAMILY,
-    gemma.FAMILY,
-    glm4v.FAMILY,
-    internvl.FAMILY,
-    kimi.FAMILY,
-    llava_onevision.FAMILY,
-    minicpmv.FAMILY,
-    mistral3.FAMILY,
-    qwen2_5_omni.FAMILY,
-    qwen2_vl.FAMILY,
-    qwen3.FAMILY,
-    text.FAMILY,
+    *(qwen2.VL_2_5, ovis2.FAMILY, qwen2.VL, qwen2.OMNI, text.FAMILY, text.KIMI),
+    *(file.FAMILY for file in _FILES),
 )
 FAMILIES: dict[str, VisionFamily] = {one.described.family: one.described for one in ENTRIES if one.described}
 TINY: dict[str, Tiny] = {name: made for one in ENTRIES for name, made in one.tiny.items()}

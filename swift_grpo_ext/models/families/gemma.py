@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _IDS = {
     "image_token_index": "<image_soft_token>",
@@ -22,7 +19,7 @@ _TURNS = {
 }
 
 
-def image_blocks(config: PretrainedConfig) -> dict[str, object]:
+def image_blocks(config: Any) -> dict[str, object]:
     """In which layers they do (``create_masks_for_vision_model`` of both)."""
     if config.model_type == "gemma3":
         return {"image_blocks": "all"}
@@ -30,14 +27,13 @@ def image_blocks(config: PretrainedConfig) -> dict[str, object]:
     return {"image_blocks": "windows" if seen else "none"}
 
 
-def processor_3(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
+def processor_3(tokenizer: object, config: Any, _max_pixels: int) -> object:
     """Of Gemma 3."""
-    from transformers import Gemma3ImageProcessor, Gemma3Processor
-
     side = config.vision_config.image_size
-    return Gemma3Processor(
-        image_processor=Gemma3ImageProcessor(size={"height": side, "width": side}),
-        tokenizer=tokenizer,
+    return build_processor(
+        "Gemma3",
+        tokenizer,
+        image=("Gemma3", {"size": {"height": side, "width": side}}),
         image_seq_length=config.mm_tokens_per_image,
         chat_template=chat_template(turns=_TURNS, start="<bos>", system="", image="<start_of_image>"),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import ROPE, ROUTED, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
+from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _IDS = {
     "image_token_id": "<|image|>",
@@ -19,13 +19,12 @@ _TURNS = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|obse
 
 def processor(tokenizer: object, _config: object, max_pixels: int) -> object:
     """Patches of 14 pixels."""
-    from transformers import Glm4vImageProcessor, Glm4vProcessor, Glm4vVideoProcessor
-
-    size = {"shortest_edge": 56 * 56, "longest_edge": max_pixels}
-    return Glm4vProcessor(
-        image_processor=Glm4vImageProcessor(size=size),
-        tokenizer=tokenizer,
-        video_processor=Glm4vVideoProcessor(size=size),
+    size = {"size": {"shortest_edge": 56 * 56, "longest_edge": max_pixels}}
+    return build_processor(
+        "Glm4v",
+        tokenizer,
+        image=("Glm4v", size),
+        video=("Glm4v", size),
         chat_template=chat_template(
             turns={role: (f"<|{role}|>\n", "") for role in ("system", "user", "assistant")},
             start="[gMASK]<sop>",

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from swift_grpo_ext.models.processors import build_processor, chat_template
 
 
-def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
+def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
     """Tiles."""
-    from transformers import GotOcr2ImageProcessor, InternVLProcessor, InternVLVideoProcessor
-
     side = dict(zip(("height", "width"), config.vision_config.image_size, strict=True))
-    return InternVLProcessor(
-        image_processor=GotOcr2ImageProcessor(crop_to_patches=True, max_patches=4, size=side),
-        tokenizer=tokenizer,
-        video_processor=InternVLVideoProcessor(size=side),
+    return build_processor(
+        "InternVL",
+        tokenizer,
+        image=("GotOcr2", {"crop_to_patches": True, "max_patches": 4, "size": side}),
+        video=("InternVL", {"size": side}),
         image_seq_length=config.image_seq_length,
         chat_template=chat_template(system="", image="<IMG_CONTEXT>\n", video="<video>\n"),
     )

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _PINPOINTS = [[56, 56], [56, 112], [112, 56]]
 
 
-def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
+def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
     """An overview of 4 x 4 patches, and tiles by the shape of the image."""
-    from transformers import (
-        LlavaOnevisionImageProcessor,
-        LlavaOnevisionProcessor,
-        LlavaOnevisionVideoProcessor,
-    )
-
     side = {"height": config.vision_config.image_size, "width": config.vision_config.image_size}
-    return LlavaOnevisionProcessor(
-        image_processor=LlavaOnevisionImageProcessor(
-            size=side, image_grid_pinpoints=config.image_grid_pinpoints
-        ),
-        tokenizer=tokenizer,
-        video_processor=LlavaOnevisionVideoProcessor(size=side),
+    return build_processor(
+        "LlavaOnevision",
+        tokenizer,
+        image=("LlavaOnevision", {"size": side, "image_grid_pinpoints": config.image_grid_pinpoints}),
+        video=("LlavaOnevision", {"size": side}),
         num_image_tokens=(side["height"] // config.vision_config.patch_size) ** 2,
         vision_feature_select_strategy=config.vision_feature_select_strategy,
         chat_template=chat_template(system="", image="<image>\n", video="<video>\n"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from swift_grpo_ext.models.chat_template import NO_THOUGHT, chat_template
 from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from swift_grpo_ext.models.processors import NO_THOUGHT, build_processor, chat_template
 
 _NAMED = {
     "image_token": "<|image_pad|>",
@@ -23,15 +20,14 @@ _NAMED = {
 }
 
 
-def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
+def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
     """Slices of at most 112 pixels a side."""
-    from transformers import MiniCPMV4_6ImageProcessor, MiniCPMV4_6Processor, MiniCPMV4_6VideoProcessor
-
     sizes = {"scale_resolution": 112, "patch_size": config.vision_config.patch_size}
-    return MiniCPMV4_6Processor(
-        image_processor=MiniCPMV4_6ImageProcessor(**sizes),
-        video_processor=MiniCPMV4_6VideoProcessor(**sizes),
-        tokenizer=tokenizer,
+    return build_processor(
+        "MiniCPMV4_6",
+        tokenizer,
+        image=("MiniCPMV4_6", sizes),
+        video=("MiniCPMV4_6", sizes),
         chat_template=chat_template(
             system="", answer=NO_THOUGHT, image="<|image_pad|>\n", video="<|video_pad|>\n"
         ),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _TURNS = {
     "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
@@ -19,16 +16,14 @@ _TURNS = {
 _TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
 
 
-def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int) -> object:
+def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
     """Rows of patches, with a token at the end of each."""
-    from transformers import PixtralImageProcessor, PixtralProcessor
-
     patch = config.vision_config.patch_size
-    return PixtralProcessor(
-        image_processor=PixtralImageProcessor(
-            size={"longest_edge": 112}, patch_size={"height": patch, "width": patch}
-        ),
-        tokenizer=tokenizer,
+    sizes = {"size": {"longest_edge": 112}, "patch_size": {"height": patch, "width": patch}}
+    return build_processor(
+        "Pixtral",
+        tokenizer,
+        image=("Pixtral", sizes),
         patch_size=patch,
         spatial_merge_size=config.spatial_merge_size,
         chat_template=chat_template(turns=_TURNS, start="<s>", system="Answer.", image="[IMG]"),

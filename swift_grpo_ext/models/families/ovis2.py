@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from swift_grpo_ext.models.chat_template import chat_template
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2
 from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from swift_grpo_ext.models.processors import build_processor, chat_template
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -41,16 +38,15 @@ ATOM = "<IMG_ATOM>"
 INDICATORS = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 
 
-def processor(tokenizer: object, config: PretrainedConfig, _max_pixels: int, max_tiles: int = 12) -> Any:
+def processor(tokenizer: object, config: Any, _max_pixels: int, max_tiles: int = 12) -> Any:
     """Tiles."""
-    from transformers import Ovis2ImageProcessor, Ovis2Processor
-
     vision = config.vision_config
     per_side = -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
     side = {"height": vision.image_size, "width": vision.image_size}
-    return Ovis2Processor(
-        image_processor=Ovis2ImageProcessor(crop_to_patches=True, max_patches=max_tiles, size=side),
-        tokenizer=tokenizer,
+    return build_processor(
+        "Ovis2",
+        tokenizer,
+        image=("Ovis2", {"crop_to_patches": True, "max_patches": max_tiles, "size": side}),
         chat_template=chat_template(image="<image>\n"),
         image_seq_length=per_side**2,
     )

@@ -23,6 +23,7 @@ TEXT_2: dict[str, Any] = {
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2]}
 INTERLEAVED = {**ROPE, "mrope_interleaved": True}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SHARED_EXPERT = {**EXPERTS, "shared_expert_intermediate_size": 32}
 ROUTED = {
     "n_routed_experts": 4,
     "n_shared_experts": 1,

@@ -1,8 +1,8 @@
-"""Language models."""
+"""Language models, and vision-language models of which only the language model can be tried."""
 
 from __future__ import annotations
 
-from swift_grpo_ext.models.families.sizes import EXPERTS, HYBRID, ROUTED, TEXT
+from swift_grpo_ext.models.families.sizes import EXPERTS, HYBRID, ROUTED, SHARED_EXPERT, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 
 _LATENT = {
@@ -14,26 +14,27 @@ _LATENT = {
     "num_key_value_heads": 4,
 }
 _NO_HEADS = {key: value for key, value in TEXT.items() if key != "head_dim"}
-_SHARED = {**EXPERTS, "shared_expert_intermediate_size": 32}
 
 FAMILY = Entry(
     stem="",
     frame=None,
     tiny={
-        "deepseek_v3": Tiny(
-            "DeepseekV3",
-            {"model_type": "deepseek_v3", "template": "qwen2_5"},
-            {**_NO_HEADS, **ROUTED, **_LATENT},
-        ),
-        "llama": Tiny("Llama", {"model_type": "llama", "template": "qwen2_5"}, TEXT),
-        "mistral": Tiny(
-            "Mistral", {"model_type": "mistral", "template": "qwen2_5"}, {**TEXT, "sliding_window": 16}
-        ),
-        "qwen3_moe": Tiny(
-            "Qwen3Moe", {"model_type": "qwen3_moe", "template": "qwen2_5"}, {**TEXT, **EXPERTS}
-        ),
-        "qwen3_next": Tiny(
-            "Qwen3Next", {"model_type": "qwen3_next", "template": "qwen2_5"}, {**TEXT, **HYBRID, **_SHARED}
-        ),
+        name: Tiny(stem, {"model_type": name, "template": "qwen2_5"}, fields)
+        for name, stem, fields in (
+            ("deepseek_v3", "DeepseekV3", {**_NO_HEADS, **ROUTED, **_LATENT}),
+            ("llama", "Llama", TEXT),
+            ("mistral", "Mistral", {**TEXT, "sliding_window": 16}),
+            ("qwen3_moe", "Qwen3Moe", {**TEXT, **EXPERTS}),
+            ("qwen3_next", "Qwen3Next", {**TEXT, **HYBRID, **SHARED_EXPERT}),
+        )
+    },
+)
+# Kimi-VL and Kimi-K2.5; their attention (MLA) is that of DeepSeek-V3, which is tried in their place.
+KIMI = Entry(
+    stem="kimi",
+    frame="norm1",
+    not_loaded={
+        "kimi_vl": "ms-swift 4.6.0 takes its remote code with transformers < 4.49 only",
+        "kimi_k25": "ms-swift 4.6.0 takes it with transformers < 5 only",
     },
 )

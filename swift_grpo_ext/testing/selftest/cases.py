@@ -46,29 +46,17 @@ OLD_PASS = {"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}
 
 @dataclass(frozen=True)
 class Case:
-    """Two runs that must agree, or one run and what must be zero in it.
+    """Two runs that must agree, or one run and what must be zero in it."""
 
-    Attributes:
-        name: Shown in the table, unique.
-        one: Options of the first run, on top of `BASE`.
-        other: Options of the second; None for a run that is measured by itself.
-        ranks: Processes of the second run.
-        resume: The second run starts from the first one's checkpoint of this step.
-        measures: Figures of the first run that must be zero, where there is no second.
-        variables: Environment of the runs.
-        differs: Why the two may differ, if the difference is part of a definition.
-        note: Said beside the verdict.
-    """
-
-    name: str
-    one: Options
-    other: Options | None = None
-    ranks: int = 1
-    resume: int = 0
-    measures: tuple[str, ...] = ()
+    name: str  # shown in the table, unique
+    one: Options  # of the first run, on top of `BASE`
+    other: Options | None = None  # of the second; None for a run that is measured by itself
+    ranks: int = 1  # processes of the second run
+    resume: int = 0  # the second run starts from the first one's checkpoint of this step
+    measures: tuple[str, ...] = ()  # of the first run what must be zero, where there is no second
     variables: dict[str, str] = field(default_factory=dict)
-    differs: str = ""
-    note: str = ""
+    differs: str = ""  # why the two may differ, if the difference is part of a definition
+    note: str = ""  # said beside the verdict
 
 
 def cut(size: int, accumulation: int = 1) -> Options:
@@ -84,16 +72,10 @@ def cases() -> Iterator[Case]:
     real = {"loss_type": "real"}
     yield Case("real: 4 x 2 = 8 x 1", {**real, **cut(8)}, {**real, **cut(4, 2)}, note=REAL)
     for name in ("grpo", "dapo"):
-        options = {**LOSSES[name], "num_iterations": 2, "max_steps": 4}
-        yield Case(
-            f"{name}, num_iterations 2: 2 x 4 = 8 x 1", {**options, **cut(8)}, {**options, **cut(2, 4)}
-        )
-        yield Case(
-            f"{name}: 2 ranks = 1 rank",
-            {**LOSSES[name], **cut(8)},
-            {**LOSSES[name], **cut(4)},
-            ranks=2,
-        )
+        twice = {**LOSSES[name], "num_iterations": 2, "max_steps": 4}
+        yield Case(f"{name}, num_iterations 2: 2 x 4 = 8 x 1", {**twice, **cut(8)}, {**twice, **cut(2, 4)})
+        one, other = {**LOSSES[name], **cut(8)}, {**LOSSES[name], **cut(4)}
+        yield Case(f"{name}: 2 ranks = 1 rank", one, other, ranks=2)
     some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
     yield Case("dapo, some unscored: 1 x 8 = 8 x 1", {**some, **cut(8)}, {**some, **cut(1, 8)})
     yield Case("LoRA: 1 x 8 = 8 x 1", {**LORA, **cut(8)}, {**LORA, **cut(1, 8)})
@@ -102,10 +84,6 @@ def cases() -> Iterator[Case]:
         yield Case(f"{name}resumed at step 2 = uninterrupted", steps, steps, resume=2)
     packed = {**cut(8), "padding_free": True, "attn_impl": "selftest_segments"}
     yield Case("padding_free = padded", cut(8), packed, note=KERNEL)
-    yield from _of_one_run()
-
-
-def _of_one_run() -> Iterator[Case]:
     lora = {**cut(8), **ON_POLICY, **LORA}
     yield Case("LoRA off = a separate reference", lora, measures=("reference",))
     ratio = ("log_ratio", "clipped")

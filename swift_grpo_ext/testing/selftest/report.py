@@ -21,12 +21,8 @@ COLUMNS = ("loss", "grad_norm", "kl", "parameters", "reference", "log_ratio", "c
 
 
 def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
-    """Run the equivalence suite on tiny models and print what it found; True if no equality is violated.
-
-    Args:
-        families: Of `FAMILIES`; one that does not exist is an error, like a case.
-        only: Run only the cases whose name contains this.
-        folder: Empty one to keep the runs and their log in; a temporary one when None.
+    """Run the equivalence suite on tiny models of `FAMILIES` and print what it found; True if no equality is
+    violated. ``only`` cases with that in their name run; an empty ``folder`` keeps the runs and their log.
     """
     chosen = [case for case in cases() if only in case.name]
     unknown = [family for family in families if family not in FAMILIES]
@@ -82,14 +78,11 @@ def _table(family: str, comparisons: Sequence[Comparison]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("verdict", overflow="fold")
     for comparison in comparisons:
-        figures = [_figure(comparison.differences.get(name)) for name in shown]
+        far = comparison.differences
+        figures = [f"{far[name]:.1e}" if name in far else "" for name in shown]
         style = "red" if comparison.violated else ""
         table.add_row(comparison.case.name, *figures, _verdict(comparison), style=style)
     return table
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.1e}"
 
 
 def _verdict(comparison: Comparison) -> str:

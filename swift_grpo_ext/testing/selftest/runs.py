@@ -18,21 +18,14 @@ DISABLE = f"{PREFIX}DISABLE"
 PLUGIN = "from swift_grpo_ext.testing.selftest import plugin\n\nplugin.install()\n"
 # Largest difference that the order of single-precision sums explains.
 TOLERANCE = {
-    "loss": 1e-5,
-    "grad_norm": 1e-5,
-    "kl": 1e-5,
-    "parameters": 1e-4,
-    "reference": 1e-5,
-    "log_ratio": 0.0,
-    "clipped": 0.0,
+    **dict.fromkeys(("loss", "grad_norm", "kl", "reference"), 1e-5),
+    **{"parameters": 1e-4, "log_ratio": 0.0, "clipped": 0.0},
 }
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs of a family share: checkpoint folder, JSONL of rows with an image each, empty folder for
-    output.
-    """
+    """What all runs of a family share: checkpoint, JSONL of rows with an image each, empty output folder."""
 
     model: Path
     dataset: Path
@@ -61,9 +54,8 @@ class Comparison:
         """The case is one that must be equal, and is not."""
         if self.case.differs:
             return False
-        return bool(self.error) or any(
-            not value <= TOLERANCE[name] for name, value in self.differences.items()
-        )
+        far = [name for name, value in self.differences.items() if not value <= TOLERANCE[name]]
+        return bool(self.error or far)
 
 
 def find(case: Case, bench: Bench) -> Comparison:
@@ -86,10 +78,8 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
     one side has none.
     """
     mine = {row["global_step/max_steps"]: row for row in one.steps[skip:]}
-    theirs = {
-        row["global_step/max_steps"]: row for row in other.steps if row["global_step/max_steps"] in mine
-    }
-    if set(mine) != set(theirs) or not mine:
+    theirs = {row["global_step/max_steps"]: row for row in other.steps}
+    if not mine or not set(mine) <= set(theirs):
         return dict.fromkeys(("loss", "grad_norm", "kl", "parameters"), math.nan)
     pairs = [(mine[step], theirs[step]) for step in mine]
     return {
@@ -103,7 +93,10 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
 def _parameter_difference(one: Path, other: Path, model: Path) -> float:
     from safetensors.torch import load_file
 
-    checkpoints = [_last_checkpoint(folder) for folder in (one, other)]
+    checkpoints = [
+        max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+        for folder in (one, other)
+    ]
     adapters = (checkpoints[0] / "adapter_model.safetensors").is_file()
     name = "adapter_model.safetensors" if adapters else "model.safetensors"
     start = {} if adapters else load_file(model / name)
@@ -113,10 +106,6 @@ def _parameter_difference(one: Path, other: Path, model: Path) -> float:
     moved = max(float((ends[0][key] - start.get(key, 0.0)).abs().max()) for key in moving)
     apart = max(float((ends[0][key] - ends[1][key]).abs().max()) for key in ends[0])
     return apart / moved if moved else math.nan
-
-
-def _last_checkpoint(folder: Path) -> Path:
-    return max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def _run(

@@ -22,10 +22,8 @@ def attend_segments(
     cu_seq_lens_q: Tensor | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
-    """Attention of each segment to itself alone, ``(batch, seq, heads, head_dim)``, by SDPA.
-
-    Without ``cu_seq_lens_q`` (the segments' bounds) the mask says who attends to whom: transformers makes it
-    from position ids that start again.
+    """Attention of each segment to itself alone, ``(batch, seq, heads, head_dim)``, by SDPA. Without bounds,
+    ``cu_seq_lens_q``, the mask has them: transformers makes it from position ids that start again.
     """
     if cu_seq_lens_q is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)

@@ -1,0 +1,138 @@
+"""Qwen2-VL; Qwen2.5-VL, with a template of this package; Qwen2.5-Omni, of which it reads and sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.models.families.sizes import (
+    QWEN_IDS,
+    QWEN_IMAGE,
+    QWEN_VIDEO,
+    ROPE,
+    TEXT,
+    TEXT_2,
+    TOWER,
+)
+from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
+from swift_grpo_ext.models.processors import build_processor, chat_template
+
+QWEN2_5_VL = VisionFamily(
+    family="qwen2_5_vl",
+    architecture="Qwen2_5_VLForConditionalGeneration",
+    host_model_type="qwen2_5_vl",
+    host_template="qwen2_5_vl",
+    image_token_id=151655,  # <|image_pad|>
+    video_token_id=151656,  # <|video_pad|>
+    indicator_token_ids=(151652, 151653),  # <|vision_start|> <|vision_end|>
+    vision_tower=("model.visual",),
+    aligner=("model.visual.merger",),
+    language_model=("model.language_model", "lm_head"),
+    frame="pixel_resized",
+)
+_OMNI_IDS = {
+    "image_token_index": "<|IMAGE|>",
+    "video_token_index": "<|VIDEO|>",
+    "audio_token_index": "<|AUDIO|>",
+    "vision_start_token_id": "<|vision_bos|>",
+    "vision_end_token_id": "<|vision_eos|>",
+    "audio_start_token_id": "<|audio_bos|>",
+    "audio_end_token_id": "<|audio_eos|>",
+}
+# The processor says bos and eos, the config start and end.
+_OMNI_NAMED = {
+    name.replace("_start", "_bos").replace("_end", "_eos").removesuffix("_index").removesuffix("_id"): token
+    for name, token in _OMNI_IDS.items()
+}
+_AUDIO = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "output_dim": 64,
+}
+
+
+def processor(
+    stem: str, image: str = QWEN_IMAGE, video: str = QWEN_VIDEO, ears: str = ""
+) -> Callable[[object, object, int], object]:
+    """Maker of a processor of that class, for patches of 14 pixels; ``ears`` is the class of what hears."""
+
+    def make(tokenizer: object, _config: object, max_pixels: int) -> object:
+        import transformers
+
+        seen = ("Qwen2VL", {"min_pixels": 56 * 56, "max_pixels": max_pixels})
+        heard = {"feature_extractor": getattr(transformers, ears)(feature_size=128)} if ears else {}
+        template = chat_template(image=image, video=video)
+        return build_processor(stem, tokenizer, seen, seen, chat_template=template, **heard)
+
+    return make
+
+
+def follow(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, object]:
+    """Rotary channel pairs for time (a quarter), height and width (with 128 channels the published 16, 24,
+    24); every eighth layer of the tower and the last see the whole image.
+    """
+    pairs, depth = text["hidden_size"] // text["num_attention_heads"] // 2, vision["depth"]
+    time, height = pairs // 4, (pairs - pairs // 4) // 2
+    text.setdefault("rope_scaling", {"type": "mrope", "mrope_section": [time, height, pairs - time - height]})
+    vision.setdefault("out_hidden_size", text["hidden_size"])
+    vision.setdefault("fullatt_block_indexes", sorted({*range(7, depth, 8), depth - 1}))
+    return {"tie_word_embeddings": text["tie_word_embeddings"]}
+
+
+VL = Entry(
+    stem="qwen2_vl",
+    frame="norm1000",
+    tiny={
+        "qwen2_vl": Tiny(
+            "Qwen2VL",
+            {"model_type": "qwen2_vl", "template": "qwen2_vl"},
+            {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}},
+            {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2},
+            QWEN_IDS,
+            processor=processor("Qwen2VL"),
+        )
+    },
+)
+VL_2_5 = Entry(
+    stem="qwen2_5",
+    frame="pixel_resized",
+    described=QWEN2_5_VL,
+    template="swift_grpo_ext.models.qwen2_5_vl",
+    tiny={
+        "qwen2_5_vl": Tiny(
+            "Qwen2_5_VL",
+            {"model_type": "qwen2_5_vl", "template": "qwen2_5_vl"},
+            {**TEXT_2, "rms_norm_eps": 1e-6},
+            TOWER,
+            QWEN_IDS,
+            processor=processor("Qwen2_5_VL"),
+            follow=follow,
+            max_pixels=1280 * 28 * 28,
+        )
+    },
+)
+OMNI = Entry(
+    stem="qwen2_5_omni",
+    frame="pixel_resized",
+    tiny={
+        "qwen2_5_omni": Tiny(
+            "Qwen2_5Omni",
+            {"model_type": "qwen2_5_omni", "template": "qwen2_5_omni"},
+            {**TEXT, "rope_parameters": ROPE},
+            {**TOWER, "out_hidden_size": 64, "fullatt_block_indexes": [1]},
+            _OMNI_IDS,
+            named=_OMNI_NAMED,
+            top={"audio_config": _AUDIO},
+            processor=processor(
+                "Qwen2_5Omni",
+                "<|vision_bos|><|IMAGE|><|vision_eos|>",
+                "<|vision_bos|><|VIDEO|><|vision_eos|>",
+                "WhisperFeatureExtractor",
+            ),
+            empty_files=("spk_dict.pt",),
+            inside=("thinker_config", {"enable_audio_output": False}),
+        )
+    },
+)
