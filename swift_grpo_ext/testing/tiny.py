@@ -71,8 +71,6 @@ def tiny_checkpoint(
         max_pixels: Most pixels of a resized image, where the processor resizes.
         **text: Fields of the language model's config. ``initializer_range`` (0.02) is the tower's, too.
     """
-    import torch
-
     made, folder = TINY[family], Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     stock = stock_vocabulary or made.stock_vocabulary
@@ -83,10 +81,8 @@ def tiny_checkpoint(
     config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
     pixels = made.max_pixels if max_pixels is None else max_pixels
     processor = made.processor(tokenizer, config, pixels) if made.processor else tokenizer
-    for name in made.empty_files:
-        torch.save({}, folder / name)
-    _write_model(folder, config, ends, seed, dtype)
     processor.save_pretrained(folder)
+    _write_model(folder, config, made.empty_files, seed, dtype, **ends)
     return folder
 
 
@@ -130,10 +126,12 @@ def _ids_of(tokens: str | Sequence[str], ids: Mapping[str, int]) -> int | list[i
     return ids[tokens] if isinstance(tokens, str) else [ids[one] for one in tokens]
 
 
-def _write_model(folder: Path, config: Any, ends: Mapping[str, int], seed: int, dtype: str) -> None:
+def _write_model(folder: Path, config: Any, empty: Sequence[str], seed: int, dtype: str, **ends: int) -> None:
     import torch
     import transformers
 
+    for name in empty:
+        torch.save({}, folder / name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = getattr(transformers, config.architectures[0])(config).to(getattr(torch, dtype))
