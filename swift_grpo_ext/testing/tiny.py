@@ -62,8 +62,7 @@ def tiny_checkpoint(
     Args:
         family: ``model_type`` of a row of docs/families.md, such as ``qwen2_5_vl`` or ``qwen3_5``.
         path: Folder to write; made if missing.
-        seed: Of the weights, the same bytes for the same seed and sizes; the global state is left as it was.
-        dtype: Name of the torch dtype of the weights.
+        seed: Of the weights (of torch's ``dtype``): the same bytes for the same seed and sizes.
         stock_vocabulary: Give the special tokens their published ids (``<|image_pad|>`` 151655, ...) and the
             embedding 151936 rows, which ms-swift's own templates may need and ours do not.
         vision: Fields of the tower's config that are other than tiny.
@@ -76,10 +75,10 @@ def tiny_checkpoint(
     stock = stock_vocabulary or made.stock_vocabulary
     tokenizer = _build_tokenizer(folder, made.tokens, made.named, stock=stock)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    rows = STOCK_VOCABULARY_SIZE if stock else -(-len(tokenizer) // 8) * 8
-    text = {"vocab_size": rows, **ends, **text}
+    size = STOCK_VOCABULARY_SIZE if stock else -(-len(tokenizer) // 8) * 8
+    text = {"vocab_size": size, **ends, **text}
     config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
-    pixels = made.max_pixels if max_pixels is None else max_pixels
+    pixels = max_pixels or made.max_pixels
     processor = made.processor(tokenizer, config, pixels) if made.processor else tokenizer
     processor.save_pretrained(folder)
     _write_model(folder, config, made.empty_files, seed, dtype, **ends)
