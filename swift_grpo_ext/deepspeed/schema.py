@@ -21,7 +21,6 @@ _BLOCKS = {
     "bf16": "DeepSpeedBF16Config",
     "fp16": "DeepSpeedFP16Config",
 }
-_NUMBERS = ("int", "float")
 _BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0", "1.0", "0.0"])
 
 
@@ -45,26 +44,25 @@ def objection(config: Mapping[str, object]) -> str:
 def _of_class(values: Mapping[str, object], name: str, place: str) -> str:
     known = _classes().get(name, _Class()).fields
     for key, value in values.items() if known else ():
-        where = f"{place}.{key}"
+        where, of_kind = f"{place}.{key}", _classes().get(known.get(key, ""))
         if key not in known and value != "auto":
             close = nearest(key, known, NEAR)
             return f"{where}: Extra inputs are not permitted{f'; did you mean {close}?' if close else ''}"
-        kind = known.get(key, "")
         if value in ("auto", None):
             continue
-        if isinstance(value, dict) and kind in _classes():
-            if found := _of_class(value, kind, where):
+        if isinstance(value, dict) and of_kind:
+            if found := _of_class(value, known[key], where):
                 return found
-        elif kind in _classes() and _classes()[kind].fields:
+        elif of_kind and of_kind.fields:
             return f"{where}: Input should be a table, not {value!r:.40}"
-        elif wanted := _another_kind(value, kind):
+        elif wanted := _another_kind(value, known[key]):
             return f"{where}: Input should be {wanted}, not {value!r:.40}"
     return ""
 
 
 def _another_kind(value: object, kind: str) -> str:
     """What a value should be, if it is none of that; pydantic takes numbers and booleans as text, too."""
-    if kind in _NUMBERS and not isinstance(value, (int, float)):
+    if kind in ("int", "float") and not isinstance(value, (int, float)):
         try:
             float(str(value))
         except ValueError:
@@ -78,25 +76,21 @@ def _another_kind(value: object, kind: str) -> str:
 @lru_cache(maxsize=1)
 def _classes() -> dict[str, _Class]:
     spec = find_spec("deepspeed")
-    found: dict[str, _Class] = {}
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for file in _FILES:
-            path = Path(folder) / file
-            for node in ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else ():
-                if isinstance(node, ast.ClassDef):
-                    found[node.name] = _read(node)
-    return found
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    paths = [Path(folder) / file for folder in folders for file in _FILES]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    return {node.name: _read(node) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _read(node: ast.ClassDef) -> _Class:
     made = _Class()
     for one in node.body:
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            kind = ast.unparse(one.annotation).removeprefix("Optional[").removesuffix("]")
-            made.fields[one.target.id] = kind
-            for keyword in one.value.keywords if isinstance(one.value, ast.Call) else ():
-                if keyword.arg == "alias":
-                    made.fields[ast.literal_eval(keyword.value)] = kind
-        elif isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
-            made.members.append(one.value.value)
+        match one:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
+                keywords = value.keywords if isinstance(value, ast.Call) else ()
+                aliases = [ast.literal_eval(word.value) for word in keywords if word.arg == "alias"]
+                kind = ast.unparse(annotation).removeprefix("Optional[").removesuffix("]")
+                made.fields |= dict.fromkeys([name, *aliases], kind)
+            case ast.Assign(value=ast.Constant(value=value)):
+                made.members.append(value)
     return made

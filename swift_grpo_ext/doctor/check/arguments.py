@@ -6,10 +6,10 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.typography import DASHES, INVISIBLE, Refusal, hides, invisible, typographic
 from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, shown
 from swift_grpo_ext.errors import NEAR, nearest
 
@@ -25,15 +25,15 @@ RENAMED = {
     "model_id_or_path": "model",
     "dtype": "torch_dtype",
 }
+_INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
+_DASHES, _QUOTES = "–—―−", "“”‘’"
 _LEFT_OUT = ("...", "…")  # of a command in a document
 _MENDS = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
-_USUAL = {
-    "--learning_rate": "1e-5",
-    "--lr": "1e-5",
-    "--vit_lr": "1e-6",
-    "--aligner_lr": "1e-5",
-    "--beta": "0.04",
-}
+_RATES = {"--learning_rate": "1e-5", "--lr": "1e-5", "--vit_lr": "1e-6", "--aligner_lr": "1e-5"}
+_USUAL = {**_RATES, "--beta": "0.04"}
+
+
+Group = tuple[str, list[str]]  # a flag and the words behind it
 
 
 class NotKnown(Exception):
@@ -42,6 +42,15 @@ class NotKnown(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An argument that ms-swift's parser refuses: its message, the argument, and the fix."""
+
+    message: str
+    where: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -72,9 +81,7 @@ class Arguments:
             raise NotKnown(f"options in {' '.join(self.open)}")
         return self.values.get(name)
 
-    def get(self, name: str) -> Any:
-        """As the attribute of that name."""
-        return getattr(self, name)
+    get = __getattr__
 
     def known(self, name: str) -> bool:
         """Whether it may be asked for."""
@@ -83,24 +90,21 @@ class Arguments:
 
 def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
     """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported."""
-    parser, refusals = host_table.parser(kind), [*invisible(words), *typographic(words)]
-    words = [part for word in words for part in (INVISIBLE.sub(" ", word).split() if hides(word) else [word])]
-    words = [opened(word) if word in _LEFT_OUT else word for word in words]
-    words = [word for word in words if word[:1] not in DASHES or len(word) < 2]
-    left, unknown, rest = _without_unknown(words, parser)
-    for _ in range(len(left) + 1):
+    parser = host_table.parser(kind)
+    refusals = [*chain.from_iterable(map(_invisible, words)), *chain.from_iterable(map(_typographic, words))]
+    parts = [_INVISIBLE.sub(" ", word).split() if _hides(word) else [word] for word in words]
+    words = [opened(word) if word in _LEFT_OUT else word for word in chain.from_iterable(parts)]
+    groups = list(_groups([word for word in words if word[:1] not in _DASHES or len(word) < 2]))
+    left, unknown, rest = _without_unknown(groups, parser)
+    while True:
         try:
             namespace, strange = parser.parse_known_args(left)
             break
         except host_table.Refused as refused:
             name, left = _without(str(refused), left)
-            fix = _fix(str(refused), name)
-            refusals.append(Refusal(str(refused), name, fix))
-    else:
-        namespace, strange = parser.parse_known_args([])
+            refusals.append(Refusal(str(refused), name, _fix(str(refused), name)))
     if not vars(namespace).get("ignore_args_error"):
         refusals += _strange(strange, parser)
-    groups = list(_groups(words))
     given = frozenset(_name(flag) for flag, _ in groups if flag) | _abbreviated(groups, parser)
     values = vars(namespace)
     if kind == "RLHFArguments":
@@ -110,11 +114,31 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
     return Arguments(values, given, tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)), kind)
 
 
+def _hides(word: str) -> bool:
+    """An option that a copied page has glued to its value, or to nothing, with a blank that is none."""
+    return bool(_INVISIBLE.search(word)) and _INVISIBLE.sub("", word).startswith("-")
+
+
+def _invisible(word: str) -> Iterator[Refusal]:
+    """Blanks of web pages and word processors, which the shell takes for letters."""
+    for sign in _INVISIBLE.findall(word)[:1] if _hides(word) else ():
+        what = f"the invisible character U+{ord(sign):04X} is part of the word"
+        yield Refusal(what, word, "type the blanks of this line again")
+
+
+def _typographic(word: str) -> Iterator[Refusal]:
+    """Dashes and quotes of a word processor."""
+    if word[:1] in _DASHES and len(word) > 1:
+        yield Refusal("a long dash begins no option", word, f"--{word.lstrip(_DASHES + '-')}")
+    elif word and (word[0] in _QUOTES or word[-1] in _QUOTES):
+        yield Refusal("typographic quotes are part of the value", word, f"'{word.strip(_QUOTES)}'")
+
+
 def _name(flag: str) -> str:
     return flag[2:].split("=")[0].replace("-", "_")
 
 
-def _abbreviated(groups: list[tuple[str, list[str]]], parser: argparse.ArgumentParser) -> frozenset[str]:
+def _abbreviated(groups: list[Group], parser: argparse.ArgumentParser) -> frozenset[str]:
     """Whole names of options that are cut short."""
     flags = [flag.split("=")[0] for flag, _ in groups if flag]
     found = {flag: [one for one in parser._option_string_actions if one.startswith(flag)] for flag in flags}
@@ -134,28 +158,21 @@ def _completed(values: dict[str, object]) -> dict[str, object]:
     return {**values, **{name: value for name, value in later.items() if values.get(name) is None}}
 
 
-def _groups(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def _groups(words: Sequence[str]) -> Iterator[Group]:
     """Each flag with the words behind it; words before the first flag come with an empty flag."""
-    flag, values = "", list[str]()
-    for word in words:
-        if word.startswith("--") and len(word) > 2:
-            if flag or values:
-                yield flag, values
-            flag, values = word, []
-        else:
-            values.append(word)
-    if flag or values:
-        yield flag, values
+    starts = [at for at, word in enumerate(words) if word.startswith("--") and len(word) > 2]
+    if words[: starts[0] if starts else None]:
+        yield "", list(words[: starts[0] if starts else None])
+    for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        yield words[start], list(words[start + 1 : end])
 
 
 def _without_unknown(
-    words: Sequence[str], parser: argparse.ArgumentParser
+    groups: list[Group], parser: argparse.ArgumentParser
 ) -> tuple[list[str], dict[str, str], list[str]]:
     """The words that can be parsed, the names whose value is not known, and words that may be options."""
-    kept: list[str] = []
-    unknown: dict[str, str] = {}
-    opened: list[str] = []
-    for flag, values in _groups(words):
+    kept, unknown, opened = list[str](), dict[str, str](), list[str]()
+    for flag, values in groups:
         action = parser._option_string_actions.get(flag.split("=")[0])
         takes = 0 if not flag or "=" in flag else 1
         several = action is not None and action.nargs in ("+", "*")
@@ -184,14 +201,12 @@ def _fix(message: str, name: str) -> str:
 
 def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
     """The argument that a message names, and the words without it and its values."""
+    groups = list(_groups(words))
     for named in re.findall(r"--[\w-]+", message):
-        for start, word in enumerate(words):
-            spelled = word.split("=")[0].replace("-", "_")
-            if word.startswith("--") and named.replace("-", "_").startswith(spelled) and len(word) > 2:
-                end = start + 1
-                while end < len(words) and not words[end].startswith("--"):
-                    end += 1
-                return named, words[:start] + words[end:]
+        for at, (flag, _) in enumerate(groups):
+            if flag and named.replace("-", "_").startswith(flag.split("=")[0].replace("-", "_")):
+                left = groups[:at] + groups[at + 1 :]
+                return named, [word for flag, values in left for word in (*([flag] * bool(flag)), *values)]
     return "", []
 
 
@@ -220,11 +235,10 @@ def _unknown(word: str, parser: argparse.ArgumentParser) -> Refusal:
     return Refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
 
 
-def _repeated(groups: list[tuple[str, list[str]]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _repeated(groups: list[Group]) -> Iterator[tuple[str, tuple[str, ...]]]:
     values: dict[str, list[str]] = {}
     for flag, behind in groups:
-        name, _, value = flag[2:].partition("=")
-        values.setdefault(name.replace("-", "_"), []).append(value or " ".join(behind))
+        values.setdefault(_name(flag), []).append(flag.partition("=")[2] or " ".join(behind))
     for name, seen in values.items():
         if name and len(set(seen)) > 1 and all(map(is_known, seen)):
             yield name, tuple(seen)

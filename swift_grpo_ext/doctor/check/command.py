@@ -51,13 +51,11 @@ class Verdict:
     @property
     def closing(self) -> str:
         """The last line."""
-        missing = f"not checked: {', '.join(self.not_checked)}" if self.not_checked else ""
-        if self.code == 0:
-            return f"no fault in what could be checked{f'; {missing}' if missing else ''}"
         count = sum(one.severity is Severity.ERROR for one in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
-        verdict = errors if self.code == 2 else "it will run, look at the warnings"
-        return f"{verdict}{f'; {missing}' if missing else ''}"
+        warned = "it will run, look at the warnings"
+        verdict = {0: "no fault in what could be checked", 2: errors}.get(self.code, warned)
+        return f"{verdict}; not checked: {', '.join(self.not_checked)}" if self.not_checked else verdict
 
 
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
@@ -83,16 +81,13 @@ def _of_data(run: Run, found: list[Finding], row_limit: int) -> list[Finding]:
 
 def _once(found: Sequence[Finding]) -> list[Finding]:
     """Without repetitions; the same fault of many rows is one finding with a count."""
-    first: dict[tuple[str, ...], Finding] = {}
-    count: dict[tuple[str, ...], int] = {}
+    same: dict[tuple[str, ...], list[Finding]] = {}
     for one in dict.fromkeys(found):
         many = one.rule.startswith(_OF_ROWS)
-        key = (one.rule,) if many else (one.rule, one.what, one.where)
-        first.setdefault(key, one)
-        count[key] = count.get(key, 0) + 1
+        same.setdefault((one.rule,) if many else (one.rule, one.what, one.where), []).append(one)
     return [
-        one if count[key] == 1 else replace(one, what=f"{one.what}; so in {count[key]} places")
-        for key, one in first.items()
+        ones[0] if len(ones) == 1 else replace(ones[0], what=f"{ones[0].what}; so in {len(ones)} places")
+        for ones in same.values()
     ]
 
 
@@ -151,21 +146,13 @@ def _others_to_stderr() -> Iterator[None]:
 def _print(verdict: Verdict, console: Console, *, show_all: bool) -> None:
     for one in verdict.findings:
         if verdict.code == COULD_NOT_CHECK:
-            console.print(
-                f"could not check: {one.what} [{one.where}]\n        -> {one.fix}",
-                markup=False,
-                soft_wrap=True,
-            )
+            text = f"could not check: {one.what} [{one.where}]\n        -> {one.fix}"
+            console.print(text, markup=False, soft_wrap=True)
             return
         if one.severity is Severity.NOTE and not show_all:
             continue
         place = f" [{one.where}]" if one.where else ""
         fix = f"\n        -> {one.fix}" if one.fix else ""
-        console.print(
-            f"{one.severity.value:8}{one.what}{place}{fix}",
-            style=_COLOURS[one.severity],
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        text, colour = f"{one.severity.value:8}{one.what}{place}{fix}", _COLOURS[one.severity]
+        console.print(text, style=colour, markup=False, highlight=False, soft_wrap=True)
     console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)

@@ -14,10 +14,12 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.check import megatron_options
+from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.versions import installed_version
 
 OWN = Path(__file__).with_name("host_table.json")
@@ -50,9 +52,7 @@ def table() -> dict[str, Any]:
     made = make()
     with suppress(OSError):  # a folder that cannot be written: it is made again the next time
         cached.parent.mkdir(parents=True, exist_ok=True)
-        part = cached.with_suffix(f".{os.getpid()}")
-        part.write_text(as_text(made), encoding="utf-8")
-        part.replace(cached)
+        write_whole(cached, as_text(made).encode())
     return made
 
 
@@ -80,13 +80,11 @@ def parser(kind: str) -> argparse.ArgumentParser:
     made.error = error  # type: ignore[method-assign,assignment]
     for flags, of_type, nargs, choices, default, const in table()["options"][kind]:
         if of_type == "store_false":
-            made.add_argument(
-                *flags, action="store_false", default=default, dest=flags[0][2:].replace("no_", "", 1)
-            )
-            continue
-        made.add_argument(
-            *flags, type=_type(of_type, choices), nargs=nargs, choices=choices, default=default, const=const
-        )
+            dest = flags[0][2:].replace("no_", "", 1)
+            made.add_argument(*flags, action="store_false", default=default, dest=dest)
+        else:
+            kind_of = {"type": _type(of_type, choices), "nargs": nargs, "choices": choices}
+            made.add_argument(*flags, default=default, const=const, **kind_of)
     return made
 
 
@@ -100,14 +98,11 @@ def _type(name: str, choices: list[object] | None) -> Callable[[str], object]:
 
 def _boolean(text: str) -> bool:
     """As transformers reads it."""
-    if text.lower() in ("yes", "true", "t", "y", "1"):
-        return True
-    if text.lower() in ("no", "false", "f", "n", "0"):
-        return False
-    raise argparse.ArgumentTypeError(
-        f"Truthy value expected: got {text} but expected one of yes/no, true/false, t/f, y/n, 1/0 "
-        "(case insensitive)."
-    )
+    words = ("yes", "true", "t", "y", "1", "no", "false", "f", "n", "0")
+    if text.lower() in words:
+        return text.lower() in words[:5]
+    wanted = "yes/no, true/false, t/f, y/n, 1/0 (case insensitive)."
+    raise argparse.ArgumentTypeError(f"Truthy value expected: got {text} but expected one of {wanted}")
 
 
 def make() -> dict[str, object]:
@@ -175,52 +170,27 @@ def _models() -> Iterable[str]:
 
     several = {name for types in _architectures().values() if len(types) > 1 for name in types}
     groups = [group for name in several for group in MODEL_MAPPING[name].model_groups]
-    ids = [
-        one for group in groups for model in group.models for one in (model.ms_model_id, model.hf_model_id)
-    ]
-    return {str(one).rsplit("/", 1)[-1].lower() for one in ids if one}
+    ids = [(model.ms_model_id, model.hf_model_id) for group in groups for model in group.models]
+    return {str(one).rsplit("/", 1)[-1].lower() for pair in ids for one in pair if one}
 
 
-def _values(module: str, name: str) -> Callable[[], Iterable[str]]:
-    """Values of an enumeration."""
-    return lambda: [member.value for member in getattr(import_module(module), name)]
-
-
-def _trackers() -> Iterable[str]:
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-
-    return {*INTEGRATION_TO_CALLBACK, "all", "none"}
-
-
-def _attentions() -> Iterable[str]:
-    from transformers import AttentionInterface
-
-    return {*AttentionInterface._global_mapping, "eager", "flash_attn"}
-
-
-def _tuners() -> Iterable[str]:
-    from swift.arguments.base_args.base_args import get_supported_tuners
-
-    tuners: Iterable[str] = get_supported_tuners()
-    return tuners
-
-
-def _registry(module: str, name: str) -> Callable[[], Iterable[str]]:
-    return lambda: getattr(import_module(module), name)
+def _registry(module: str, path: str, *more: str) -> Callable[[], Iterable[str]]:
+    """Names in a table of a module, or the values of an enumeration, and some that stand in none."""
+    return lambda: {*(getattr(one, "value", one) for one in attrgetter(path)(import_module(module))), *more}
 
 
 _NAMES: dict[str, Callable[[], Iterable[str]]] = {
-    "lr_scheduler_type": _values("transformers", "SchedulerType"),
+    "lr_scheduler_type": _registry("transformers", "SchedulerType"),
     "callbacks": _registry("swift.callbacks", "callbacks_map"),
     "multi_turn_scheduler": _registry("swift.rollout", "multi_turns"),
     "template": _registry("swift.template", "TEMPLATE_MAPPING"),
     "model_type": _registry("swift.model", "MODEL_MAPPING"),
     "optimizer": _registry("swift.optimizers", "optimizers_map"),
     "reward_model_plugin": _registry("swift.rewards", "rm_plugins"),
-    "eval_strategy": _values("transformers.trainer_utils", "IntervalStrategy"),
-    "report_to": _trackers,
-    "attn_impl": _attentions,
-    "tuner_type": _tuners,
+    "eval_strategy": _registry("transformers.trainer_utils", "IntervalStrategy"),
+    "report_to": _registry("transformers.integrations", "INTEGRATION_TO_CALLBACK", "all", "none"),
+    "attn_impl": _registry("transformers", "AttentionInterface._global_mapping", "eager", "flash_attn"),
+    "tuner_type": lambda: import_module("swift.arguments.base_args.base_args").get_supported_tuners(),
     "model": _models,
     "reward_funcs": _registry("swift.rewards", "orms"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,15 +49,6 @@ class Run:
             raise NotKnown(f"files, in a folder that is not known: {name}")
         return next((folder / path for folder in self.folders or (Path(),) if (folder / path).exists()), None)
 
-    def unsure(self, *names: str) -> bool:
-        """Whether one of these arguments is not known; ``ranks`` stands for those of the launch."""
-        try:
-            for name in names:
-                _ = self.ranks if name == "ranks" else self.arguments.get(name)
-        except NotKnown:
-            return True
-        return False
-
     @property
     def grpo(self) -> bool:
         """It is GRPO, or was meant to be."""
@@ -71,9 +63,8 @@ class Run:
     @property
     def ranks_per_node(self) -> int:
         """Training processes of one node."""
-        return _number(
-            self.environ, "NPROC_PER_NODE" if self.environ.get("NPROC_PER_NODE") else "LOCAL_WORLD_SIZE"
-        )
+        own = "NPROC_PER_NODE" if self.environ.get("NPROC_PER_NODE") else "LOCAL_WORLD_SIZE"
+        return _number(self.environ, own)
 
     @property
     def nodes(self) -> int:
@@ -163,11 +154,10 @@ class Run:
     @cached_property
     def facts(self) -> VisionFamily | None:
         """Facts of the model's family; None for one that is not described."""
-        try:
-            config = find_config(self.model)
-        except SwiftGrpoExtError:
-            return None
-        return family_of(str((config or {}).get("model_type") or self.arguments.model_type or ""))
+        with suppress(SwiftGrpoExtError):
+            config = find_config(self.model) or {}
+            return family_of(str(config.get("model_type") or self.arguments.model_type or ""))
+        return None
 
     @cached_property
     def deepspeed(self) -> dict[str, object] | str | None:
@@ -214,11 +204,10 @@ class Run:
 
 def model_shape(name: str) -> ModelShape | None:
     """Sizes of a model; None where no configuration is at hand."""
-    try:
+    with suppress(SwiftGrpoExtError):
         config = find_config(name)
         return shape_by_config(config) if config else None
-    except SwiftGrpoExtError:
-        return None
+    return None
 
 
 def _table(value: object) -> dict[str, object]:

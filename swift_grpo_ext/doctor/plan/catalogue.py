@@ -16,12 +16,14 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
+from pydantic import TypeAdapter
+
+from swift_grpo_ext.doctor.plan.setting import ModelShape
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import write_whole
@@ -53,11 +55,9 @@ def find_config(model: str) -> dict[str, Any] | None:
 
 def bundled_name(model: str) -> str | None:
     """The bundled model that an id or a path names."""
-    last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower()
-    for name in published():
-        if last == name.lower() or last.startswith((name.lower() + "-", name.lower() + "_")):
-            return name
-    return None
+    last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower().replace("_", "-")
+    known = {name.lower().replace("_", "-"): name for name in published()}
+    return next((name for low, name in known.items() if f"{last}-".startswith(f"{low}-")), None)
 
 
 def loadable(model: str) -> str:
@@ -100,7 +100,7 @@ def shape_by_config(config: Mapping[str, object]) -> ModelShape:
     key = key_of(config)
     found = _own().get(key) or _stored(_cached(key)).get(key)
     if found is not None:
-        return _shape(found)
+        return TypeAdapter(ModelShape).validate_python(found)
     made = shape_of(config)
     with suppress(OSError):  # a folder that cannot be written: it is measured again the next time
         _write(_cached(key), {key: asdict(made)})
@@ -133,19 +133,6 @@ def _write(path: Path, shapes: dict[str, object]) -> None:
 def _cached(key: str) -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return folder / "swift-grpo-ext" / f"shape-{key}.json.gz"
-
-
-def _shape(table: dict[str, Any]) -> ModelShape:
-    """A shape as it was before it was written."""
-    kinds = get_type_hints(ModelShape)
-    parts = {
-        name: kinds[name](**value) for name, value in table.items() if is_dataclass(kinds[name]) and value
-    }
-    vision = VisionShape(**table["vision"]) if table["vision"] else None
-    linears = tuple((inputs, outputs) for inputs, outputs in table["linears"])
-    return ModelShape(
-        **{**table, **parts, "vision": vision, "linears": linears, "modules": tuple(table["modules"])}
-    )
 
 
 if __name__ == "__main__":

@@ -40,31 +40,24 @@ def run(
     if output is not None:
         made_folder(output, "--output")
     shape = shape_of(config)
-    console.print(_headline(model, shape, machine), highlight=False)
+    console.print(
+        f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
+        f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
+        highlight=False,
+    )
     found = _plans(str(config.get("model_type")), shape, work, machine, rollouts, wish, console)
     console.print(_table(found[:SHOWN]))
     console.print(NOT_MEASURED, highlight=False)
     if not found[0].fits:
-        _print_objections(found[0], console)
+        console.print("[red]No setting surely fits.[/red] The nearest, because of:")
+        for one in found[0].objections:
+            console.print(f"  {one.what} -> {one.fix}", highlight=False, soft_wrap=True)
         return False
     if output is not None:
         written = script.write(output, loadable(model), shape, work, found[0], machine)
         files = ", ".join(map(str, [*written, plot(found[:SHOWN], machine, output / "plan.png")]))
         console.print(f"written: {files}", soft_wrap=True, highlight=False)
     return True
-
-
-def _headline(model: str, shape: ModelShape, machine: Machine) -> str:
-    return (
-        f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
-        f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB"
-    )
-
-
-def _print_objections(nearest: Plan, console: Console) -> None:
-    console.print("[red]No setting surely fits.[/red] The nearest, because of:")
-    for objection in nearest.objections:
-        console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
 
 
 def _plans(
@@ -110,9 +103,10 @@ def _table(found: list[Plan]) -> Table:
         table.add_column(heading, overflow="fold")
     for plan in found:
         first = plan.objections[0] if plan.objections else None
+        asked, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
         cells = [
             label(plan),
-            _batches(plan),
+            asked if asked == cut else f"{asked}, run as {cut}",  # as written, and as the trainer cuts them
             _span(plan.memory.peak),
             plan.memory.peak_phase,
             f"{100 * plan.headroom:.0f} %",
@@ -122,12 +116,6 @@ def _table(found: list[Plan]) -> Table:
         ]
         table.add_row(*cells[: len(headings)], style="" if plan.fits else "red")
     return table
-
-
-def _batches(plan: Plan) -> str:
-    """Micro-batches as they are written, and as the trainer cuts them."""
-    asked, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
-    return asked if asked == cut else f"{asked}, run as {cut}"
 
 
 def _span(least_and_most: tuple[float, float], digits: int = 1) -> str:
@@ -159,10 +147,8 @@ def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
         raise MissingExtraError("matplotlib is missing", fix='pip install "swift-grpo-ext[report]"') from None
     figure = Figure(figsize=(11, 1.6 + 0.5 * len(found)), layout="constrained")
     axes = figure.subplots()
-    peaks: list[Counter[str]] = [Counter() for _ in found]
-    for peak, plan in zip(peaks, found, strict=True):
-        for term in plan.memory.phases[plan.memory.peak_phase]:
-            peak[term.name] += int(term.high)
+    phases = [plan.memory.phases[plan.memory.peak_phase] for plan in found]
+    peaks = [Counter({term.name: int(term.high) for term in terms}) for terms in phases]
     left = [0.0] * len(found)
     rows = [label(plan) for plan in found]
     for name, _ in sum(peaks, Counter()).most_common():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swift_grpo_ext.doctor.plan import activations, states
-from swift_grpo_ext.doctor.plan.memory import MemoryRange, Term, memory_range
+from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 
 # Phase -> when it is, in words.
@@ -42,7 +42,8 @@ def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objecti
     phase = max(needed.phases, key=lambda phase: (needed.low(phase) > machine.usable, needed.needed(phase)))
     low, high = needed.low(phase), needed.needed(phase)
     if high > machine.usable:
-        terms = _largest([term for term in needed.phases[phase] if not term.returned])
+        kept = [term for term in needed.phases[phase] if not term.returned]
+        terms = sorted(kept, key=lambda term: -term.high)[:4]
         yield Objection(
             f"{_span(low, high)} GiB {MOMENTS[phase]}, a GPU has {machine.usable / GIB:.0f} to give: "
             + ", ".join(f"{term.name} {_span(term.low, term.high)}" for term in terms),
@@ -77,10 +78,6 @@ _FIXES = {
 }
 
 
-def _largest(terms: list[Term]) -> list[Term]:
-    return sorted(terms, key=lambda term: -term.high)[:4]
-
-
 def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
     prompt = activations.prompt_tokens(shape, work)
     needed = prompt + work.completion_tokens
@@ -90,13 +87,13 @@ def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
             f"{work.completion_tokens} = {needed} tokens",
             f"--vllm_max_model_len {-(-needed // 256) * 256}",
         )
-    if states.concurrent(shape, work, setting, machine) < 1:
-        least = states.OVERHEAD[0]
-        space = states.cache_space(shape, setting, machine, least) / GIB
+    most, least = states.concurrent(shape, work, setting, machine)
+    if least < 1:
+        space = states.cache_space(shape, setting, machine)[0] / GIB
         yield Objection(
             f"vLLM with utilization {setting.utilization:.2f} has at most {space:.1f} GiB left beside its "
             f"weights of {states.weights(shape, setting) / GIB:.1f}, one sequence needs "
             f"{states.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
             "--vllm_gpu_memory_utilization 0.9, or a larger --vllm_tensor_parallel_size",
-            certain=states.concurrent(shape, work, setting, machine, least) < 1,
+            certain=most < 1,
         )

@@ -92,14 +92,10 @@ def memory_range(
     cpu = tuple(_cpu(shape, work, setting, machine))
     if least is None:
         return MemoryRange(most, cpu)
-    lower = _phases(shape, least, setting, machine)
-    phases = {phase: _spanned(lower[phase], most[phase]) for phase in most}
-    return MemoryRange(phases, cpu)
-
-
-def _spanned(lower: tuple[Term, ...], upper: tuple[Term, ...]) -> tuple[Term, ...]:
-    pairs = zip(lower, upper, strict=True)
-    return tuple(replace(two, low=min(one.low, two.low)) for one, two in pairs)
+    for phase, lower in _phases(shape, least, setting, machine).items():
+        pairs = zip(lower, most[phase], strict=True)
+        most[phase] = tuple(replace(two, low=min(one.low, two.low)) for one, two in pairs)
+    return MemoryRange(most, cpu)
 
 
 def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> dict[str, tuple[Term, ...]]:
@@ -107,8 +103,8 @@ def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
     weights = list(_weights(shape, work, setting, machine))
     optimizer = [_exact("optimizer states", optimizer_states(shape, work, setting, machine))]
     states = fixed + weights + optimizer
-    while_rolling = fixed + ([] if setting.offload_model else weights)
-    while_rolling = while_rolling + ([] if setting.offload_optimizer else optimizer)
+    start = fixed + ([] if setting.offload_model else weights)
+    while_rolling = start + ([] if setting.offload_optimizer else optimizer)
     awake, asleep, loaded = _engine_terms(shape, setting, machine)
     gradients = [_exact("gradients", gradient_bytes(shape, work, setting, machine))]
     passing = [
@@ -118,13 +114,13 @@ def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
     images = _exact("images of the generation batch", activations.pixel_values(shape, work, setting))
     step = Term("optimizer step", *step_bytes(shape, work, setting, machine))
     generated = list(_generate_terms(shape, work, setting))
-    start = fixed + ([] if setting.offload_model else weights)
+    rolled, passed = (sum(term.high for term in terms) for terms in (generated, passing))
     return {
         "start": (*start, *awake),
         "sync": (*states, *loaded, _exact("gathered for the sync", sync_bytes(shape, setting))),
-        "rollout": (*while_rolling, *awake, *generated, *_reserve(generated)),
-        "update": (*states, *asleep, *gradients, images, *passing, *_reserve(passing)),
-        "step": (*states, *asleep, *gradients, step, *_after(passing, step)),
+        "rollout": (*while_rolling, *awake, *generated, *_kept(rolled, CACHED * rolled)),
+        "update": (*states, *asleep, *gradients, images, *passing, *_kept(passed, CACHED * passed)),
+        "step": (*states, *asleep, *gradients, step, *_kept(step.high, passed)),
     }
 
 
@@ -132,20 +128,10 @@ def _exact(name: str, size: float) -> Term:
     return Term(name, size, size)
 
 
-def _reserve(passing: list[Term]) -> Iterator[Term]:
+def _kept(fragmented: float, cached: float) -> Iterator[Term]:
     """What the allocator holds beside tensors that come and go."""
-    yield Term("fragments", 0, FRAGMENTS * _most(passing))
-    yield Term("cached blocks", 0, CACHED * _most(passing), returned=True)
-
-
-def _after(passing: list[Term], step: Term) -> Iterator[Term]:
-    """What the allocator holds in the optimizer step: all blocks of the update, and parts of the step's."""
-    yield Term("fragments", 0, FRAGMENTS * step.high)
-    yield Term("cached blocks", 0, _most(passing), returned=True)
-
-
-def _most(passing: list[Term]) -> float:
-    return sum(term.high for term in passing)
+    yield Term("fragments", 0, FRAGMENTS * fragmented)
+    yield Term("cached blocks", 0, cached, returned=True)
 
 
 def _fixed(setting: Setting, machine: Machine) -> Iterator[Term]:

@@ -61,9 +61,8 @@ def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, 
     if machine.nodes == 1:  # beside the trainer's
         first = setting.train_gpus(machine)
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(first, first + setting.server_gpus)))
-    return _script(
-        "Written by swift-grpo-ext plan: start it before train.sh.", variables, "swift rollout", arguments
-    )
+    title = "Written by swift-grpo-ext plan: start it before train.sh."
+    return _script(title, variables, "swift rollout", arguments)
 
 
 def _pixels(work: Work) -> dict[str, str]:
@@ -118,21 +117,13 @@ def _rollout_arguments(shape: ModelShape, work: Work, setting: Setting) -> dict[
         "vllm_max_model_len": max_model_len(shape, work),
         "sleep_level": setting.sleep_level,
     }
-    if setting.offload_model:
-        chosen["offload_model"] = "true"
-    if setting.offload_optimizer:
-        chosen["offload_optimizer"] = "true"
-    return chosen
+    moved = {"offload_model": setting.offload_model, "offload_optimizer": setting.offload_optimizer}
+    return chosen | {name: "true" for name, given in moved.items() if given}
 
 
 def _script(title: str, variables: dict[str, str], command: str, arguments: dict[str, object]) -> str:
     lines = ["#!/usr/bin/env bash", f"# {title}", "set -euo pipefail"]
     lines += [f"export {name}={value}" for name, value in variables.items()]
-    words = [f"--{name} {_word(value)}" for name, value in arguments.items()]
+    texts = {name: str(value) for name, value in arguments.items()}  # what is shell already stays as it is
+    words = [f"--{name} {text if '$' in text else shlex.quote(text)}" for name, text in texts.items()]
     return "\n".join([*lines, " \\\n    ".join([command, *words])]) + "\n"
-
-
-def _word(value: object) -> str:
-    """Quote a value, except where it is shell already."""
-    text = str(value)
-    return text if "$" in text else shlex.quote(text)

@@ -70,9 +70,8 @@ def plans(
     """The fitting settings by rank, one of each kind; then the failing ones, smallest first."""
     prompt = activations.prompt_tokens(shape, work)
     work = replace(work, text_tokens=work.text_tokens + -prompt % 256)  # what the written --max_length allows
-    tried = [
-        judged(shape, work, setting, machine) for setting in _settings(shape, work, machine, rollouts, wish)
-    ]
+    settings = _settings(shape, work, machine, rollouts, wish)
+    tried = [judged(shape, work, setting, machine) for setting in settings]
     fitting = sorted((plan for plan in tried if plan.fits), key=lambda plan: plan.rank)
     failing = sorted((plan for plan in tried if not plan.fits), key=lambda plan: plan.memory.peak[1])
     return _one_of_each_kind(fitting) + _one_of_each_kind(failing)
@@ -97,7 +96,7 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
 def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
     if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
         return 1
-    together = max(1, int(states.concurrent(shape, work, setting, machine)))
+    together = max(1, int(states.concurrent(shape, work, setting, machine)[1]))
     return math.ceil(states.sequences(setting, machine) / together)
 
 
@@ -119,9 +118,10 @@ def _settings(
             if start.hpz and start.train_nodes(machine) < 2:
                 continue  # inside one node a second copy only costs memory
             for held in _held(work, start.train_gpus(machine), wish):
-                for micro in _micro_batches(held, wish):
-                    cut = replace(start, micro_batch=micro, accumulation=held // micro)
-                    yield from _completed(shape, work, cut, machine)
+                for micro in [wish.batch] if wish.batch else MICRO_BATCHES:
+                    if held % micro == 0:
+                        cut = replace(start, micro_batch=micro, accumulation=held // micro)
+                        yield from _completed(shape, work, cut, machine)
 
 
 def _held(work: Work, ranks: int, wish: Wish) -> list[int]:
@@ -135,18 +135,9 @@ def _held(work: Work, ranks: int, wish: Wish) -> list[int]:
     return sorted({fewest, math.lcm(fewest, group)})
 
 
-def _micro_batches(held: int, wish: Wish) -> list[int]:
-    sizes = [wish.batch] if wish.batch else MICRO_BATCHES
-    return [size for size in sizes if held % size == 0]
-
-
 def _shardings(work: Work, machine: Machine) -> Iterator[Setting]:
-    if machine.gpus == 1 and not work.full:
-        yield Setting(stage=0)
-    elif machine.gpus == 1:
-        yield Setting(stage=2)  # plain bf16 has no fp32 masters, and rounds small updates away
-    else:
-        yield Setting(stage=2 if work.full else 1)
+    # Full training of plain bf16 has no fp32 masters, and rounds small updates away.
+    yield Setting(stage=2 if work.full else 0 if machine.gpus == 1 else 1)
     if work.bits < 16:
         return  # ZeRO-3 cannot shard what bitsandbytes has packed
     if machine.gpus > 1:
@@ -167,16 +158,10 @@ def _rollouts(
     for size in sizes:
         if "colocate" in rollouts and machine.gpus_per_node % size == 0:
             yield replace(start, rollout="colocate", tensor_parallel=size)
-        for served in _served(size, machine) if "server" in rollouts else ():
+        # The server has one whole node of several, or half of a single one.
+        served = machine.gpus_per_node // (1 if machine.nodes > 1 else 2)
+        if "server" in rollouts and size <= served:
             yield replace(start, rollout="server", tensor_parallel=size, server_gpus=served, sleep_level=0)
-
-
-def _served(size: int, machine: Machine) -> Iterator[int]:
-    """GPUs for the server: half of one node, or, with several nodes, one whole node."""
-    if machine.nodes > 1:
-        yield machine.gpus_per_node
-    elif machine.gpus_per_node >= 2 and size <= machine.gpus_per_node // 2:
-        yield machine.gpus_per_node // 2
 
 
 def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Setting]:
@@ -188,18 +173,13 @@ def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     elif setting.rollout == "colocate":
         least = states.least_utilization(shape, work, setting, machine)
         setting = replace(setting, utilization=min(0.9, max(0.3, least)))
-    setting = replace(setting, move_model_batches=_groups(shape, setting))
+    if setting.stage == 3 and setting.rollout != "transformers":  # groups of about 4 GB
+        groups = min(shape.text.layers, max(1, math.ceil(2 * shape.language / 4e9)))
+        setting = replace(setting, move_model_batches=groups)
     yield setting
     if setting.rollout == "colocate" and not setting.offload_params:
         moved = not setting.offload_optimizer_states and work.full
         yield replace(setting, offload_model=True, offload_optimizer=moved)
-
-
-def _groups(shape: ModelShape, setting: Setting) -> int:
-    """Groups of about 4 GB, and no more groups than layers."""
-    if setting.stage < 3 or setting.rollout == "transformers":
-        return 0
-    return min(shape.text.layers, max(1, math.ceil(2 * shape.language / 4e9)))
 
 
 _OF_PACKS = ("activations", "fragments", "cached blocks")

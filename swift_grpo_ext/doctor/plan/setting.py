@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from swift_grpo_ext.group.pack_memory import TextSizes, Trained
 
@@ -73,20 +73,10 @@ class ModelShape:
         """Parameters of LoRA on every linear layer of the language model."""
         return sum(rank * (inputs + outputs) for inputs, outputs in self.linears)
 
-    def trainable(
-        self, *, full: bool, rank: int, freeze_vit: bool = True, freeze_aligner: bool = True, llm: bool = True
-    ) -> int:
-        """Parameters that the optimizer sees; ``llm``: the language model is not frozen."""
-        if not full:
-            return self.lora(rank)
-        vision = (0 if freeze_vit else self.tower) + (0 if freeze_aligner else self.aligner)
-        return (self.language + self.embedding + self.head if llm else 0) + vision
-
 
 GIB = 2**30
 Rollout = Literal["colocate", "server", "transformers"]
 Scoring = Literal["chunks", "logits", "liger", "cross_entropy"]
-ROLLOUTS: tuple[Rollout, ...] = get_args(Rollout)
 
 
 @dataclass(frozen=True)
@@ -165,16 +155,9 @@ class Setting:
     @property
     def preset(self) -> str:
         """Our DeepSpeed preset for it; empty for plain data parallelism."""
-        if self.stage == 0:
-            return ""
-        suffix = ""
-        if self.offload_params:
-            suffix = "_offload"
-        elif self.offload_optimizer_states:
-            suffix = "_offload_optimizer"
-        elif self.hpz:
-            suffix = "_hpz"
-        return f"ext_zero{self.stage}{suffix}"
+        more = {"_offload": self.offload_params, "_offload_optimizer": self.offload_optimizer_states}
+        suffix = next((name for name, given in (more | {"_hpz": self.hpz}).items() if given), "")
+        return f"ext_zero{self.stage}{suffix}" if self.stage else ""
 
     def train_gpus(self, machine: Machine) -> int:
         """Training ranks."""

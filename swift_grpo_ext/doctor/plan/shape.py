@@ -20,16 +20,8 @@ _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
 _TOWER_WORDS = ("visual", "vision", "audio")
 _ALIGNER_WORDS = ("merger", "projector", "aligner", "visual_embeddings_table")
 # What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
-_REFUSALS = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-    ImportError,
-)
+_OF_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
+_REFUSALS = (*_OF_VALUES, RuntimeError, ImportError)
 # Families that cut an image into tiles of ``image_size``, with the most tiles of their processors.
 _MOST_TILES = {"ovis2": 9, "internvl": 12, "llava_onevision": 9, "minicpmv": 9}
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
@@ -38,9 +30,11 @@ _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 def shape_of(config: Mapping[str, object]) -> ModelShape:
     """Sizes of the model that a config.json describes."""
     from huggingface_hub.errors import StrictDataclassError
+    from transformers import CONFIG_MAPPING
 
-    language = None if _is_known(config) else language_config(config)
+    known = config.get("model_type") in CONFIG_MAPPING
     try:
+        language = None if known else _language_config(config)
         if language is not None:
             return _with_tower(_measured(*_meta_model(language)), config)
         return _measured(*_meta_model(dict(config)))
@@ -52,23 +46,27 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
         ) from None
 
 
-def _is_known(config: Mapping[str, object]) -> bool:
-    from transformers import CONFIG_MAPPING
-
-    return config.get("model_type") in CONFIG_MAPPING
-
-
 def _with_tower(language: ModelShape, config: Mapping[str, object]) -> ModelShape:
     """The sizes of a language model, and of the tower that its remote code puts before it."""
     sizes = config.get("vision_config")
     if not isinstance(sizes, dict):
         return language
-    tower, aligner = _remote_tower(config, language.text.hidden)
+    # A transformer tower and the aligner behind it: two layers, or a resampler.
+    width, depth, text = int(sizes["hidden_size"]), int(sizes["num_hidden_layers"]), language.text.hidden
+    inner, patch = int(sizes.get("intermediate_size") or 4 * width), int(sizes.get("patch_size") or 14)
+    tower = depth * (4 * width**2 + 2 * width * inner + 13 * width) + 3 * patch**2 * width
+    if config.get("query_num"):  # attention of learned queries, and a projection
+        aligner = 5 * text**2 + width * text
+    else:
+        merged = width * int((sizes.get("merge_kernel_size") or [1])[0]) ** 2
+        aligner = merged**2 + merged * text
     vision = _vision(str(config.get("model_type")), sizes, config)
     return replace(language, tower=tower, aligner=aligner, vision=vision, modules=())
 
 
 def _measured(model: PreTrainedModel, hf_config: Any) -> ModelShape:
+    from torch.nn import Conv2d, Conv3d, Embedding, Linear
+
     text = hf_config.get_text_config().to_dict()  # attributes that differ by layer cannot be asked for
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
     part_of = _sorter(hf_config)
@@ -77,6 +75,13 @@ def _measured(model: PreTrainedModel, hf_config: Any) -> ModelShape:
     for name, parameter in model.named_parameters():
         counts[part_of(name, parameter, embedding, head)] += parameter.numel()
         small += parameter.numel() if parameter.numel() <= _SMALL else 0
+    modules = dict(model.named_modules())
+    linears = [
+        (module.in_features, module.out_features)
+        for name, module in modules.items()
+        if isinstance(module, Linear) and module is not head
+        if part_of(f"{name}.weight", module.weight, None, None) == "language"
+    ]
     return ModelShape(
         **counts,
         largest=max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()),
@@ -84,9 +89,10 @@ def _measured(model: PreTrainedModel, hf_config: Any) -> ModelShape:
         text=text_sizes(text),
         kv_heads=text.get("num_key_value_heads") or text["num_attention_heads"],
         heads=text["num_attention_heads"],
-        linears=tuple(_linears(model, part_of, head)),
+        linears=tuple(linears),
         vision=_vision(hf_config.model_type, sizes.to_dict(), hf_config.to_dict()) if sizes else None,
-        modules=tuple(name for name, module in model.named_modules() if _is_adapted(module)),
+        # what LoRA can be put on
+        modules=tuple(n for n, m in modules.items() if isinstance(m, (Linear, Embedding, Conv2d, Conv3d))),
     )
 
 
@@ -125,23 +131,6 @@ def _sorter(config: object) -> Any:
     return part
 
 
-def _is_adapted(module: object) -> bool:
-    """Whether LoRA can be put on the module itself."""
-    import torch
-
-    return isinstance(module, (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv2d, torch.nn.Conv3d))
-
-
-def _linears(model: PreTrainedModel, part_of: Any, head: Any) -> Any:
-    import torch
-
-    for name, module in model.named_modules():
-        if not isinstance(module, torch.nn.Linear) or module is head:
-            continue
-        if part_of(f"{name}.weight", module.weight, None, None) == "language":
-            yield module.in_features, module.out_features
-
-
 def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> VisionShape:
     whole = {**config, **sizes}
     patch = _int(sizes.get("patch_size"), 14)
@@ -173,20 +162,17 @@ def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> V
 
 
 def _int(value: object, default: int) -> int:
-    if isinstance(value, (list, tuple)):
-        value = value[0]
-    return value if isinstance(value, int) else default
+    first = value[0] if isinstance(value, (list, tuple)) else value
+    return first if isinstance(first, int) else default
 
 
-_BLOCKS = ("text_config", "llm_config", "language_config")
 # Architecture of the language model by the version in MiniCPM-V's own config.
 _MINICPM = {"2.6": "qwen2", "4.0": "llama", "4": "llama", "4.5": "qwen3"}
 
 
-def language_config(config: Mapping[str, object]) -> dict[str, object] | None:
+def _language_config(config: Mapping[str, object]) -> dict[str, object] | None:
     """Configuration of the language model; None where none is found."""
-    for name in _BLOCKS:
-        block = config.get(name)
+    for block in map(config.get, ("text_config", "llm_config", "language_config")):
         if isinstance(block, dict) and block.get("model_type"):
             return dict(block)
     kind = _MINICPM.get(str(config.get("version"))) if config.get("model_type") == "minicpmv" else None
@@ -194,21 +180,3 @@ def language_config(config: Mapping[str, object]) -> dict[str, object] | None:
         return None
     vision = ("vision_config", "slice_config", "auto_map", "architectures")
     return {**{key: value for key, value in config.items() if key not in vision}, "model_type": kind}
-
-
-def _remote_tower(config: Mapping[str, Any], text_width: int) -> tuple[int, int]:
-    """Parameters of a transformer tower and of the aligner behind it: two layers, or a resampler."""
-    vision = config["vision_config"]
-    width, depth = int(vision["hidden_size"]), int(vision["num_hidden_layers"])
-    inner, patch = int(vision.get("intermediate_size") or 4 * width), int(vision.get("patch_size") or 14)
-    layers = depth * (4 * width**2 + 2 * width * inner + 13 * width)
-    stem = 3 * patch**2 * width
-    if config.get("query_num"):  # attention of learned queries, and a projection
-        return layers + stem, 5 * text_width**2 + width * text_width
-    merged = width * _merge(vision) ** 2
-    return layers + stem, merged**2 + merged * text_width
-
-
-def _merge(vision: Mapping[str, object]) -> int:
-    kernel = vision.get("merge_kernel_size")
-    return int(kernel[0]) if isinstance(kernel, (list, tuple)) and kernel else 1

@@ -99,13 +99,11 @@ def sync_bytes(shape: ModelShape, setting: Setting) -> float:
 
 def trained_parameters(shape: ModelShape, work: Work) -> int:
     """Parameters that the optimizer sees."""
-    return shape.trainable(
-        full=work.full,
-        rank=work.lora_rank,
-        freeze_vit=work.freeze_vit,
-        freeze_aligner=work.freeze_aligner,
-        llm=not work.freeze_llm,
-    )
+    if not work.full:
+        return shape.lora(work.lora_rank)
+    language = 0 if work.freeze_llm else shape.language + shape.embedding + shape.head
+    tower, aligner = 0 if work.freeze_vit else shape.tower, 0 if work.freeze_aligner else shape.aligner
+    return language + tower + aligner
 
 
 # Activations of vLLM's profile run with the largest image, CUDA graphs, communicators: least and most.
@@ -118,14 +116,10 @@ def weights(shape: ModelShape, setting: Setting) -> float:
     return 2 * shape.total / setting.tensor_parallel
 
 
-def cache_per_token(shape: ModelShape, tensor_parallel: int) -> float:
-    """Keys and values of one token on one GPU; heads are shared out no finer than one per GPU."""
-    return 2 * 2 * shape.text.attending * shape.text.kv / min(tensor_parallel, shape.kv_heads)
-
-
 def cache_per_sequence(shape: ModelShape, work: Work, tensor_parallel: int) -> float:
-    """Keys and values of a prompt and its longest completion on one GPU."""
-    return sequence_tokens(shape, work) * cache_per_token(shape, tensor_parallel)
+    """Keys and values of a prompt and its longest completion on one GPU, heads no finer than one per GPU."""
+    token = 2 * 2 * shape.text.attending * shape.text.kv / min(tensor_parallel, shape.kv_heads)
+    return sequence_tokens(shape, work) * token
 
 
 def sequences(setting: Setting, machine: Machine) -> int:
@@ -136,19 +130,17 @@ def sequences(setting: Setting, machine: Machine) -> int:
     return setting.micro_batch * setting.tensor_parallel * setting.accumulation
 
 
-def cache_space(
-    shape: ModelShape, setting: Setting, machine: Machine, overhead: float = OVERHEAD[1]
-) -> float:
-    """Bytes that are left for keys and values."""
-    return setting.utilization * machine.gpu_memory * GIB - weights(shape, setting) - overhead
+def cache_space(shape: ModelShape, setting: Setting, machine: Machine) -> tuple[float, float]:
+    """Bytes that are left for keys and values, most and least."""
+    space = setting.utilization * machine.gpu_memory * GIB - weights(shape, setting)
+    return space - OVERHEAD[0], space - OVERHEAD[1]
 
 
-def concurrent(
-    shape: ModelShape, work: Work, setting: Setting, machine: Machine, overhead: float = OVERHEAD[1]
-) -> float:
-    """Longest sequences that fit the key-value cache together."""
-    space = cache_space(shape, setting, machine, overhead)
-    return space / cache_per_sequence(shape, work, setting.tensor_parallel)
+def concurrent(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
+    """Longest sequences that fit the key-value cache together, most and least."""
+    one = cache_per_sequence(shape, work, setting.tensor_parallel)
+    most, least = cache_space(shape, setting, machine)
+    return most / one, least / one
 
 
 def least_utilization(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
