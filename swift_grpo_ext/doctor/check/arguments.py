@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
@@ -161,9 +161,10 @@ def _completed(values: dict[str, object]) -> dict[str, object]:
 def _groups(words: Sequence[str]) -> Iterator[Group]:
     """Each flag with the words behind it; words before the first flag come with an empty flag."""
     starts = [at for at, word in enumerate(words) if word.startswith("--") and len(word) > 2]
-    if words[: starts[0] if starts else None]:
-        yield "", list(words[: starts[0] if starts else None])
-    for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+    ends = [*starts, len(words)]
+    if ends[0]:
+        yield "", list(words[: ends[0]])
+    for start, end in pairwise(ends):
         yield words[start], list(words[start + 1 : end])
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check import active_patches, files, host_table
+from swift_grpo_ext.doctor.check import environment, files, host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
-from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.words import PLUGIN
 from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
@@ -106,7 +105,7 @@ class Run:
     @cached_property
     def parts(self) -> frozenset[str]:
         """Parts of this package that the run's plugins turn on."""
-        return active_patches.parts_of([str(self.find(file) or file) for file in self.plugins], self.environ)
+        return environment.parts_of([str(self.find(file) or file) for file in self.plugins], self.environ)
 
     @property
     def has_plugins_of_the_user(self) -> bool:
@@ -115,14 +114,14 @@ class Run:
 
     def heals(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
-        return "compat" in self.parts and active_patches.applies(patch_id, self.versions, self.environ)
+        return "compat" in self.parts and environment.applies(patch_id, self.versions, self.environ)
 
     @cached_property
     def settings(self) -> Settings:
         """This package's settings as the run reads them; the defaults where they cannot be known."""
         own = {name: self.environ[name] for name in self.environ if name.upper().startswith(PREFIX)}
         others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-        with environment({**others, **(own if self.parts else {})}):
+        with environment.environment({**others, **(own if self.parts else {})}):
             return load_settings()
 
     @property
