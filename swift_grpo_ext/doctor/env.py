@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from swift_grpo_ext.models.families import ENTRIES, FAMILIES
 from swift_grpo_ext.parts import check_disabled
@@ -20,9 +20,8 @@ def print_environment(console: Console | None = None) -> bool:
     settings = load_settings()
     check_disabled(settings.disable)
     facts = package_facts()
-    table = Table(title=f"swift-grpo-ext {__version__}, Python {platform.python_version()}")
-    for heading in ("package", "installed", "supported", "for"):
-        table.add_column(heading, overflow="fold")
+    title = f"swift-grpo-ext {__version__}, Python {platform.python_version()}"
+    table = _table(title, "package", "installed", "supported", "for")
     for fact in facts:
         colour = "red" if fact.problem else ""
         table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
@@ -40,15 +39,17 @@ def print_environment(console: Console | None = None) -> bool:
     return not problems
 
 
+def _table(title: str, *headings: str) -> Table:
+    return Table(*(Column(heading, overflow="fold") for heading in headings), title=title)
+
+
 def _patch_table() -> Table:
     """What becomes of each patch here; the packages that patches wait for are imported to find out."""
     from swift_grpo_ext.compat.registry import apply_all, import_what_is_awaited, outcomes
 
     apply_all()
     import_what_is_awaited()
-    table = Table(title="patches")
-    for heading in ("patch", "state", "why"):
-        table.add_column(heading, overflow="fold")
+    table = _table("patches", "patch", "state", "why")
     for outcome in outcomes():
         table.add_row(outcome.patch.id, *outcome.reported)
     return table
@@ -56,9 +57,7 @@ def _patch_table() -> Table:
 
 def _family_table() -> Table:
     """What families lack, and why; docs/families.md has what each can do."""
-    table = Table(title="families")
-    for heading in ("family", "lacks", "why"):
-        table.add_column(heading, overflow="fold")
+    table = _table("families", "family", "lacks", "why")
     for facts in FAMILIES.values():
         for name, why in facts.lacks.items():
             table.add_row(facts.family, name, why)

@@ -140,17 +140,12 @@ def as_text(made: dict[str, Any]) -> str:
 
 
 def _option(action: argparse.Action) -> Option:
-    kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else _name_of(action)
     choices = list(action.choices) if action.choices is not None else None
+    named = {"string_to_bool": "bool", "int": "int", "float": "float"}
+    kind = named.get(getattr(action.type, "__name__", "str"), "str") if choices is None else "choice"
+    kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else kind
     default = getattr(action.default, "value", action.default)
     return [list(action.option_strings), kind, action.nargs, choices, default, action.const]
-
-
-def _name_of(action: argparse.Action) -> str:
-    if action.choices is not None:
-        return "choice"
-    name = getattr(action.type, "__name__", "str")
-    return {"string_to_bool": "bool", "int": "int", "float": "float"}.get(name, "str")
 
 
 def _architectures() -> dict[str, list[str]]:

@@ -70,18 +70,6 @@ def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_me
         what = f"the script takes no arguments, and is given {' '.join(arguments)[:80]}"
         fix = "check one script at a time, or give all arguments of swift rlhf instead of the script"
         raise SwiftGrpoExtError(what, where=str(path), fix=fix)
-    launch = launch_of(text, path, arguments)
-    commands = launch.all("rlhf")
-    if not commands:
-        others = ", ".join(dict.fromkeys(" ".join(command.words[:2]) for command in launch.commands))
-        what = f"no swift rlhf command{f', only {others}' if others else ''}"
-        raise SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
-    here = path.resolve().parent
-    return [_run(one, launch, gpu_memory, _folders(one, here)) for one in commands]
-
-
-def launch_of(text: str, path: Path, arguments: Sequence[str] | None = None) -> Launch:
-    """A script, read with what lies beside it."""
     here = path.resolve().parent
     try:
         launch = read_script(
@@ -95,7 +83,12 @@ def launch_of(text: str, path: Path, arguments: Sequence[str] | None = None) -> 
     except RecursionError:
         raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
     launch.refusal = "" if path.name.lower().startswith("makefile") else syntax_refusal(text)
-    return launch
+    commands = launch.all("rlhf")
+    if not commands:
+        others = ", ".join(dict.fromkeys(" ".join(command.words[:2]) for command in launch.commands))
+        what = f"no swift rlhf command{f', only {others}' if others else ''}"
+        raise SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
+    return [_run(one, launch, gpu_memory, _folders(one, here)) for one in commands]
 
 
 def syntax_refusal(text: str) -> str:
@@ -106,15 +99,12 @@ def syntax_refusal(text: str) -> str:
     first, bash = text.split("\n", 1)[0], shutil.which("bash")
     if bash is None or (first.startswith("#!") and not re.search(r"\b(ba|da|k)?sh\b", first)):
         return ""
-    command = [bash, "--norc", "--noprofile", "-n", "-s"]
-    try:
-        done = subprocess.run(
-            command, input=text.encode("utf-8", "replace"), capture_output=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[0].split(": ", 1)[-1] if done.returncode and lines else ""
+    command, source = [bash, "--norc", "--noprofile", "-n", "-s"], text.encode("utf-8", "replace")
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, input=source, capture_output=True, timeout=10, check=False)
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return lines[0].split(": ", 1)[-1] if done.returncode and lines else ""
+    return ""
 
 
 def _folders(command: Command, here: Path) -> tuple[Path, ...]:
@@ -202,9 +192,8 @@ def first_gpu() -> tuple[float, str]:
     if program is None:
         return 0, ""
     query = [program, "--query-gpu=memory.total,name", "--format=csv,noheader,nounits"]
-    try:
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
         done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
         memory, _, name = done.stdout.strip().split("\n")[0].partition(", ")
         return float(memory) / 1024, name
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return 0, ""
+    return 0, ""

@@ -26,18 +26,13 @@ DETACHED = ELSEWHERE | {"tmux", "screen", "srun", "sbatch", "daemonize", "qsub",
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "sbatch", "qsub", "bsub")
 # Options of torchrun, deepspeed and accelerate; the last one counts the ranks of all nodes together.
 _OPTIONS = {
-    "nproc_per_node": "NPROC_PER_NODE",
-    "num_gpus": "NPROC_PER_NODE",
-    "nnodes": "NNODES",
-    "num_nodes": "NNODES",
-    "num_machines": "NNODES",
-    "node_rank": "NODE_RANK",
-    "machine_rank": "NODE_RANK",
-    "num_processes": "WORLD_SIZE",
-    "master_addr": "MASTER_ADDR",
-    "main_process_ip": "MASTER_ADDR",
-    "rdzv_endpoint": "MASTER_ADDR",
+    "NPROC_PER_NODE": ("nproc_per_node", "num_gpus"),
+    "NNODES": ("nnodes", "num_nodes", "num_machines"),
+    "NODE_RANK": ("node_rank", "machine_rank"),
+    "MASTER_ADDR": ("master_addr", "main_process_ip", "rdzv_endpoint"),
+    "WORLD_SIZE": ("num_processes",),
 }
+_VARIABLES = {option: name for name, options in _OPTIONS.items() for option in options}
 
 
 @dataclass(frozen=True)
@@ -176,8 +171,8 @@ def variables(words: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, word in enumerate(words):
         name = word.lstrip("-").replace("-", "_").partition("=")[0]
-        if word.startswith("--") and name in _OPTIONS:
-            found[_OPTIONS[name]] = word.partition("=")[2] or "".join(words[index + 1 : index + 2])
+        if word.startswith("--") and name in _VARIABLES:
+            found[_VARIABLES[name]] = word.partition("=")[2] or "".join(words[index + 1 : index + 2])
         elif match := re.match(r"(?:--env=|--export=ALL,|-e)?([A-Z_][A-Z0-9_]*)=(.*)", word, re.DOTALL):
             found[match[1]] = match[2]
     world, nodes = found.pop("WORLD_SIZE", ""), found.get("NNODES", "1")

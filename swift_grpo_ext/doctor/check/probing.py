@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,7 @@ class Margin:
     best: float  # largest mean of right minus wrong over the ways
     gold: float  # mean score of the right answers in that way
     inverted: bool  # in some way every wrong answer scores higher than the right one
+    garbage: float  # best mean score of a kind of garbage
 
 
 def probes(samples: Sequence[Sample]) -> list[Probe]:
@@ -156,8 +158,8 @@ def _as_row(probe: Probe, number: str) -> Row:
     }
 
 
-def margins(chosen: Sequence[Probe], scores: Sequence[float | None]) -> tuple[Margin, float]:
-    """How the gold does, and the best mean score of a kind of garbage."""
+def margin_of(chosen: Sequence[Probe], scores: Sequence[float | None]) -> Margin:
+    """How the gold does."""
     table: dict[tuple[str, int], dict[str, list[float]]] = {}
     garbage: dict[str, list[float]] = {}
     for probe, score in zip(chosen, scores, strict=True):
@@ -165,22 +167,21 @@ def margins(chosen: Sequence[Probe], scores: Sequence[float | None]) -> tuple[Ma
             table.setdefault(probe.way, {}).setdefault(probe.kind, []).append(score or 0.0)
         elif probe.kind == "garbage":
             garbage.setdefault(probe.completion, []).append(score or 0.0)
-    best, gold, inverted = float("-inf"), 0.0, False
+    best, gold, inverted = 0.0, 0.0, False
     spread = max((score or 0.0) for score in scores) - min((score or 0.0) for score in scores)
     for way in table.values():
         pairs = list(zip(way["right"], way["wrong"], strict=True))
-        margin = _mean([right - wrong for right, wrong in pairs])
+        margin = fmean([right - wrong for right, wrong in pairs])
         if margin > best + 1e-9:
-            best, gold = margin, _mean(way["right"])
+            best, gold = margin, fmean(way["right"])
         inverted |= all(wrong - right >= 0.5 * spread > 0 for right, wrong in pairs)
-    return Margin(max(best, 0.0) if table else 0.0, gold, inverted), max(map(_mean, garbage.values()))
+    return Margin(best, gold, inverted, max(map(fmean, garbage.values())))
 
 
 def _columns(sample: Sample) -> list[str]:
     """Columns that may hold the gold answer, the usual names first."""
-    own = [
-        name for name, value in sample.columns.items() if name not in NOT_GOLD and value not in (None, "", [])
-    ]
+    given = {name: value for name, value in sample.columns.items() if value not in (None, "", [])}
+    own = [name for name in given if name not in NOT_GOLD]
     return sorted(own, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))[:_COLUMNS]
 
 
@@ -196,7 +197,3 @@ def _text(value: object) -> str:
     if "<answer>" in text and "</answer>" in text:
         text = text.split("<answer>", 1)[1].split("</answer>", 1)[0]
     return text.strip()
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -196,7 +196,7 @@ def _judged(name: str, probes: list[probing.Probe], scores: list[float | str | N
     numbers = [score for score in plain if score is not None]
     if not numbers:
         return Finding("reward-none", Severity.ERROR, "it scores nothing", name, _MEND_GOLD, ("B3", "B7"))
-    margin, garbage = probing.margins(probes, plain)
+    margin = probing.margin_of(probes, plain)
     if max(numbers) - min(numbers) < 1e-9:
         what = f"it gives {numbers[0]:g} to every one of {len(numbers)} right, wrong and empty answers"
         severity = Severity.ERROR if name in _READ_GOLD else Severity.WARNING
@@ -209,8 +209,8 @@ def _judged(name: str, probes: list[probing.Probe], scores: list[float | str | N
     elif margin.best <= 0 and margin.inverted:
         what = "it scores wrong answers higher than the gold answer in every row"
         return Finding("gold-does-not-win", Severity.ERROR, what, name, "turn its comparison round")
-    elif margin.best > 0 and garbage >= margin.gold:
-        what = f"it scores garbage {garbage:g}, the gold answer {margin.gold:g}"
+    elif margin.best > 0 and margin.garbage >= margin.gold:
+        what = f"it scores garbage {margin.garbage:g}, the gold answer {margin.gold:g}"
         return Finding("gold-does-not-win", Severity.ERROR, what, name, "an empty answer must score least")
     return None
 

@@ -55,19 +55,17 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     predicted = setting.micro_batch * work.completion_tokens
     if setting.shared > 1:
         prompts = -(-setting.micro_batch // setting.shared)
-        text = prompts * pack_bytes(
-            pack_shape(shape, work, setting), min(setting.shared, setting.micro_batch)
-        )
+        pack, together = pack_shape(shape, work, setting), min(setting.shared, setting.micro_batch)
+        text = prompts * pack_bytes(pack, together)
         peak = beside + max(text, tower)
         return peak, 1.1 * peak
     tokens = setting.micro_batch * sequence_tokens(shape, work)
     inside = tokens * shape.text.recomputed(work.trained)
     held = row_bytes(shape.text, tokens, work.trained, setting.checkpointing) - inside
-    inside += _masks(shape, work, setting)
-    least, most = _logits(shape, predicted, setting)
-    return beside + max(held + max(least, inside), tower), 1.1 * (
-        beside + max(held + max(most, inside), tower)
-    )
+    if setting.attention == "eager":  # masks
+        inside += setting.micro_batch * shape.heads * sequence_tokens(shape, work) ** 2 * 10.0
+    least, most = (max(held + max(size, inside), tower) for size in _logits(shape, predicted, setting))
+    return beside + least, 1.1 * (beside + most)
 
 
 def _logits(shape: ModelShape, predicted: float, setting: Setting) -> tuple[float, float]:
@@ -91,12 +89,6 @@ def pack_shape(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
         setting.checkpointing,
         spare=setting.stage < 3,
     )
-
-
-def _masks(shape: ModelShape, work: Work, setting: Setting) -> float:
-    if setting.attention != "eager":
-        return 0
-    return setting.micro_batch * shape.heads * sequence_tokens(shape, work) ** 2 * 10.0
 
 
 def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
@@ -95,12 +95,11 @@ def _plans(
 
 
 def _table(found: list[Plan]) -> Table:
-    table = Table(title="memory and tokens by arithmetic")
     headings = ["setting", "batch", "GPU GiB", "fullest", "head-room", "CPU GiB", "tokens"]
     if not all(plan.fits for plan in found):
         headings.append("fails because")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    columns = (Column(heading, overflow="fold") for heading in headings)
+    table = Table(*columns, title="memory and tokens by arithmetic")
     for plan in found:
         first = plan.objections[0] if plan.objections else None
         asked, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))

@@ -89,6 +89,11 @@ def variable(name: str, what: str, value: object) -> Problem:
     return Problem(what, name, f"export {name}={value}")
 
 
+def divisors(number: int, least: int = 1) -> list[int]:
+    """What divides a number."""
+    return [one for one in range(least, number + 1) if number % one == 0]
+
+
 def nearest_of(valid: Iterable[int], asked: int) -> int:
     """The number that is closest to what was asked for, the larger of two."""
     return min(valid, key=lambda number: (abs(number - asked), -number), default=asked)
