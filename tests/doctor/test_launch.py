@@ -182,3 +182,17 @@ def test_the_plugin_path_is_known_in_every_spelling():
 @given(st.text(alphabet="ab \\\n#'\"$(){}`=;&|<>-x", max_size=60))
 def test_no_text_breaks_the_reader(text):
     read_script(text + "\nswift rlhf --a 1")
+
+
+@pytest.mark.parametrize(
+    ("steps", "folder"),
+    [
+        ("cd a\ncd b", "a/b"),
+        ("cd /data\ncd x", "/data/x"),
+        ("cd a\ncd ~/x", "~/x"),
+        ("cd $HERE\ncd x", None),
+        ("cd a\ncd -", "a"),
+    ],
+)
+def test_a_command_starts_in_the_folder_that_cd_leads_to(steps, folder):
+    assert read_script(f"{steps}\nswift rlhf --a 1").first("rlhf").folder == folder

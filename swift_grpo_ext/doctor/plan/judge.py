@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swift_grpo_ext.doctor.plan import activations, states
-from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
+from swift_grpo_ext.doctor.plan.memory import MemoryRange
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 
 # Phase -> when it is, in words.
@@ -26,12 +26,6 @@ class Objection:
     what: str  # the reason with its figures
     fix: str  # what to change
     certain: bool = True  # it fails; else only the high end of a range speaks against it
-
-
-def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> list[Objection]:
-    """Every reason why a setting cannot run; empty if it can."""
-    of_engine = [] if setting.rollout == "transformers" else list(_engine(shape, work, setting, machine))
-    return [*of_engine, *memory_objections(memory_range(shape, work, setting, machine), machine)]
 
 
 def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objection]:
@@ -78,7 +72,12 @@ _FIXES = {
 }
 
 
-def _engine(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Objection]:
+def engine_objections(
+    shape: ModelShape, work: Work, setting: Setting, machine: Machine
+) -> Iterator[Objection]:
+    """What speaks against the rollout engine: its length, and its key-value cache."""
+    if setting.rollout == "transformers":
+        return
     prompt = activations.prompt_tokens(shape, work)
     needed = prompt + work.completion_tokens
     if setting.max_model_len and setting.max_model_len < needed:

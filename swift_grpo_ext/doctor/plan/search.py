@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from swift_grpo_ext.doctor.plan import activations, states
-from swift_grpo_ext.doctor.plan.judge import Objection, objections
+from swift_grpo_ext.doctor.plan.judge import Objection, engine_objections, memory_objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Rollout, Setting, Work
 from swift_grpo_ext.group.micro_batches import BatchSizes, cuts
@@ -89,7 +89,7 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
         tokens / max(1, setting.generation_batch(machine)),
         _turns(shape, work, setting, machine),
         1 - needed.peak[1] / machine.usable,
-        tuple(objections(shape, work, cut, machine)),
+        (*engine_objections(shape, work, cut, machine), *memory_objections(needed, machine)),
     )
 
 
