@@ -190,4 +190,4 @@ def test_the_shapes_of_the_bundled_models_are_stored():
     keys = {name: catalogue.key_of(require_config(name)) for name in bundled()}
     assert [name for name, key in keys.items() if key not in stored] == []
     config = require_config("Ovis2-1B")
-    assert catalogue._shape(stored[keys["Ovis2-1B"]]) == shape_of(config)
+    assert catalogue.shape_by_config(config) == shape_of(config)

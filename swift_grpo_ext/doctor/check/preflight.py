@@ -18,10 +18,7 @@ _OF_SWIFT = ("cli", "_megatron")  # folders that ms-swift's own scripts lie in
 
 def register() -> list[str]:
     """The last of the parts, where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it."""
-    if current_settings().preflight == "only":
-        preflight_only()
-    else:
-        preflight()
+    (preflight_only if current_settings().preflight == "only" else preflight)()
     return []
 
 
@@ -31,11 +28,8 @@ def preflight() -> None:
     The first rank of each node does it; the launcher ends the others when it raises.
     """
     if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr) == 2:
-        raise RefusedError(
-            "preflight found errors, listed above",
-            where="SWIFT_GRPO_EXT_PREFLIGHT",
-            fix="fix them, or start without the variable",
-        )
+        what, fix = "preflight found errors, listed above", "fix them, or start without the variable"
+        raise RefusedError(what, where="SWIFT_GRPO_EXT_PREFLIGHT", fix=fix)
 
 
 def preflight_only() -> None:

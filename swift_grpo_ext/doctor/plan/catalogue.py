@@ -72,23 +72,20 @@ def require_config(model: str) -> dict[str, Any]:
     """As `find_config`."""
     config = find_config(model)
     if config is None:
-        raise SwiftGrpoExtError(
-            "no config.json for this model",
-            where=f"--model {model}",
-            fix=f"give a folder with a config.json, or one of {', '.join(published())}",
-        )
+        fix = f"give a folder with a config.json, or one of {', '.join(published())}"
+        raise SwiftGrpoExtError("no config.json for this model", where=f"--model {model}", fix=fix)
     return config
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        what = f"config.json cannot be read: {error}"
-        raise SwiftGrpoExtError(what, where=str(path), fix="download the model again") from None
-    if not isinstance(config, dict):
-        raise SwiftGrpoExtError("config.json is no object", where=str(path), fix="download the model again")
-    return config
+        fault = "" if isinstance(config, dict) else "config.json is no object"
+    except ValueError as error:
+        fault = f"config.json cannot be read: {error}"
+    if fault:
+        raise SwiftGrpoExtError(fault, where=str(path), fix="download the model again")
+    return dict(config)
 
 
 OWN = Path(__file__).with_name("shapes.json.gz")

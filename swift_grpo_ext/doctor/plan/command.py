@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from swift_grpo_ext.doctor.plan import script
-from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config
+from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config, shape_by_config
 from swift_grpo_ext.doctor.plan.search import NO_WISH, Plan, Wish, plans
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Rollout, Work
-from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families import family_of
@@ -39,7 +38,7 @@ def run(
     console, config = console or Console(), require_config(model)
     if output is not None:
         made_folder(output, "--output")
-    shape = shape_of(config)
+    shape = shape_by_config(config)
     console.print(
         f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
@@ -78,11 +77,8 @@ def _plans(
         console.print(f"rollouts by transformers: {reason}", highlight=False, soft_wrap=True)
         rollouts = ("transformers",)
     if machine.gpus < 2 and rollouts == ("server",):
-        raise SwiftGrpoExtError(
-            "a rollout server needs GPUs of its own",
-            where="--rollout server",
-            fix="--gpus 2 or more, or colocate",
-        )
+        what, fix = "a rollout server needs GPUs of its own", "--gpus 2 or more, or colocate"
+        raise SwiftGrpoExtError(what, where="--rollout server", fix=fix)
     found = plans(shape, work, machine, rollouts or ("colocate", "server"), wish)
     if not found:
         raise SwiftGrpoExtError(
