@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 from collections.abc import Iterator
@@ -104,7 +103,7 @@ def found(run: Run, name: str) -> Path | None:
 def _base64(text: str) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
 
 

@@ -42,7 +42,8 @@ def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
     samples: list[Sample] = []
     found: list[Finding] = []
     for flag in ("dataset", "val_dataset"):
-        for name in (run.arguments.get(flag) or []) if limit > 0 else ():
+        names = run.arguments.get(flag) or []
+        for name in names if limit > 0 else ():
             own: list[Sample] = []
             found += _of_dataset(run, f"--{flag}", name, limit, own)
             samples += own if flag == "dataset" else []
