@@ -164,15 +164,14 @@ class Run:
         value = self.arguments.deepspeed
         if not value:
             return None
-        config = value if isinstance(value, dict) else self._deepspeed_file(str(value))
+        config = value
+        if not isinstance(value, dict):
+            written = self.launch.texts.get(str(value), str(value))
+            config = files.deepspeed(written, self.find, may_be_made=self.command.makes_files)
         size = self.arguments.zero_hpz_partition_size
         if isinstance(config, dict) and size is not None:
             config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}
         return config
-
-    def _deepspeed_file(self, value: str) -> dict[str, object] | str:
-        written = self.launch.texts.get(value, value)
-        return files.deepspeed(written, self.find, may_be_made=self.command.makes_files)
 
     @property
     def zero(self) -> dict[str, object]:

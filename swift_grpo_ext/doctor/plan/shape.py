@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
-_TOWER_WORDS = ("visual", "vision", "audio")
-_ALIGNER_WORDS = ("merger", "projector", "aligner", "visual_embeddings_table")
+_WORDS = {
+    "aligner": ("merger", "projector", "aligner", "visual_embeddings_table"),
+    "tower": ("visual", "vision", "audio"),
+}
 # What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
 _OF_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 _REFUSALS = (*_OF_VALUES, RuntimeError, ImportError)
@@ -69,18 +71,20 @@ def _measured(model: PreTrainedModel, hf_config: Any) -> ModelShape:
 
     text = hf_config.get_text_config().to_dict()  # attributes that differ by layer cannot be asked for
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
-    part_of = _sorter(hf_config)
+    facts = family_of(hf_config)
+    words = {"aligner": facts.aligner, "tower": (*facts.vision_tower, "audio")} if facts else _WORDS
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    own = {id(getattr(head, "weight", None)): "head", id(getattr(embedding, "weight", None)): "embedding"}
     small, sizes = 0, getattr(hf_config, "vision_config", None)
     for name, parameter in model.named_parameters():
-        counts[part_of(name, parameter, embedding, head)] += parameter.numel()
+        counts[own.get(id(parameter)) or _part(name, words)] += parameter.numel()
         small += parameter.numel() if parameter.numel() <= _SMALL else 0
     modules = dict(model.named_modules())
     linears = [
         (module.in_features, module.out_features)
         for name, module in modules.items()
         if isinstance(module, Linear) and module is not head
-        if part_of(f"{name}.weight", module.weight, None, None) == "language"
+        if _part(f"{name}.weight", words) == "language"
     ]
     return ModelShape(
         **counts,
@@ -113,22 +117,9 @@ def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
         return auto.from_config(hf_config, attn_implementation="sdpa"), hf_config
 
 
-def _sorter(config: object) -> Any:
-    """A function that says to which part of the model a parameter belongs."""
-    facts = family_of(config)
-    towers = (*facts.vision_tower, "audio") if facts else _TOWER_WORDS
-    aligners = facts.aligner if facts else _ALIGNER_WORDS
-
-    def part(name: str, parameter: Any, embedding: Any, head: Any) -> str:
-        if parameter is getattr(embedding, "weight", None):
-            return "embedding"
-        if parameter is getattr(head, "weight", None):
-            return "head"
-        if any(word in name for word in aligners):
-            return "aligner"
-        return "tower" if any(word in name for word in towers) else "language"
-
-    return part
+def _part(name: str, words: Mapping[str, Iterable[str]]) -> str:
+    """To which part of the model a parameter belongs, by words in its name."""
+    return next((part for part, of_part in words.items() if any(w in name for w in of_part)), "language")
 
 
 def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> VisionShape:
