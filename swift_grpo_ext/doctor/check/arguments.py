@@ -12,6 +12,7 @@ from typing import Any
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, shown
 from swift_grpo_ext.errors import NEAR, nearest
+from swift_grpo_ext.findings import Problem
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
 RENAMED = {
@@ -45,15 +46,6 @@ class NotKnown(Exception):
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """An argument that ms-swift's parser refuses: its message, the argument, and the fix."""
-
-    message: str
-    where: str
-    fix: str
-
-
-@dataclass(frozen=True)
 class Arguments:
     """Values by name as ms-swift's parser sees them, defaults included.
 
@@ -63,7 +55,7 @@ class Arguments:
 
     values: dict[str, Any]  # every argument
     given: frozenset[str] = frozenset()  # names on the command line
-    refusals: tuple[Refusal, ...] = ()  # what the parser does not take
+    refusals: tuple[Problem, ...] = ()  # what the parser does not take
     # names whose value the script takes from somewhere else, with what stands there
     unknown: Mapping[str, str] = field(default_factory=dict)
     open: tuple[str, ...] = ()  # words that may hold any options
@@ -102,7 +94,7 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
             break
         except host_table.Refused as refused:
             name, left = _without(str(refused), left)
-            refusals.append(Refusal(str(refused), name, _fix(str(refused), name)))
+            refusals.append(_refusal(str(refused), name, _fix(str(refused), name)))
     if not vars(namespace).get("ignore_args_error"):
         refusals += _strange(strange, parser)
     given = frozenset(_name(flag) for flag, _ in groups if flag) | _abbreviated(groups, parser)
@@ -114,24 +106,28 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
     return Arguments(values, given, tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)), kind)
 
 
+def _refusal(message: str, where: str, fix: str) -> Problem:
+    return Problem(f"ms-swift refuses it: {message}", where, fix)
+
+
 def _hides(word: str) -> bool:
     """An option that a copied page has glued to its value, or to nothing, with a blank that is none."""
     return bool(_INVISIBLE.search(word)) and _INVISIBLE.sub("", word).startswith("-")
 
 
-def _invisible(word: str) -> Iterator[Refusal]:
+def _invisible(word: str) -> Iterator[Problem]:
     """Blanks of web pages and word processors, which the shell takes for letters."""
     for sign in _INVISIBLE.findall(word)[:1] if _hides(word) else ():
         what = f"the invisible character U+{ord(sign):04X} is part of the word"
-        yield Refusal(what, word, "type the blanks of this line again")
+        yield _refusal(what, word, "type the blanks of this line again")
 
 
-def _typographic(word: str) -> Iterator[Refusal]:
+def _typographic(word: str) -> Iterator[Problem]:
     """Dashes and quotes of a word processor."""
     if word[:1] in _DASHES and len(word) > 1:
-        yield Refusal("a long dash begins no option", word, f"--{word.lstrip(_DASHES + '-')}")
+        yield _refusal("a long dash begins no option", word, f"--{word.lstrip(_DASHES + '-')}")
     elif word and (word[0] in _QUOTES or word[-1] in _QUOTES):
-        yield Refusal("typographic quotes are part of the value", word, f"'{word.strip(_QUOTES)}'")
+        yield _refusal("typographic quotes are part of the value", word, f"'{word.strip(_QUOTES)}'")
 
 
 def _name(flag: str) -> str:
@@ -211,7 +207,7 @@ def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
     return "", []
 
 
-def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Refusal]:
+def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:
     """What the parser left over: unknown options, and words that belong to none."""
     behind_unknown = False
     for word in words:
@@ -220,10 +216,10 @@ def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[
             yield _unknown(word, parser)
         elif not behind_unknown:
             fix = "quote values that hold blanks, or put the option before it"
-            yield Refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)
+            yield _refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)
 
 
-def _unknown(word: str, parser: argparse.ArgumentParser) -> Refusal:
+def _unknown(word: str, parser: argparse.ArgumentParser) -> Problem:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     known = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
     if name in RENAMED:
@@ -233,7 +229,7 @@ def _unknown(word: str, parser: argparse.ArgumentParser) -> Refusal:
     else:
         close = nearest(name, known, NEAR)
         fix = f"--{close}" if close else "leave it out"
-    return Refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
+    return _refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
 
 
 def _repeated(groups: list[Group]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -15,11 +15,7 @@ from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, grouped
 
-
-@table.on("args-refused")
-def _refused(run: Run) -> Iterator[Problem]:
-    for refusal in run.arguments.refusals:
-        yield Problem(f"ms-swift refuses it: {refusal.message}", refusal.where, refusal.fix)
+table.on("args-refused")(lambda run: run.arguments.refusals)
 
 
 @table.on("generation-batch")

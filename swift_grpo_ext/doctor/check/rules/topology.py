@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES
@@ -87,8 +88,7 @@ def _server_args(run: Run) -> Iterator[Problem]:
         if server.arguments[:1] and server.arguments[0].endswith(CONFIG_SUFFIXES):
             continue  # its arguments are in a file
         for refusal in parse(server.arguments, "RolloutArguments").refusals:
-            where = f"swift rollout {refusal.where}".strip()
-            yield Problem(f"ms-swift refuses it: {refusal.message}", where, refusal.fix)
+            yield replace(refusal, where=f"swift rollout {refusal.where}".strip())
 
 
 @table.on("server-never-ends")
