@@ -14,7 +14,7 @@ from swift_grpo_ext.doctor.check import command, host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.rules import host, host_checks
 from swift_grpo_ext.doctor.plan import catalogue
-from swift_grpo_ext.doctor.plan.catalogue import bundled, require_config
+from swift_grpo_ext.doctor.plan.catalogue import published, require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.findings import Severity
 
@@ -187,7 +187,7 @@ def test_ms_swift_says_the_same_to_every_setting():
 def test_the_shapes_of_the_bundled_models_are_stored():
     """If not: python -m swift_grpo_ext.doctor.plan.catalogue."""
     stored = catalogue._own()
-    keys = {name: catalogue.key_of(require_config(name)) for name in bundled()}
+    keys = {name: catalogue.key_of(require_config(name)) for name in published()}
     assert [name for name, key in keys.items() if key not in stored] == []
     config = require_config("Ovis2-1B")
     assert catalogue.shape_by_config(config) == shape_of(config)

@@ -13,9 +13,9 @@ import pytest
 from swift_grpo_ext.doctor.check import command
 from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import (
-    bundled,
     bundled_name,
     loadable,
+    published,
     require_config,
     shape_by_config,
 )
@@ -36,7 +36,7 @@ MACHINES = {
     "16 nodes": Machine(nodes=16),
 }
 WORKS = {"lora": Work(), "full": Work(full=True), "4 bit": Work(bits=4)}
-EVERY = list(itertools.product(bundled(), WORKS, MACHINES, ("colocate", "server", "transformers")))
+EVERY = list(itertools.product(published(), WORKS, MACHINES, ("colocate", "server", "transformers")))
 SAMPLE = [
     ("Qwen2.5-VL-3B", "4 bit", "24 GB", "transformers"),
     ("Qwen2.5-VL-7B", "lora", "80 GB", "colocate"),

@@ -43,19 +43,15 @@ class Verdict:
     code: int  # 0: no fault in what could be checked, 1: warnings, 2: the run will fail, 3: could not check
 
     @property
-    def not_checked(self) -> list[str]:
-        """What could not be looked at, in a few words each."""
-        found = [one for one in self.findings if one.rule in _NOT_CHECKED]
-        return list(dict.fromkeys(_NOT_CHECKED[one.rule] or one.what for one in found))
-
-    @property
     def closing(self) -> str:
-        """The last line."""
+        """The last line: the verdict, and what could not be looked at, in a few words each."""
+        unseen = [one for one in self.findings if one.rule in _NOT_CHECKED]
+        names = dict.fromkeys(_NOT_CHECKED[one.rule] or one.what for one in unseen)
         count = sum(one.severity is Severity.ERROR for one in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
         warned = "it will run, look at the warnings"
         verdict = {0: "no fault in what could be checked", 2: errors}.get(self.code, warned)
-        return f"{verdict}; not checked: {', '.join(self.not_checked)}" if self.not_checked else verdict
+        return f"{verdict}; not checked: {', '.join(names)}" if names else verdict
 
 
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:

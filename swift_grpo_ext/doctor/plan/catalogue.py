@@ -39,11 +39,6 @@ def published() -> dict[str, dict[str, Any]]:
     return models
 
 
-def bundled() -> list[str]:
-    """Names of the models whose sizes are bundled."""
-    return list(published())
-
-
 def find_config(model: str) -> dict[str, Any] | None:
     """Configuration of a model by folder or by name, without network."""
     path = Path(model).expanduser() / "config.json"
@@ -133,5 +128,5 @@ def _cached(key: str) -> Path:
 
 
 if __name__ == "__main__":
-    configs = [require_config(name) for name in bundled()]
+    configs = [require_config(name) for name in published()]
     _write(OWN, {key_of(config): asdict(shape_of(config)) for config in configs})
