@@ -64,10 +64,10 @@ def pytest_collection_modifyitems(items) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
     """Undo what a run in this process leaves in it: settings read, plugin files, import paths, rewards."""
-    from swift_grpo_ext.rewards.runtime import log_once
+    from swift_grpo_ext.rewards.runtime import ledger as ledger_module
     from swift_grpo_ext.settings import current_settings
 
-    log_once._told.clear()  # each run of this process says its own lines
+    ledger_module._told.clear()  # each run of this process says its own lines
     path = list(sys.path)
     before = {name: os.environ.get(name) for name in RANKS}
     for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:

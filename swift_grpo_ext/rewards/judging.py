@@ -23,11 +23,11 @@ from swift_grpo_ext.rewards.runtime.ledger import ledger
 NAME = "ext_judge"
 MAX_REPLY_BYTES = 1_000_000
 MAX_KEPT = 20_000
-MAX_REPLIES = 4
-"""Replies without a score after which a case is given up; failed requests are repeated until the limit."""
+MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
 REPEATABLE = {408, 409, 425, 429, *range(500, 600)}
 
+Images: TypeAlias = list[dict[str, object]]
 _kept: OrderedDict[str, int] = OrderedDict()
 _Loop: TypeAlias = asyncio.AbstractEventLoop
 _gates: weakref.WeakKeyDictionary[_Loop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
@@ -52,18 +52,16 @@ class Case:
     images: tuple[Any, ...] = ()
 
 
-def messages(case: Case, number: str, images: list[dict[str, object]]) -> list[dict[str, Any]]:
+def messages(case: Case, number: str, images: Images) -> list[dict[str, Any]]:
     """The conversation for the judge. `number` is random for each request, so no text can contain it."""
-    told = {"question": case.question, "reference": case.reference, "answer": case.answer}
-    fenced = [_fenced(title, text, number) for title, text in told.items() if text or title != "reference"]
-    text = "\n\n".join([f"Rubric:\n{case.rubric}", *fenced])
+    parts = [f"Rubric:\n{case.rubric}"]
+    for title in ("question", "reference", "answer"):
+        told = "".join(c for c in getattr(case, title) if c in "\n\t" or c.isprintable())
+        if told or title != "reference":
+            parts.append(f"BEGIN {number} {title}\n{told}\nEND {number} {title}")
+    text = "\n\n".join(parts)
     content: Any = [*images, {"type": "text", "text": text}] if images else text
     return [{"role": "system", "content": SYSTEM.format(number=number)}, {"role": "user", "content": content}]
-
-
-def _fenced(title: str, text: str, number: str) -> str:
-    printable = "".join(c for c in text if c in "\n\t" or c.isprintable())
-    return f"BEGIN {number} {title}\n{printable}\nEND {number} {title}"
 
 
 def parse_reply(reply: str, number: str) -> int | None:
@@ -119,7 +117,8 @@ class Endpoint:
 async def ask(endpoint: Endpoint, case: Case, seconds: float) -> int:
     """The judge's score, 0 to 10. Equal cases are asked once, also while the first is still being asked."""
     images = [image_part(image) for image in case.images]
-    key = _key(endpoint, case, images)
+    asked = [endpoint.url, endpoint.model, case.rubric, case.question, case.reference, case.answer, images]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
     if key in _kept:
         ledger(NAME).count("kept")
         _kept.move_to_end(key)
@@ -137,7 +136,7 @@ async def ask(endpoint: Endpoint, case: Case, seconds: float) -> int:
     return score
 
 
-async def _limited(endpoint: Endpoint, case: Case, images: list[dict[str, object]], seconds: float) -> int:
+async def _limited(endpoint: Endpoint, case: Case, images: Images, seconds: float) -> int:
     """The limit starts when it is this case's turn: a long queue is no fault of the judge."""
     last = ["no reply"]
     gate = _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(endpoint.concurrency))
@@ -150,11 +149,8 @@ async def _limited(endpoint: Endpoint, case: Case, images: list[dict[str, object
             raise RewardError(what, where=endpoint.url) from None
 
 
-async def _until_scored(
-    endpoint: Endpoint, case: Case, images: list[dict[str, object]], last: list[str]
-) -> int:
-    pause = FIRST_PAUSE
-    replies = 0
+async def _until_scored(endpoint: Endpoint, case: Case, images: Images, last: list[str]) -> int:
+    pause, replies = FIRST_PAUSE, 0
     while True:
         number = secrets.token_hex(8)
         status, reply = await _post(endpoint, messages(case, number, images))
@@ -216,8 +212,3 @@ def _content(body: str) -> str:
         if isinstance(tokens, int) and 0 <= tokens < 10**9:
             ledger(NAME).count(kind, tokens)
     return content if isinstance(content, str) else ""
-
-
-def _key(endpoint: Endpoint, case: Case, images: list[dict[str, object]]) -> str:
-    asked = [endpoint.url, endpoint.model, case.rubric, case.question, case.reference, case.answer, images]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

@@ -8,31 +8,22 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from swift_grpo_ext.rewards.answer import extract_answer, last_boxed, last_fenced, unwrapped
+from swift_grpo_ext.rewards.answer import decoded, extract_answer, last_boxed, last_fenced, unwrapped
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.geometry import best_assignment
 from swift_grpo_ext.rewards.gold import as_text, gold_value, short_enough, without_array
 
 GOLD = ("solution", "answer")
 MAX_DEPTH = 32  # what lies deeper is not compared
+# While the product of both values' leaves is not above this, unequal items of lists are matched for the most
+# shared fields; beyond it they are compared in their order, so that no answer takes long.
 MAX_PRODUCT = 60_000
-"""Unequal items of lists are matched for the most shared fields while the product of both values' leaves is
-not above this; beyond it they are compared in their order, so that no answer takes long."""
-
-Tree: TypeAlias = "str | list[Tree] | dict[str, Tree]"
-"""A value with every leaf as text. Empty objects and lists are leaves too."""
+Tree: TypeAlias = "str | list[Tree] | dict[str, Tree]"  # every leaf as text, also empty objects and lists
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def parse_json(text: str) -> object:
-    """Decode strict JSON, without NaN and infinity, or raise ValueError."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+def _strict(text: str) -> object:
+    """A JSON value; a ValueError for NaN and infinity, which are no integers either."""
+    return json.loads(text, parse_constant=int)
 
 
 def field_f1(predicted: object, gold: object) -> float:
@@ -142,7 +133,7 @@ def _gold_json(columns: Columns) -> object:
     gold = gold_value(columns, GOLD)
     try:
         text = last_fenced(gold) if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
-        return parse_json(short_enough(text))
+        return _strict(short_enough(text))
     except (ValueError, TypeError, RecursionError):
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 
@@ -150,10 +141,9 @@ def _gold_json(columns: Columns) -> object:
 def _schema(columns: Columns) -> object:
     schema = columns.get("schema")
     if isinstance(schema, str):
-        try:
-            schema = parse_json(schema)
-        except ValueError:
-            raise Unscorable("schema is not JSON") from None
+        if not (found := decoded(schema, _strict)):
+            raise Unscorable("schema is not JSON")
+        schema = found[0]
     schema = True if schema is None else schema
     check_schema(schema)
     return schema
@@ -165,21 +155,12 @@ def _gold_json_text(columns: Columns, **_: object) -> str:
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 
 
-def _beside_words(text: str) -> str:
-    """The text from its first to its last bracket."""
-    start = re.search(r"[\[{]", text)
-    return text[start.start() : max(text.rfind("}"), text.rfind("]")) + 1] if start else ""
-
-
-def _parse_answer(answer: str) -> object:
-    """The JSON of an answer: in the last fence, in a box, without what wraps it, or beside words."""
+def _in_answer(answer: str) -> list[object]:
+    """The JSON value of an answer: in the last fence, in a box, unwrapped, or from first to last bracket."""
     text = last_boxed(answer) or last_fenced(answer)
-    for reading in (text, unwrapped(text), _beside_words(text)):
-        try:
-            return parse_json(reading)
-        except ValueError:
-            continue
-    raise ValueError("not JSON")
+    start, end = re.search(r"[\[{]|\Z", text), max(text.rfind("}"), text.rfind("]")) + 1
+    readings = (text, unwrapped(text), text[start.start() : end] if start else "")
+    return next((found for one in readings if (found := decoded(one, _strict))), [])
 
 
 @reward(gold=GOLD, reads=("schema",), cost="process", gold_text=_gold_json_text)
@@ -210,11 +191,7 @@ def json_schema(completion: str, columns: Columns) -> float:
     schema, gold = _schema(columns), _gold_json(columns)
     if gold is not None and not is_valid(gold, schema):
         raise Unscorable("gold fails the schema")
-    answer = extract_answer(completion) or ""
-    try:
-        predicted = _parse_answer(answer)
-    except ValueError:
+    predicted = _in_answer(extract_answer(completion) or "")
+    if not predicted or not is_valid(predicted[0], schema):
         return 0.0
-    if not is_valid(predicted, schema):
-        return 0.0
-    return 1.0 if gold is None else field_f1(predicted, gold)
+    return 1.0 if gold is None else field_f1(predicted[0], gold)

@@ -49,7 +49,7 @@ def parse_spans(text: str) -> list[Span]:
     if (found := _from_json(plain)) is None:
         plain = _WITH_UNITS.sub(_without_units, _SUBTITLE.sub(r"\1.\2", plain))
         paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups() if time]
-        found = [_read_time(time) for time in paired] or _times(plain)
+        found = [_times(time)[0] for time in paired] or _times(plain)
     if len(found) % 2:
         return []
     pairs = zip(found[::2], found[1::2], strict=True)
@@ -58,18 +58,11 @@ def parse_spans(text: str) -> list[Span]:
 
 def _times(plain: str) -> list[float]:
     """All times of a text; if some have a unit or a colon, only those."""
-    matches = list(_TIME.finditer(plain))
+    times = list(_TIME.finditer(plain))
     marked = [
-        match
-        for match in matches
-        if _MARKED.match(plain[match.end() - 1 : match.end() + 9]) or ":" in match[0]
+        time for time in times if ":" in time[0] or _MARKED.match(plain[time.end() - 1 : time.end() + 9])
     ]
-    return [_seconds(*match.groups()) for match in marked or matches]
-
-
-def _read_time(text: str) -> float:
-    match = _TIME.match(text)
-    return _seconds(*match.groups()) if match else 0.0
+    return [_seconds(*time.groups()) for time in marked or times]
 
 
 def _from_json(text: str) -> list[float] | None:
@@ -86,15 +79,12 @@ def _from_json(text: str) -> list[float] | None:
 def _walked(value: object, depth: int) -> list[float]:
     if isinstance(value, str):
         return [time for span in parse_spans(value) for time in span] if depth else []
-    if (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(time, (int, float, str)) for time in value)
-    ):
-        ends = [_times(_WITH_UNITS.sub(_without_units, str(time))) for time in value]
+    items = value if isinstance(value, list) else []
+    if len(items) == 2 and all(isinstance(time, (int, float, str)) for time in items):
+        ends = [_times(_WITH_UNITS.sub(_without_units, str(time))) for time in items]
         return [time[0] for time in ends] if all(len(time) == 1 for time in ends) else []
-    if isinstance(value, list):
-        return [time for item in value[:1000] for time in _walked(item, depth + 1)]
+    if items:
+        return [time for item in items[:1000] for time in _walked(item, depth + 1)]
     if not isinstance(value, dict):
         return []
     plain = {str(key).casefold(): inner for key, inner in value.items()}

@@ -58,9 +58,8 @@ def _cleaned(words: str) -> str:
     return words if named else ""
 
 
+# With ``box``, four numbers or two pairs are a box; with ``point``, each pair is a point; with ``both``, any.
 Kind: TypeAlias = Literal["box", "point", "both"]
-"""What numbers stand for: with ``box``, four numbers or two pairs are a box; with ``point``, each pair is a
-point; with ``both``, four numbers are a box and a pair is a point."""
 
 _NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
 _COMMA = r"(?:px)?\s{0,8}[,;|\s]\s{0,8}"
@@ -120,7 +119,7 @@ def written_out(text: str, kind: Kind) -> list[Written]:
         or _named_boxes(plain, kind)
         or _brackets(plain, kind)
         or _named_points(plain, kind)
-        or (list(_runs_of_four(plain)) if kind != "point" else [])
+        or ([] if kind == "point" else _runs_of_four(plain))
     )
     named: list[Written] = []
     behind = False
@@ -179,10 +178,8 @@ def _named_boxes(text: str, kind: Kind) -> list[Written]:
 
 
 def _named_points(text: str, kind: Kind) -> list[Written]:
-    points = [
-        Written((float(pair[2]), float(pair[3])), True, pair.start(), pair.end())
-        for pair in _NUMBERED.finditer(text)
-    ]
+    pairs = _NUMBERED.finditer(text)
+    points = [Written((float(pair[2]), float(pair[3])), True, *pair.span()) for pair in pairs]
     if kind != "box":
         return points
     return [_joined(*points)] if len(points) == 2 and not _POINT_TAG.search(text) else []
@@ -195,7 +192,7 @@ def _brackets(text: str, kind: Kind) -> list[Written]:
     at, match = 0, pattern.search(text)
     while match:
         numbers = tuple(float(number) for number in match.groups() if number is not None)
-        found.append(Written(numbers, False, match.start(), match.end()))
+        found.append(Written(numbers, False, *match.span()))
         at = match.end() - (text[match.end() - 1] == "<")  # a tag that closes one may open the next
         match = pattern.search(text, at)
     if kind == "point":
@@ -229,8 +226,6 @@ def _joined(one: Written, other: Written) -> Written:
     return Written((*one.numbers, *other.numbers), one.named, one.start, other.end)
 
 
-def _runs_of_four(text: str) -> Iterator[Written]:
-    for run in _RUN.finditer(text):
-        numbers = tuple(float(number) for number in _EACH.findall(run[0]))
-        if len(numbers) == 4:
-            yield Written(numbers, False, run.start(), run.end())
+def _runs_of_four(text: str) -> list[Written]:
+    runs = [(run, tuple(map(float, _EACH.findall(run[0])))) for run in _RUN.finditer(text)]
+    return [Written(numbers, False, *run.span()) for run, numbers in runs if len(numbers) == 4]

@@ -6,7 +6,7 @@ import pytest
 
 from rewards import jobs
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime import log_once
+from swift_grpo_ext.rewards.runtime import ledger as ledger_module
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
 from swift_grpo_ext.rewards.runtime.ledger import ledger
 from swift_grpo_ext.rewards.runtime.limits import Limited, limited
@@ -91,7 +91,7 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
 
 
 def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     infinite = Counter()
     for function, guard in (
         (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Guard),

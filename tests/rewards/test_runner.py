@@ -9,7 +9,7 @@ import pytest
 from rewards.jobs import a_reward, broken, outside
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.runtime import log_once
+from swift_grpo_ext.rewards.runtime import ledger as ledger_module
 from swift_grpo_ext.rewards.runtime import runner as runner_module
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import ledger
@@ -62,7 +62,7 @@ def test_the_catalogues_pool_starts_nothing_before_it_is_needed():
 
 
 def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     ledger("ext_count")._reasons_told.clear()
     messages = [[{"role": "user", "content": "How many?"}]] * 3
     scores, report = run(
@@ -77,7 +77,7 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
 
 
 def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     for name in ("ext_iou", "ext_giou"):
         ledger(name)._reasons_told.clear()
         scores, report = run(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
@@ -89,7 +89,7 @@ def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch
 
 
 def test_what_columns_mean_is_said_before_any_row_is_scored(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     columns = {"frame": [None, "12.png"], "bbox": [[0, 0, 9, 9], None], "answer": ["a cat", "a dog"]}
     for name in ("ext_iou", "ext_giou"):
         Runner(get_reward(name), table=RewardTable()).look_at(columns)
@@ -197,7 +197,7 @@ def test_a_table_that_does_not_fit_is_refused(table, what):
 
 
 def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     table = {"rewards": {"ext_wer": {"gold": "transcription"}}}
     columns = {"transcription": ["A", None], "text": ["B", "B"], "solution": ["B", "B"]}
     assert run("ext_wer", ["A", "B"], table, **columns)[0] == [1.0, None]
@@ -219,7 +219,7 @@ def test_tasks_may_be_numbers(tasks):
 
 
 def test_rows_without_the_task_column_are_told(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     run("ext_choice", ["B"], {"rewards": {"ext_choice": {"tasks": ["a"]}}}, solution=["B"], kind=["a"])
     assert "no row has the column 'task' of the reward table" in capsys.readouterr().err
 
@@ -244,7 +244,7 @@ def test_tables_come_from_text_or_file(tmp_path):
 
 
 def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch):
-    monkeypatch.setattr(log_once, "_told", set())
+    monkeypatch.setattr(ledger_module, "_told", set())
     sizes = [[{"original": [640, 480], "resized": [1288, 966]}]] * 4
     golds = [[64 * k, 48, 64 * k + 160, 240] for k in range(1, 5)]
     answers = [

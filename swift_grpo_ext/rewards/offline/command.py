@@ -39,7 +39,8 @@ def run(
         samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
         found.append(score(name, samples, rules, plugins))
     _print(found, gold, _write(found, output or Path(), plot), as_json)
-    return not any(scored.failed or (gold and not scored.all_at_maximum) for scored in found)
+    at_maximum = not gold or all(scored.samples and not scored.below(scored.reward.high) for scored in found)
+    return at_maximum and not any(outcome.failed for scored in found for outcome in scored.outcomes)
 
 
 def _print(found: Sequence[Scored], gold: bool, files: Sequence[Path], as_json: bool) -> None:
@@ -50,7 +51,7 @@ def _print(found: Sequence[Scored], gold: bool, files: Sequence[Path], as_json: 
         printed.print_scores(found, console)
         if gold:
             printed.print_read(found, console)
-        (printed.print_below_maximum if gold else printed.print_unscored)(found, console)
+        printed.print_wanting(found, gold, console)
         print(*files, sep="\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -21,12 +22,11 @@ from swift_grpo_ext.errors import MissingExtraError
 from swift_grpo_ext.rewards.answer import ANSWER, last_block
 from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.offline.files import Sample
-from swift_grpo_ext.rewards.offline.scoring import Scored
+from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, Scored
 from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 
 NAMED = 10  # rows without a score that are named, by reward; the file of scores names all
-READ = 5
-"""Golds that are printed as they were read."""
+READ = 5  # golds that are printed as they were read
 SHOWN = 120
 BINS = 20
 KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at_max", "at_min")
@@ -51,21 +51,19 @@ def print_scores(found: Sequence[Scored], console: Console) -> None:
     console.print(table)
 
 
-def print_unscored(found: Sequence[Scored], console: Console) -> None:
-    """Print the rows without a score."""
+def print_wanting(found: Sequence[Scored], gold: bool, console: Console) -> None:
+    """Print the rows without a score; of gold answers those below the maximum, or that there are none."""
     for scored in found:
-        _print_named(scored, scored.unscored, "without a score", console)
-
-
-def print_below_maximum(found: Sequence[Scored], console: Console) -> None:
-    """Print the rows whose gold answer does not get its reward's maximum, or that all do."""
-    for scored in found:
-        below, name, high = scored.below_maximum, scored.reward.name, f"{scored.reward.high:g}"
-        _print_named(scored, below, f"below the maximum of {high}", console)
-        if not scored.samples:
+        name, high, wanting = scored.reward.name, f"{scored.reward.high:g}", _wanting(scored, gold)
+        _print_named(scored, wanting, f"below the maximum of {high}" if gold else "without a score", console)
+        if gold and not scored.samples:
             console.print(f"{name}: the reward table gives it none of the rows")
-        elif not below:
+        elif gold and not wanting:
             console.print(f"{name}: all {len(scored.samples)} gold answers get the maximum of {high}")
+
+
+def _wanting(scored: Scored, gold: bool) -> list[tuple[Sample, Outcome]]:
+    return scored.below(scored.reward.high if gold else -math.inf)
 
 
 def print_read(found: Sequence[Scored], console: Console) -> None:
@@ -102,10 +100,10 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
     rewards = [
         {
             **dict(zip(KEYS, _values(scored), strict=True)),
-            "failed": len(scored.failed),
+            "failed": sum(outcome.failed for outcome in scored.outcomes),
             "rows": [
                 {"row": sample.row, "score": outcome.score, "reason": outcome.reason}
-                for sample, outcome in (scored.below_maximum if gold else scored.unscored)
+                for sample, outcome in _wanting(scored, gold)
             ],
         }
         for scored in found
@@ -115,14 +113,15 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
 
 def _values(scored: Scored) -> Iterator[object]:
     """What stands under `KEYS`; None where there is no score."""
-    scores = scored.scores
-    yield from (scored.reward.name, len(scores), len(scored.unscored))
+    scores, reward = scored.scores, scored.reward
+    yield from (reward.name, len(scores), len(scored.outcomes) - len(scores))
     if not scores:
         yield from [None] * (len(KEYS) - 3)
         return
     yield from (statistics.fmean(scores), statistics.pstdev(scores))
     yield from (min(scores), statistics.median(scores), max(scores))
-    yield from (scored.share_at(bound) for bound in (scored.reward.high, scored.reward.low))
+    for bound in (reward.high, reward.low):
+        yield sum(abs(score - bound) <= TOLERANCE for score in scores) / len(scores)
 
 
 def _print_named(
@@ -182,7 +181,8 @@ def write_plot(found: Sequence[Scored], path: Path) -> None:
         if scored.scores:
             mean = f"mean {statistics.fmean(scored.scores):.3f}, "
             axes.axvline(statistics.fmean(scored.scores), color=_INK, lw=1.2, ls="--")
-        title = f"{scored.reward.name}: {mean}{len(scored.scores)} scored, {len(scored.unscored)} not"
+        count = len(scored.scores)
+        title = f"{scored.reward.name}: {mean}{count} scored, {len(scored.outcomes) - count} not"
         axes.set_title(title, loc="left", fontsize=10, color=_INK)
         axes.set(xlim=(low - 0.02 * (high - low), high + 0.02 * (high - low)), axisbelow=True)
         axes.set_ylabel("completions", fontsize=8, color=_INK)

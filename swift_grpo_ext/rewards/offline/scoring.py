@@ -41,30 +41,10 @@ class Scored:
         """Every sample with its outcome."""
         return list(zip(self.samples, self.outcomes, strict=True))
 
-    @property
-    def unscored(self) -> list[tuple[Sample, Outcome]]:
-        """Samples without a score."""
-        return [pair for pair in self.pairs if pair[1].score is None]
-
-    @property
-    def failed(self) -> list[tuple[Sample, Outcome]]:
-        """Samples without a score through the reward's own fault."""
-        return [pair for pair in self.pairs if pair[1].failed]
-
-    @property
-    def below_maximum(self) -> list[tuple[Sample, Outcome]]:
-        """Samples that did not get the maximum."""
-        least = self.reward.high - TOLERANCE
+    def below(self, least: float) -> list[tuple[Sample, Outcome]]:
+        """Samples without a score, or with one below this, as far as conversion between frames is exact."""
+        least -= TOLERANCE
         return [pair for pair in self.pairs if pair[1].score is None or pair[1].score < least]
-
-    @property
-    def all_at_maximum(self) -> bool:
-        """There are samples, and all got the maximum."""
-        return bool(self.samples) and not self.below_maximum
-
-    def share_at(self, score: float) -> float:
-        """Share of the scores that are this one."""
-        return sum(abs(found - score) <= TOLERANCE for found in self.scores) / len(self.scores)
 
 
 def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scored:

@@ -12,8 +12,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Score
 from swift_grpo_ext.rewards.gold import gold_from
-from swift_grpo_ext.rewards.runtime.ledger import Failure, ledger, record_failure
-from swift_grpo_ext.rewards.runtime.log_once import say
+from swift_grpo_ext.rewards.runtime.ledger import Failure, ledger, record_failure, say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 
 CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"

@@ -9,7 +9,7 @@ from statistics import fmean
 from swift_grpo_ext.rewards.contract import Reward, Score
 from swift_grpo_ext.rewards.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.log_once import say
+from swift_grpo_ext.rewards.runtime.ledger import say
 
 LOW = 0.35  # share of a reward's range below which the mean score of a batch is looked at
 GAIN = 0.25  # share of the range by which another frame must be better

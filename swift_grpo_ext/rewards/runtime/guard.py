@@ -16,8 +16,7 @@ from typing import Any
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.rewards.contract import RewardFunction, Score
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared, checked_scores
-from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, replay_file, row_in_words
-from swift_grpo_ext.rewards.runtime.log_once import say
+from swift_grpo_ext.rewards.runtime.ledger import Failure, FailureKind, ledger, replay_file, row_in_words, say
 
 GRACE = 1.0  # seconds that a coroutine has to end after it was cancelled
 

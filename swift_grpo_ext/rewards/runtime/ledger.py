@@ -1,9 +1,10 @@
-"""What happened to the completions of each reward: scores, reasons, times; the failed ones as a file."""
+"""What happened to the completions of each reward: counted, failed ones as a file, said in a line once."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,6 +19,14 @@ MAX_RECORDS = 10_000  # failed completions that are written per file and process
 MAX_TEXT = 100_000
 _lock = threading.Lock()
 _written: dict[Path, int] = {}
+_told: set[str] = set()
+
+
+def say(line: str) -> None:
+    """Print a line on stderr, unless this process has said it or is not the first rank."""
+    if os.environ.get("RANK", "0") == "0" and line not in _told:
+        _told.add(line)
+        print(f"swift-grpo-ext: {line}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,14 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     record_failure,
     replay_file,
     row_in_words,
+    say,
 )
-from swift_grpo_ext.rewards.runtime.log_once import say
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from swift_grpo_ext.settings import Settings, current_settings
 
-DEFAULT_LIMIT = 10.0
-"""Seconds for one completion of a reward that runs in a child process, if no setting says otherwise."""
+DEFAULT_LIMIT = 10.0  # seconds for one completion in a child process, if no setting says otherwise
 
 
 def worker_count(settings: Settings) -> int:

@@ -88,8 +88,7 @@ def _has_descriptor(stream: TextIO) -> bool:
         return False
 
 
-MEMORY_LIMIT = 6 << 30
-"""Bytes of address space that a reward of the catalogue may take; 9**9**9 must not eat the machine."""
+MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward of the catalogue: 9**9**9 eats no machine
 
 
 @dataclass(frozen=True)
