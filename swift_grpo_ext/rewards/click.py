@@ -132,9 +132,8 @@ def click(
 def _same_direction(action: Action, gold: Action) -> bool:
     """Whether both move the same way; the finger of a swipe moves against the page."""
     ours, theirs = action.text or action.towards, gold.text or gold.towards
-    by_ends = bool(action.towards), bool(gold.towards)
-    worded = gold.kind if by_ends[0] else action.kind
-    if by_ends[0] != by_ends[1] and worded == "scroll":
+    worded = gold.kind if action.towards else action.kind
+    if bool(action.towards) != bool(gold.towards) and worded == "scroll":
         theirs = OPPOSITE.get(theirs, "")
     return bool(ours) and ours == theirs
 

@@ -9,8 +9,7 @@ from unicodedata import category
 from swift_grpo_ext.rewards.answer import ANSWER, THINK, balanced_end
 from swift_grpo_ext.rewards.contract import Columns, reward
 
-_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
-"""Letters and signs that show nothing: fillers of Hangul, the empty cell of Braille."""
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 
 
 @dataclass(frozen=True)
@@ -53,26 +52,17 @@ def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
         if start < 0 or (start > 0 and not block.loose):
             return None
         rest = rest[start + len(block.opening) :]
-        end = _end(rest, block, following)
-        if end < 0 or not _holds_something(rest[:end]):
+        if block.closing == "}":
+            end = balanced_end(rest)
+        else:
+            mark = block.closing or following
+            end = rest.find(mark) if mark else len(rest)
+        # Letters without width or ink and lone accents are nothing to see.
+        if end < 0 or not any(category(one)[0] in "LNPS" and one not in _BLANK for one in rest[:end]):
             return None
         found.append(rest[:end].strip())
         rest = "" if block.loose else rest[end + len(block.closing) :].lstrip()
     return None if rest else found
-
-
-def _holds_something(text: str) -> bool:
-    """Whether there is anything to see in it: letters without width or ink and lone accents are not."""
-    return any(category(one)[0] in "LNPS" and one not in _BLANK for one in text)
-
-
-def _end(text: str, block: Block, following: str) -> int:
-    """Where the content of an opened block ends, -1 if nowhere."""
-    if block.closing == "}":
-        return balanced_end(text)
-    if block.closing:
-        return text.find(block.closing)
-    return text.find(following) if following else len(text)
 
 
 @reward()

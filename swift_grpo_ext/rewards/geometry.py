@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -138,10 +139,10 @@ def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
     """The one-to-one pairs (row, column) with the greatest total of finite gains (Hungarian method)."""
     if not gains or not gains[0]:
         return []
-    if len(gains) == 1:
-        return [(0, max(range(len(gains[0])), key=gains[0].__getitem__))]
-    if len(gains[0]) == 1:
-        return [(max(range(len(gains)), key=lambda row: gains[row][0]), 0)]
+    if len(gains) == 1 or len(gains[0]) == 1:
+        return [
+            max(product(range(len(gains)), range(len(gains[0]))), key=lambda pair: gains[pair[0]][pair[1]])
+        ]
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(gains, maximize=True)

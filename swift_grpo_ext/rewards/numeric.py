@@ -108,13 +108,6 @@ def _parse_gold(text: str) -> tuple[object, ...]:
     return tuple(found)
 
 
-def _gold_expression(columns: Columns) -> tuple[object, ...]:
-    text = gold_string(columns, GOLD)
-    if not (parsed := _parse_gold(text)):
-        raise Unscorable(f"gold {text!r:.80} is no mathematical expression, or several in prose: box one")
-    return parsed
-
-
 @reward(gold=GOLD, cost="process", gold_text=lambda row, **_: gold_reading(gold_string(row, GOLD)))
 def math(completion: str, columns: Columns) -> float:
     r"""Mathematical equality with the gold: 1 if equal, else 0.
@@ -136,7 +129,9 @@ def math(completion: str, columns: Columns) -> float:
     """
     from math_verify import verify
 
-    gold = _gold_expression(columns)
+    text = gold_string(columns, GOLD)
+    if not (gold := _parse_gold(text)):
+        raise Unscorable(f"gold {text!r:.80} is no mathematical expression, or several in prose: box one")
     answer = extract_answer(completion)
     if not answer or len(answer) > MAX_CHARS:
         return 0.0

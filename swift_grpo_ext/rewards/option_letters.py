@@ -163,7 +163,8 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     head = text[start : start + 400].casefold()
     fitting = [letter for letter, option in options.items() if len(option) > 1 and _begins(head, option)]
     match = _LETTERS.match(text, start)
-    if match is None or (match[1] in "aA" and _is_article(text, match.end())):
+    word = re.match(r"\s([a-z]+)", text[match.end() :][:24]) if match and match[1] in "aA" else None
+    if match is None or (word and not _EXPLAINED.fullmatch(word[1])):  # "a" may be an article
         longest = max(fitting, key=lambda letter: len(options[letter]), default=None)
         return frozenset(longest) if longest else None
     if _SEVERAL.match(line := text[start : start + 80].partition("\n")[0].rstrip(" .。!*")):
@@ -182,11 +183,6 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     if len(letters) == 1 and _contradicts(text[end : end + 400].split("\n")[0], min(letters), options):
         return frozenset()
     return frozenset(letters)
-
-
-def _is_article(text: str, end: int) -> bool:
-    word = re.match(r"\s([a-z]+)", text[end : end + 24])
-    return word is not None and not _EXPLAINED.fullmatch(word[1])
 
 
 def _implied(text: str, options: Options, known: Letters) -> Letters | None:

@@ -26,7 +26,10 @@ def located(
         chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
         places: Places = reward.declared.packed(chosen)["places"]
         kind: Kind = "box" if reward.name in _BOXES_ONLY else "both"
-        gold, source = _gold(columns, reward.gold, places)
+        try:
+            gold, source = gold_regions(columns, reward.gold, "box", places)
+        except Unscorable:
+            gold, source = gold_regions(columns, reward.gold, "both", places)
         answer = extract_answer(completion) if isinstance(completion, str) else None
         predicted = parse_regions(answer or "", kind, places.answers)
         index = places.image_index
@@ -37,13 +40,6 @@ def located(
         }
     except Unscorable:
         return None
-
-
-def _gold(columns: Columns, names: tuple[str, ...], places: Places) -> tuple[list[Region], Frame]:
-    try:
-        return gold_regions(columns, names, "box", places)
-    except Unscorable:
-        return gold_regions(columns, names, "both", places)
 
 
 def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:

@@ -43,16 +43,12 @@ class Budget:
                 if report.first.kind == "refused":
                     raise RewardError(report.first.what, where=f"{name}: {report.first.row}")
                 self._first.setdefault(name, report.first)
-            failures = self._within_window(name, report)
-            if failures > self.allowed:
+            steps = self._steps.setdefault(name, deque())
+            steps.append((report.completions or report.failures, report.failures))
+            while len(steps) > 1 and sum(count for count, _ in steps) - steps[0][0] >= WINDOW:
+                steps.popleft()
+            if (failures := sum(failed for _, failed in steps)) > self.allowed:
                 raise _ended(self._first[name], failures, self.allowed)
-
-    def _within_window(self, name: str, report: Report) -> int:
-        steps = self._steps.setdefault(name, deque())
-        steps.append((report.completions or report.failures, report.failures))
-        while len(steps) > 1 and sum(count for count, _ in steps) - steps[0][0] >= WINDOW:
-            steps.popleft()
-        return sum(failures for _, failures in steps)
 
 
 def _ended(first: Failure, failures: int, allowed: int) -> RewardError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.contract import RewardFunction, Score
@@ -90,15 +90,12 @@ def _plugin_files() -> tuple[str, ...]:
     """The plugin files of this run; empty in a host that keeps no record of them, or without a host."""
     import sys
 
-    utils = sys.modules.get("swift.utils")
-    known: Callable[[], list[str]] = getattr(utils, "get_external_files", list)
-    return tuple(known())
+    return tuple(getattr(sys.modules.get("swift.utils"), "get_external_files", list)())
 
 
 def _light(value: object) -> object:
     """The trainer's state without its history, which grows and which no reward needs; the rest as it is."""
-    if not hasattr(value, "log_history"):
-        return value
-    state = copy.copy(value)
-    state.log_history = []
-    return state
+    if hasattr(value, "log_history"):
+        value = copy.copy(value)
+        value.log_history = []
+    return value

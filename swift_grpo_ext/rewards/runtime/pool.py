@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any, Literal, TypeAlias
@@ -82,13 +82,13 @@ class Pool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-def _for_all_pools(action: str) -> None:
+def _for_all_pools(action: Callable[[Pool], None]) -> None:
     for pool in list(_pools):
-        getattr(pool, action)()
+        action(pool)
 
 
-atexit.register(_for_all_pools, "close")
-os.register_at_fork(after_in_child=lambda: _for_all_pools("forget"))
+atexit.register(_for_all_pools, Pool.close)
+os.register_at_fork(after_in_child=lambda: _for_all_pools(Pool.forget))
 
 
 @dataclass
