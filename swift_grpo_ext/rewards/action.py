@@ -95,17 +95,14 @@ def calls_in(text: str) -> Iterator[dict[str, object]]:
         name = word_of(start[1])
         found: dict[str, object] = {"action": start[1]}
         bare: list[object] = []
-        closed = text[at : at + 1] == ")"
-        for _ in range(_MAX_ARGUMENTS):
-            argument = None if closed else _ARGUMENT.match(text, at)
-            if argument is None:
-                break
+        closed, left = text[at : at + 1] == ")", _MAX_ARGUMENTS
+        while left and not closed and (argument := _ARGUMENT.match(text, at)):
             key, raw, following = argument.groups()
             if key:
                 found[key] = _value(raw.strip())
             else:
                 bare.append(_value(raw.strip()))
-            at, closed = argument.end(), following != ","
+            at, closed, left = argument.end(), following != ",", left - 1
         if name in KINDS or (closed and text[: start.start()].strip() == ""):
             yield found | _positional(KINDS.get(name, ("", ""))[0], bare)
         start = _CALL.search(text, at)

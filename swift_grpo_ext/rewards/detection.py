@@ -32,19 +32,16 @@ def _by_label(
         assert region.box is not None
         if region.label.isdecimal():
             raise Unscorable(f"gold label {region.label!r} is a class number: write the class's name")
-        gold[_same(region.label)].append(region.box)
+        gold[" ".join(region.label.casefold().split())].append(region.box)
     unlabelled = set(gold) == {""}
     predicted: dict[str, list[Scored]] = defaultdict(list)
     for region in parse_regions(extract_answer(completion) or "", "box", places.answers):
         if region.box is not None:
             confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
             confidence = 0.0 if math.isnan(confidence) else confidence
-            predicted["" if unlabelled else _same(region.label)].append((region.box, confidence))
+            label = "" if unlabelled else " ".join(region.label.casefold().split())
+            predicted[label].append((region.box, confidence))
     return predicted, gold
-
-
-def _same(label: str) -> str:
-    return " ".join(label.casefold().split())
 
 
 def hits(predicted: Sequence[Box], gold: Sequence[Box], threshold: float) -> int:

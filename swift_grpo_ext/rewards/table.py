@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import zip_longest
 from typing import TypeAlias, TypeVar
 
@@ -81,19 +81,17 @@ def table_similarity(predicted: Table, gold: Table) -> float:
 
     A node costs 1, a changed cell the edit distance of its text, or 1 if it covers other rows or columns.
     """
-    distance = lru_cache(maxsize=None)(_cell_distance)
+
+    @cache
+    def distance(one: Cell, other: Cell) -> float:
+        same = (one.columns, one.rows) == (other.columns, other.rows)
+        return 1.0 - edit_similarity(one.text, other.text) if same else 1.0
 
     def row_distance(one: Sequence[Cell], other: Sequence[Cell]) -> float:
         return _alignment(one, other, lambda cell: 1.0, distance)
 
     edits = _alignment(predicted, gold, lambda row: 1.0 + len(row), row_distance)
     return max(0.0, 1.0 - edits / max(size(predicted), size(gold)))
-
-
-def _cell_distance(one: Cell, other: Cell) -> float:
-    if (one.columns, one.rows) != (other.columns, other.rows):
-        return 1.0
-    return 1.0 - edit_similarity(one.text, other.text)
 
 
 def _alignment(
@@ -106,13 +104,8 @@ def _alignment(
     for item in one:
         current = [previous[0] + gap(item)]
         for index, counterpart in enumerate(other):
-            current.append(
-                min(
-                    previous[index + 1] + gap(item),
-                    current[index] + gap(counterpart),
-                    previous[index] + change(item, counterpart),
-                )
-            )
+            moved = min(previous[index + 1] + gap(item), current[index] + gap(counterpart))
+            current.append(min(moved, previous[index] + change(item, counterpart)))
         previous = current
     return previous[-1]
 

@@ -190,15 +190,6 @@ def text_f1(completion: str, columns: Columns) -> float:
     return max((token_f1(answer, text) for answer in answers for text in references), default=0.0)
 
 
-def rouge_l(predicted: list[str], reference: list[str]) -> float:
-    """F1 of the longest common subsequence of two token lists, 0..1."""
-    from rapidfuzz.distance import LCSseq
-
-    if not predicted or not reference:
-        return 0.0
-    return 2 * LCSseq.similarity(predicted, reference) / (len(predicted) + len(reference))
-
-
 @reward(gold=_ANSWERS, gold_text=lambda row, **_: _references(row)[0])
 def rouge(completion: str, columns: Columns) -> float:
     """ROUGE-L of the answer against the reference, 0..1: F1 of the longest common subsequence of tokens.
@@ -217,6 +208,8 @@ def rouge(completion: str, columns: Columns) -> float:
         >>> get_reward("ext_rouge")("a red car", {"solution": "a car"})
         0.8
     """
+    from rapidfuzz.distance import LCSseq
+
     references = [tokenise(text) for text in _references(columns)]
-    answers = [tokenise(text) for text in readings(completion)]
-    return max((rouge_l(one, reference) for one in answers for reference in references), default=0.0)
+    pairs = [(one, other) for one in map(tokenise, readings(completion)) for other in references if one]
+    return max((2 * LCSseq.similarity(*pair) / sum(map(len, pair)) for pair in pairs), default=0.0)

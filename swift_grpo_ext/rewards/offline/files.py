@@ -50,8 +50,16 @@ def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> l
         fix = "one line per row of the dataset, in its order"
         what = f"{len(lines)} completions for {len(rows)} rows"
         raise DatasetRowError(what, where=str(completions), fix=fix)
-    pairs = enumerate(zip(rows, lines, strict=True), start=1)
-    return [_paired(number, row, line, f"{completions}:{number}") for number, (row, line) in pairs]
+    samples = []
+    for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1):
+        where = f"{completions}:{number}"
+        theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
+        ours = last_question(row.get("messages"))
+        if theirs and ours and _bare(theirs) != _bare(ours):
+            what = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
+            raise DatasetRowError(what, where=where, fix="infer without shuffling, on the same file")
+        samples.append(Sample(number, row, _text(line, where)))
+    return samples
 
 
 def _lines(path: Path) -> Iterator[Any]:
@@ -88,15 +96,6 @@ def _text(line: object, where: str, fix: str = "") -> str:
         forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
         raise DatasetRowError("no completion", where=where, fix=f"{forms} {fix}".rstrip())
     return text
-
-
-def _paired(number: int, row: dict[str, object], line: object, where: str) -> Sample:
-    theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
-    ours = last_question(row.get("messages"))
-    if theirs and ours and _bare(theirs) != _bare(ours):
-        what = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
-        raise DatasetRowError(what, where=where, fix="infer without shuffling, on the same file")
-    return Sample(number, row, _text(line, where))
 
 
 def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
