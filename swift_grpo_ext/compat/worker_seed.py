@@ -15,13 +15,9 @@ from swift_grpo_ext.defects import DEFECTS
 
 @dataclass
 class SeededWorker:
-    """A worker's start function, given what it takes. Picklable, so that spawned workers can have it.
+    """A worker's start function, given what it takes. Picklable, so that spawned workers can have it."""
 
-    Attributes:
-        function: Called with the worker's id and those of the facts that it has parameters for.
-    """
-
-    function: Callable[..., Any]
+    function: Callable[..., Any]  # called with the worker's id and those of the facts that it takes
     facts: dict[str, int]  # ``num_workers`` and ``rank``
 
     def __call__(self, worker_id: int) -> None:

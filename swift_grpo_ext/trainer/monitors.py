@@ -22,14 +22,8 @@ from swift_grpo_ext.trainer.features import base_model
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
+from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.movement import Probe
-from swift_grpo_ext.watch.records import (
-    EngineRecord,
-    RolloutFacts,
-    empty_share,
-    identical_share,
-    reward_facts,
-)
 from swift_grpo_ext.watch.rollout import advantaged_share, described
 from swift_grpo_ext.watch.watch import Watch
 
@@ -142,7 +136,7 @@ class Monitors:
         tally.surprise = tally.surprise - (logps.detach() * mask).sum()
         tally.forwarded = tally.forwarded + mask.sum()
 
-    def add_engine(self, record: EngineRecord | None) -> None:
+    def add_engine(self, record: records.EngineRecord | None) -> None:
         """The engine was compared with the trainer; None if not at this step."""
         if self.watch and record:
             self.watch.engine = record
@@ -186,21 +180,21 @@ class Monitors:
             logps, _ = host._get_per_token_logps_and_entropies(host.model, inputs, batch)
         return logps, batch.completion_mask
 
-    def _rollout_facts(self, samples: Sequence[VisionSample]) -> RolloutFacts:
+    def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host
         scores, size = host._rewards_per_func, 0 if host.dynamic_num_samples else host.num_generations
         completions = list(host._logs["completion"])[-len(scores) :]
         figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
         advantaged = advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
-        return RolloutFacts(
+        return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
-            rewards=tuple(map(reward_facts, host.reward_func_names, scores.T.tolist())),
+            rewards=tuple(map(records.reward_facts, host.reward_func_names, scores.T.tolist())),
             reward_std=figures.get("reward_std"),
             advantaged=advantaged,
             zero_variance=figures.get("frac_reward_zero_std"),
-            identical=identical_share(completions, size),
+            identical=records.identical_share(completions, size),
             clipped=figures.get("completions/clipped_ratio"),
-            empty=empty_share(completions),
+            empty=records.empty_share(completions),
             example=described(samples[0], host.train_dataset) if advantaged == 0 and samples else "",
         )

@@ -13,15 +13,7 @@ from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models.dataset_rows import (
-    HOST_REFUSES,
-    instead_of,
-    key_of_row,
-    problem_of,
-    prompt_key,
-    refusal,
-    row_number,
-)
+from swift_grpo_ext.models import dataset_rows
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
@@ -110,25 +102,26 @@ class Rows:
     def _without_bad_rows(self, rows: list[object]) -> list[object]:
         replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
-            rows = [replaced.get(key_of_row(row), row) if isinstance(row, Mapping) else row for row in rows]
-            distinct = {key_of_row(row): row for row in rows if isinstance(row, Mapping)}
+            keys = [dataset_rows.key_of_row(row) if isinstance(row, Mapping) else "" for row in rows]
+            rows = [replaced.get(key, row) for key, row in zip(keys, rows, strict=True)]
+            distinct = {dataset_rows.key_of_row(row): row for row in rows if isinstance(row, Mapping)}
             bad = self._of_all_ranks(self._problems(distinct, self._rows_now()))
             if not bad:
                 return rows
             self._judge_rows(bad)
             main = self._host.accelerator.is_main_process
             fine = lambda row: not self._problem(row)  # noqa: E731
-            replaced = instead_of(bad, rows, self._rows_now(), fine, main)
+            replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), fine, main)
             if len(replaced) < len(bad):
                 break
-        raise refusal(problem.text for problem in bad.values())
+        raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def _problems(self, rows: Mapping[str, Mapping[str, Any]], dataset: object) -> Problems:
         """What is wrong with rows of a dataset, by the same key; rows without a fault are left out."""
         with ThreadPoolExecutor(_THREADS) as threads:
             found = zip(rows, threads.map(self._problem, rows.values()), strict=True)
             bad = {key: problem for key, problem in found if problem}
-        numbers = {key: row_number(dataset, rows[key]) for key in bad}
+        numbers = {key: dataset_rows.row_number(dataset, rows[key]) for key in bad}
         named = {key: f"row {'?' if number is None else number}" for key, number in numbers.items()}
         return {key: one._replace(text=f"{named[key]}: {one.text}") for key, one in bad.items()}
 
@@ -140,8 +133,8 @@ class Rows:
         except MaxLengthError as error:
             deleted = self._host.template.truncation_strategy == "raise"  # what ms-swift makes of "delete"
             return Problem(str(error), too_long=True) if deleted else None
-        except (DatasetRowError, *HOST_REFUSES) as error:
-            return Problem(problem_of(error, row))
+        except (DatasetRowError, *dataset_rows.HOST_REFUSES) as error:
+            return Problem(dataset_rows.problem_of(error, row))
         return None
 
     def _of_all_ranks(self, problems: Problems) -> Problems:
@@ -154,7 +147,7 @@ class Rows:
         for problem in bad.values():
             logger.warning(f"swift-grpo-ext: {problem.text}; another row takes its place")
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
-            raise refusal(problem.text for problem in bad.values())
+            raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def _refuse_bad_rows(self, dataset: Dataset | None) -> None:
         """Try every row of a dataset, each rank its share; raise DatasetRowError on every rank alike."""
@@ -168,7 +161,7 @@ class Rows:
             problems |= self._problems({str(number): dataset[number] for number in numbers}, dataset)
         broken = {number: problem for number, problem in problems.items() if not problem.too_long}
         if bad := self._of_all_ranks(broken):
-            raise refusal(problem.text for problem in bad.values())
+            raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def _rows_now(self) -> Dataset:
         return self._host.train_dataset if self._host.model.training else self._host.eval_dataset
@@ -176,4 +169,4 @@ class Rows:
 
 def _key_of_sample(sample: VisionSample) -> str:
     other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
-    return prompt_key(sample.messages, sample.images, other)
+    return dataset_rows.prompt_key(sample.messages, sample.images, other)

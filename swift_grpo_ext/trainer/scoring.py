@@ -16,15 +16,8 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
+from swift_grpo_ext.rewards.runtime import cross_rank
 from swift_grpo_ext.rewards.runtime.batch import Composition
-from swift_grpo_ext.rewards.runtime.cross_rank import (
-    Budget,
-    TaskScales,
-    added,
-    metrics,
-    task_means,
-    unscored_in_words,
-)
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
 from swift_grpo_ext.rewards.runtime.ledger import drain_all
 from swift_grpo_ext.rewards.runtime.limits import Limited
@@ -51,8 +44,8 @@ class Scoring:
         self.infinite: Counter[str] = Counter()  # this rank's infinite scores, by function, of the whole run
         self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
-        self._budget = Budget(current_settings().reward_failures)
-        self._scales = TaskScales()
+        self._budget = cross_rank.Budget(current_settings().reward_failures)
+        self._scales = cross_rank.TaskScales()
         self._rules: list[RewardRule] = []
         self._given_weights: Tensor | None = None
 
@@ -109,7 +102,7 @@ class Scoring:
         gathered = gather_object([(drain_all(), tasks, held)])
         self._account([reports for reports, _, _ in gathered])
         everybodys = [task for _, theirs, _ in gathered for task in theirs]
-        self._log(task_means(rewards, everybodys, self._host.reward_func_names))
+        self._log(cross_rank.task_means(rewards, everybodys, self._host.reward_func_names))
         chosen = [number for number, rule in enumerate(self._rules) if rule.normalise]
         if chosen:
             rewards = self._scales.scaled(rewards, everybodys, chosen)
@@ -117,11 +110,12 @@ class Scoring:
 
     def _account(self, reports: list[Any]) -> None:
         """Log what the reward functions of all ranks could not score, and end the run if it is too much."""
-        total = added(reports)
+        total = cross_rank.added(reports)
         for name, report in total.items():
             if report.unscored and self._host.accelerator.is_main_process:
-                logger.info_once(f"reward {name}: no score for {unscored_in_words(report.unscored)}")
-        self._log(metrics(total))
+                words = cross_rank.unscored_in_words(report.unscored)
+                logger.info_once(f"reward {name}: no score for {words}")
+        self._log(cross_rank.metrics(total))
         self._budget.check(total)
 
     def _without_placeholders(self, rewards: Tensor, held: list[bool]) -> Tensor:
