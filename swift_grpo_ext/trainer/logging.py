@@ -46,8 +46,9 @@ class PictureFolder:
         path = image.get("path") if isinstance(image, dict) else image
         content = image.get("bytes") if isinstance(image, dict) else None
         given = path if content is None else content
-        if isinstance(path, str) and (given is path or os.path.isfile(path)) and _is_path(path):
-            return path
+        is_name = isinstance(path, str) and len(path) < 4096 and not path.startswith("data:")
+        if is_name and (given is path or os.path.isfile(str(path))):
+            return str(path)
         for known, place in self._newest:  # the completions of a group share their pictures
             if known is given:
                 return place
@@ -83,10 +84,6 @@ class PictureFolder:
             what = "not all pictures that the dataset holds in memory are kept for the report"
             get_logger().warning(f"swift-grpo-ext: {what}: {why}")
         self._said = True
-
-
-def _is_path(text: str) -> bool:
-    return len(text) < 4096 and not text.startswith("data:")
 
 
 def _content(image: object) -> bytes | None:

@@ -54,7 +54,8 @@ class Rollout:
         """The settings with a seed of this generation's own; ms-swift's is the same in every step."""
         if self._shares_engine():
             self._generations = max(self._generations, self._host.state.global_step) + 1
-            return replace(config, seed=seed_of(self._host.args.seed, self._generations, config.seed))
+            seed = random.Random(f"{self._host.args.seed} {self._generations} {config.seed}").getrandbits(31)
+            return replace(config, seed=seed)  # the engine's requests count on from it
         return config
 
     def ask(self, requests: Sequence[RolloutInferRequest], config: RequestConfig, asked: Asked) -> object:
@@ -141,11 +142,6 @@ def seeds_apart(engine: InferEngine, size: int) -> Iterator[None]:
 
     with swapped(engine, "_prepare_generation_config", prepared):
         yield
-
-
-def seed_of(run: int, generation: int, group: int) -> int:
-    """A seed below 2 ** 31 for one generation by one tensor-parallel group; its requests count on from it."""
-    return random.Random(f"{run} {generation} {group}").getrandbits(31)
 
 
 def agree(digest: str, group: object) -> None:

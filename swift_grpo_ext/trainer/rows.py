@@ -60,13 +60,30 @@ class Rows:
 
     def good(self, rows: list[object]) -> list[Any]:
         """The rows, once every broken one is replaced; leaves those of other templates to ms-swift."""
-        return self._without_bad_rows(rows) if self.ours else rows
+        if not self.ours:
+            return rows
+        replaced: dict[str, Any] = {}
+        for _ in range(_ROUNDS):
+            keys = [dataset_rows.key_of_row(row) if isinstance(row, Mapping) else "" for row in rows]
+            rows = [replaced.get(key, row) for key, row in zip(keys, rows, strict=True)]
+            distinct = {dataset_rows.key_of_row(row): row for row in rows if isinstance(row, Mapping)}
+            bad = self._of_all_ranks(self._problems(distinct, self._rows_now()))
+            if not bad:
+                return rows
+            self._judge_rows(bad)
+            main = self._host.accelerator.is_main_process
+            fine = lambda row: not self._problem(row)  # noqa: E731
+            replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), fine, main)
+            if len(replaced) < len(bad):
+                break
+        raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def named(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""
         for sample in samples:
             sample.images = sample.images or []  # None where only other rows of the dataset have images
-            sample.prompt_key = _key_of_sample(sample)
+            other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
+            sample.prompt_key = dataset_rows.prompt_key(sample.messages, sample.images, other)
         return samples
 
     def number_prompts(self, samples: list[VisionSample]) -> list[VisionSample]:
@@ -98,23 +115,6 @@ class Rows:
         counts = template.images.store.counts
         metrics["bad_rows"].append(float(self.bad))
         metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
-
-    def _without_bad_rows(self, rows: list[object]) -> list[object]:
-        replaced: dict[str, Any] = {}
-        for _ in range(_ROUNDS):
-            keys = [dataset_rows.key_of_row(row) if isinstance(row, Mapping) else "" for row in rows]
-            rows = [replaced.get(key, row) for key, row in zip(keys, rows, strict=True)]
-            distinct = {dataset_rows.key_of_row(row): row for row in rows if isinstance(row, Mapping)}
-            bad = self._of_all_ranks(self._problems(distinct, self._rows_now()))
-            if not bad:
-                return rows
-            self._judge_rows(bad)
-            main = self._host.accelerator.is_main_process
-            fine = lambda row: not self._problem(row)  # noqa: E731
-            replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), fine, main)
-            if len(replaced) < len(bad):
-                break
-        raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def _problems(self, rows: Mapping[str, Mapping[str, Any]], dataset: object) -> Problems:
         """What is wrong with rows of a dataset, by the same key; rows without a fault are left out."""
@@ -165,8 +165,3 @@ class Rows:
 
     def _rows_now(self) -> Dataset:
         return self._host.train_dataset if self._host.model.training else self._host.eval_dataset
-
-
-def _key_of_sample(sample: VisionSample) -> str:
-    other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
-    return dataset_rows.prompt_key(sample.messages, sample.images, other)
