@@ -67,7 +67,7 @@ class Rows:
             keys = [dataset_rows.key_of_row(row) if isinstance(row, Mapping) else "" for row in rows]
             rows = [replaced.get(key, row) for key, row in zip(keys, rows, strict=True)]
             distinct = {dataset_rows.key_of_row(row): row for row in rows if isinstance(row, Mapping)}
-            bad = self._of_all_ranks(self._problems(distinct, self._rows_now()))
+            bad = self._of_all_ranks(self._problems(distinct), distinct, self._rows_now())
             if not bad:
                 return rows
             self._judge_rows(bad)
@@ -116,14 +116,18 @@ class Rows:
         metrics["bad_rows"].append(float(self.bad))
         metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
 
-    def _problems(self, rows: Mapping[str, Mapping[str, Any]], dataset: object) -> Problems:
-        """What is wrong with rows of a dataset, by the same key; rows without a fault are left out."""
+    def _problems(self, rows: Mapping[str, Mapping[str, Any]]) -> Problems:
+        """What is wrong with rows, by the same key; rows without a fault are left out."""
         with ThreadPoolExecutor(_THREADS) as threads:
             found = zip(rows, threads.map(self._problem, rows.values()), strict=True)
-            bad = {key: problem for key, problem in found if problem}
-        numbers = {key: dataset_rows.row_number(dataset, rows[key]) for key in bad}
+            return {key: problem for key, problem in found if problem}
+
+    def _of_all_ranks(self, problems: Problems, rows: Mapping[str, Any], dataset: object) -> Problems:
+        """The broken rows of all ranks, with their numbers. Every rank calls it for every batch."""
+        numbers = {key: dataset_rows.row_number(dataset, rows[key]) for key in problems}
         named = {key: f"row {'?' if number is None else number}" for key, number in numbers.items()}
-        return {key: one._replace(text=f"{named[key]}: {one.text}") for key, one in bad.items()}
+        mine = {key: one._replace(text=f"{named[key]}: {one.text}") for key, one in problems.items()}
+        return {key: problem for found in gather_object([mine]) for key, problem in found.items()}
 
     def _problem(self, row: Mapping[str, Any]) -> Problem | None:
         messages = [dict(message) for message in row["messages"]]
@@ -136,10 +140,6 @@ class Rows:
         except (DatasetRowError, *dataset_rows.HOST_REFUSES) as error:
             return Problem(dataset_rows.problem_of(error, row))
         return None
-
-    def _of_all_ranks(self, problems: Problems) -> Problems:
-        """The broken rows of all ranks. Every rank calls it for every batch."""
-        return {key: problem for found in gather_object([problems]) for key, problem in found.items()}
 
     def _judge_rows(self, bad: Problems) -> None:
         """Count and name broken rows; raise, on every rank alike, if that is what the settings say."""
@@ -155,12 +155,12 @@ class Rows:
             return
         rank, ranks = self._host.accelerator.process_index, self._host.accelerator.num_processes
         logger.info(f"swift-grpo-ext: looking at {len(dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
-        problems: Problems = {}
+        broken: Problems = {}
         for start in range(rank, len(dataset), ranks * _AT_ONCE):
-            numbers = range(start, len(dataset), ranks)[:_AT_ONCE]
-            problems |= self._problems({str(number): dataset[number] for number in numbers}, dataset)
-        broken = {number: problem for number, problem in problems.items() if not problem.too_long}
-        if bad := self._of_all_ranks(broken):
+            some = {str(n): dataset[n] for n in range(start, len(dataset), ranks)[:_AT_ONCE]}
+            broken |= {key: one for key, one in self._problems(some).items() if not one.too_long}
+        rows = {key: dataset[int(key)] for key in broken}
+        if bad := self._of_all_ranks(broken, rows, dataset):
             raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def _rows_now(self) -> Dataset:
