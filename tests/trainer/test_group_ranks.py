@@ -31,7 +31,7 @@ WAYS = {
     "zero3-lora": ("zero3", {**UNEVEN, **LORA}),
 }
 TUNED = ("qwen3_5", "qwen3_vl", "internvl")  # LoRA, too: hybrid layers, deepstack, tiles
-DERIVED = TUNED
+DERIVED = (*TUNED, "qwen3_5_moe", "gemma3")
 RUNS = [
     *(("qwen2_5_vl", way) for way in WAYS),
     *(("ovis2", way) for way in WAYS),
