@@ -115,7 +115,8 @@ def _watch(store: dist.Store, over: threading.Event) -> None:
 
 
 def _say(failure: dict[str, object]) -> None:
-    text = f"rank {failure['rank']} failed, so rank {dist.get_rank()} ends too. Its error:"
+    # Asked of the launcher, not of the process group, which may be gone by now.
+    text = f"rank {failure['rank']} failed, so rank {os.environ['RANK']} ends too. Its error:"
     print(f"swift-grpo-ext: {text}\n{failure['traceback']}", file=sys.stderr, flush=True)
 
 
