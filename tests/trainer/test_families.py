@@ -100,8 +100,8 @@ def assert_same_gradients(found, expected, spread):
     """Each parameter's to 1e-5 of itself, wherever ms-swift's own layouts are within 2e-6 of each other.
 
     They are not for gated delta nets, some of whose gradients cancel out to 1e-8 of the whole. There single
-    precision leaves ms-swift's up to percents from what double precision gives, and ours as far in another
-    direction: we begin completions at a new chunk of the delta rule. So the limit is twice ms-swift's own distance
+    precision leaves ms-swift's up to percents from what double precision gives, and ours about as far in another
+    direction (likely because our completions begin at a new chunk of the delta rule). So the limit is twice ms-swift's own distance
     (two draws of one noise), or one rounding of the whole; in double precision all are the same, see below.
     """
     assert len(found) == len(expected) > 0
