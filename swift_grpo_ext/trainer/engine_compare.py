@@ -48,6 +48,8 @@ class Comparison:
         self._host, self._samples, self._sampling = host, samples, sampling
         self._claims = [sample.claim for sample in samples if sample.claim]
         template = copy(host.template)
+        # A copy forgets it, and ms-swift would look for another by the checkpoint's files.
+        template.model = host.template.model
         template.padding_free = False  # rows are told apart by their place
         self._inputs, batch = collated(host, samples, template)
         self._inputs.pop("logits_to_keep", None)
