@@ -9,19 +9,30 @@ import atexit
 import json
 import os
 import pickle
+import re
+import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
-from typing import Any, Literal, TypeAlias
+from multiprocessing.connection import Pipe, wait
+from typing import Any, Literal, Protocol, TypeAlias
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime.worker import Child, Job
 
 START_LIMIT = 180.0  # seconds for a child to import what it needs, which does not count as a job's time
+LOADING, IDLE = -1, -2  # what a child is at when it is at none of the requests, which count from 0
+# A child is no rank: it must neither join the process group nor touch a GPU.
+_OF_A_RANK = re.compile(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE)\Z|MASTER_|TORCHELASTIC_|ACCELERATE_")
+# The parent's module path, set before anything of the package is imported.
+_BOOT = (
+    "import sys; del sys.path[0]; import json; sys.path[:] = json.loads(sys.argv[3]); "
+    "from swift_grpo_ext.rewards.runtime.worker import main; main()"
+)
 
 Ended: TypeAlias = Literal["value", "failed", "timeout", "died", "skipped"]
 
@@ -33,6 +44,67 @@ class Answer:
     ended: Ended  # failed: the job raised; died: the child ended; skipped: never started
     value: Any  # the job's value, or the traceback, or what is known of the end
     seconds: float = 0.0  # time that it took
+
+
+class Job(Protocol):
+    """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
+
+    def load(self) -> object:
+        """Import what is needed and return the function that answers requests."""
+
+
+class Child:
+    """A child process, which loads the job at once."""
+
+    def __init__(self, job: Job) -> None:
+        self.pipe, theirs = Pipe()
+        paths = json.dumps([os.path.abspath(path or ".") for path in sys.path])
+        kept = {name: value for name, value in os.environ.items() if not _OF_A_RANK.match(name)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), paths],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=_error_stream(),
+            env={**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        theirs.close()
+        self.ask(LOADING, pickle.dumps(job), START_LIMIT)
+
+    def ask(self, number: int, request: bytes, limit: float) -> None:
+        """Send it a request, to be answered within `limit` seconds."""
+        self.request, self.started, self.limit = number, time.monotonic(), limit
+        with suppress(OSError):  # it is gone, as its answer will say
+            self.pipe.send_bytes(request)
+
+    def answer(self) -> Answer | None:
+        """Its answer, if there is one or its time is over."""
+        ended: Ended = "timeout"
+        value, seconds = f"no answer within {self.limit:g} s", time.monotonic() - self.started
+        try:
+            if self.pipe.poll():
+                ((ended, value),) = json.loads(self.pipe.recv_bytes()).items()
+            elif seconds < self.limit:
+                return None
+        except (EOFError, OSError):
+            ended, value = "died", "the child process closed its pipe"
+            with suppress(subprocess.TimeoutExpired):
+                value = f"the child process ended with {self.process.wait(timeout=5)}"
+        return Answer(ended, value, seconds)
+
+    def end(self) -> None:
+        """Kill it and wait for it."""
+        self.process.kill()
+        self.process.wait()
+        self.pipe.close()
+
+
+def _error_stream() -> int:
+    """Where children print to: standard error, or nowhere if that is no file."""
+    with suppress(AttributeError, OSError):
+        if isinstance(number := sys.stderr.fileno(), int):
+            return number
+    return subprocess.DEVNULL
 
 
 @dataclass(eq=False)
@@ -50,33 +122,62 @@ class Pool:
 
     def map(self, requests: Sequence[tuple[object, ...]], give_up_after: int | None = None) -> list[Answer]:
         """Run every request; after more than `give_up_after` that went wrong the rest is skipped."""
+        pickled = [_pickled(request) for request in requests]
+        waiting, done, bad = deque(range(len(pickled))), dict[int, Answer](), 0
         with self._lock:
-            return _Run(self, [_pickled(request) for request in requests], give_up_after).answers()
+            while len(done) < len(pickled):
+                self._hand_out(waiting, pickled)
+                for number, answer in self._collected():
+                    done[number] = answer
+                    bad += answer.ended != "value"
+                if give_up_after is not None and bad > give_up_after:
+                    done |= dict.fromkeys(waiting, Answer("skipped", "too many failures before it"))
+                    waiting.clear()
+        return [done[number] for number in range(len(pickled))]
 
     def warm_up(self) -> None:
         """Let one child import what it needs while the caller does something else."""
         with self._lock:
             if not self.children:
-                self.start_child()
+                self.children.append(Child(self.job))
 
     def close(self) -> None:
         """End all children."""
         while self.children:
-            self.drop(self.children[-1])
+            self.children.pop().end()
 
     def forget(self) -> None:
         """In a forked process: the children are the parent's, and the lock may have been held there."""
         self.children = []
         self._lock = threading.Lock()
 
-    def start_child(self) -> None:
-        """Start a child; it is ready when it says so."""
-        self.children.append(Child.start(self.job))
+    def _hand_out(self, waiting: deque[int], requests: Sequence[bytes]) -> None:
+        """Give waiting requests to idle children; start more where there are too few."""
+        idle = [child for child in self.children if child.request == IDLE]
+        missing = len(waiting) - len(idle) - sum(child.request == LOADING for child in self.children)
+        for _ in range(min(missing, self.workers - len(self.children))):
+            self.children.append(Child(self.job))
+        for child in idle[: len(waiting)]:
+            number = waiting.popleft()
+            child.ask(number, requests[number], self.limit)
 
-    def drop(self, child: Child) -> None:
-        """End a child for good."""
-        child.end()
-        self.children.remove(child)
+    def _collected(self) -> Iterator[tuple[int, Answer]]:
+        """Wait for the next answer or deadline; the answers there are. Children without one are ended."""
+        busy = [child for child in self.children if child.request != IDLE]
+        next_end = min(child.started + child.limit for child in busy)
+        wait([child.pipe for child in busy], max(0.0, next_end - time.monotonic()))
+        for child in busy:
+            if (answer := child.answer()) is None:
+                continue
+            number, child.request = child.request, IDLE
+            loaded = number != LOADING or answer.ended == "value"
+            if not loaded or answer.ended in ("timeout", "died"):
+                self.children.remove(child)
+                child.end()
+            if not loaded:
+                raise _not_loaded(str(answer.value).strip())
+            if number != LOADING:
+                yield number, answer
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -91,91 +192,12 @@ atexit.register(_for_all_pools, Pool.close)
 os.register_at_fork(after_in_child=lambda: _for_all_pools(Pool.forget))
 
 
-@dataclass
-class _Run:
-    """One call of `Pool.map`."""
-
-    pool: Pool
-    requests: list[bytes]
-    give_up_after: int | None
-    done: dict[int, Answer] = field(default_factory=dict)
-    waiting: deque[int] = field(default_factory=deque)
-    bad: int = 0
-
-    def answers(self) -> list[Answer]:
-        self.waiting.extend(range(len(self.requests)))
-        while len(self.done) < len(self.requests):
-            self._start_and_hand_out()
-            self._collect()
-        return [self.done[index] for index in range(len(self.requests))]
-
-    def _start_and_hand_out(self) -> None:
-        if self.give_up_after is not None and self.bad > self.give_up_after:
-            self.done |= {index: Answer("skipped", "too many failures before it") for index in self.waiting}
-            self.waiting.clear()
-        starting = sum(not child.ready for child in self.pool.children)
-        idle = [child for child in self.pool.children if child.ready and child.request is None]
-        missing = len(self.waiting) - len(idle) - starting
-        for _ in range(min(missing, self.pool.workers - len(self.pool.children))):
-            self.pool.start_child()
-        for child in idle[: len(self.waiting)]:
-            child.request, child.started = self.waiting.popleft(), time.monotonic()
-            try:
-                child.pipe.send_bytes(self.requests[child.request])
-            except OSError:
-                self._settle(child, "died", child.obituary())
-
-    def _collect(self) -> None:
-        """Wait for the next answer or deadline, and take in all that there is."""
-        busy = [child for child in self.pool.children if not child.ready or child.request is not None]
-        if not busy:
-            return
-        next_end = min(child.started + self._limit(child) for child in busy)
-        wait([child.pipe for child in busy], max(0.0, next_end - time.monotonic()))
-        for child in busy:
-            if child.pipe.poll():
-                self._read(child)
-            elif time.monotonic() >= child.started + self._limit(child):
-                self._settle(child, "timeout", f"no answer within {self._limit(child):g} s")
-
-    def _limit(self, child: Child) -> float:
-        return self.pool.limit if child.ready else START_LIMIT
-
-    def _read(self, child: Child) -> None:
-        try:
-            answer = json.loads(child.pipe.recv_bytes())
-        except (EOFError, OSError):
-            self._settle(child, "died", child.obituary())
-            return
-        if not child.ready:
-            child.ready = "ready" in answer
-            if not child.ready:
-                self._refuse(child, answer["failed"])
-            return
-        ((ended, value),) = answer.items()
-        self._record(child, ended, value)
-
-    def _settle(self, child: Child, ended: Ended, what: str) -> None:
-        """A child hangs or is gone: record what it was at, and end it."""
-        if not child.ready:
-            self._refuse(child, what)
-        self._record(child, ended, what)
-        self.pool.drop(child)
-
-    def _record(self, child: Child, ended: Ended, value: object) -> None:
-        if child.request is not None:
-            self.done[child.request] = Answer(ended, value, time.monotonic() - child.started)
-            self.bad += ended != "value"
-        child.request = None
-
-    def _refuse(self, child: Child, what: str) -> None:
-        self.pool.drop(child)
-        lines = what.strip().splitlines()
-        raise RewardError(
-            f"a child process cannot load the reward: {lines[-1] if lines else 'no reason given'}",
-            where=what.strip(),
-            fix="define the reward in a module or plugin file that can be imported, without side effects",
-        )
+def _not_loaded(why: str) -> RewardError:
+    return RewardError(
+        f"a child process cannot load the reward: {(why.splitlines() or ['no reason given'])[-1]}",
+        where=why,
+        fix="define the reward in a module or plugin file that can be imported, without side effects",
+    )
 
 
 def _pickled(request: tuple[object, ...]) -> bytes:

@@ -1,6 +1,6 @@
-"""A child process that runs rewards, from both ends: a fresh interpreter, which can be killed.
+"""What a child process of `Pool` runs: a fresh interpreter, which can be killed.
 
-It reads pickled jobs of its parent and answers in JSON: the parent unpickles nothing that a job computed.
+It reads pickled requests of its parent and answers in JSON: the parent unpickles nothing that a job computed.
 """
 
 from __future__ import annotations
@@ -11,82 +11,13 @@ import json
 import logging
 import os
 import pickle
-import re
-import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
-from typing import Protocol, TextIO
-
-# A child is no rank: it must neither join the process group nor touch a GPU.
-_OF_A_RANK = re.compile(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE)\Z|MASTER_|TORCHELASTIC_|ACCELERATE_")
-# The parent's module path, set before anything of the package is imported.
-_BOOT = (
-    "import sys; del sys.path[0]; import json; sys.path[:] = json.loads(sys.argv[3]); "
-    "from swift_grpo_ext.rewards.runtime.worker import main; main()"
-)
-
-
-class Job(Protocol):
-    """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
-
-    def load(self) -> object:
-        """Import what is needed and return the function that answers requests."""
-
-
-@dataclass
-class Child:
-    """A child process."""
-
-    process: subprocess.Popen[bytes]
-    pipe: Connection  # the parent's end
-    started: float  # when it was started, or given its request; on the monotonic clock
-    ready: bool = False  # whether it has loaded its job
-    request: int | None = None  # number of the request that it is at, None if idle
-
-    @classmethod
-    def start(cls, job: Job) -> Child:
-        """Start a child; it is ready when it says so."""
-        ours, theirs = Pipe()
-        paths = json.dumps([os.path.abspath(path or ".") for path in sys.path])
-        kept = {name: value for name, value in os.environ.items() if not _OF_A_RANK.match(name)}
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), paths],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
-            env={**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        theirs.close()
-        ours.send_bytes(pickle.dumps(job))
-        return cls(process, ours, time.monotonic())
-
-    def end(self) -> None:
-        """Kill it and wait for it."""
-        self.process.kill()
-        self.process.wait()
-        self.pipe.close()
-
-    def obituary(self) -> str:
-        """What is known of the end of a child that ended by itself."""
-        try:
-            code = self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return "the child process closed its pipe"
-        return f"the child process ended with {code}"
-
-
-def _has_descriptor(stream: TextIO) -> bool:
-    try:
-        return isinstance(stream.fileno(), int)
-    except (AttributeError, OSError):
-        return False
-
+from multiprocessing.connection import Connection
 
 MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward of the catalogue: 9**9**9 eats no machine
 
@@ -150,24 +81,23 @@ def _die_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Load the job, say so, then answer one request after the other until the parent closes the pipe."""
+    """Answer one request after the other until the parent closes the pipe; the first is the job to load."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
     logging.disable(logging.WARNING)
     pipe = Connection(descriptor)
-    try:
-        run = pickle.loads(pipe.recv_bytes()).load()
-    except Exception:
-        pipe.send_bytes(json.dumps({"failed": traceback.format_exc()}).encode())
-        return
-    pipe.send_bytes(b'{"ready": true}')
+    run: Callable[..., object] | None = None
     while True:
         try:
             request = pipe.recv_bytes()
         except EOFError:
             return
         try:
-            answer = {"value": run(*pickle.loads(request))}
+            if run is None:
+                run, value = pickle.loads(request).load(), None
+            else:
+                value = run(*pickle.loads(request))
+            answer = {"value": value}
         except Exception:
             answer = {"failed": traceback.format_exc()}
         pipe.send_bytes(json.dumps(answer).encode())
