@@ -11,14 +11,14 @@ import os
 import random
 import secrets
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from swift_grpo_ext.errors import RewardError, SettingsError
-from swift_grpo_ext.rewards.runtime.ledger import ledger
+from swift_grpo_ext.rewards.runtime.ledger import Report, ledger
 
 NAME = "ext_judge"
 MAX_REPLY_BYTES = 1_000_000
@@ -120,12 +120,12 @@ async def ask(endpoint: Endpoint, case: Case, seconds: float) -> int:
     asked = [endpoint.url, endpoint.model, case.rubric, case.question, case.reference, case.answer, images]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
     if key in _kept:
-        ledger(NAME).count("kept")
+        _count("kept")
         _kept.move_to_end(key)
         return _kept[key]
     asking = _asking.setdefault(asyncio.get_running_loop(), {})
     if key in asking:
-        ledger(NAME).count("kept")
+        _count("kept")
     else:
         asking[key] = asyncio.ensure_future(_limited(endpoint, case, images, seconds))
         asking[key].add_done_callback(lambda _: asking.pop(key))
@@ -144,7 +144,7 @@ async def _limited(endpoint: Endpoint, case: Case, images: Images, seconds: floa
         try:
             return await asyncio.wait_for(_until_scored(endpoint, case, images, last), seconds)
         except asyncio.TimeoutError:
-            ledger(NAME).timed_out()
+            ledger(NAME).add(Report(timeouts=1))
             what = f"the judge gave no score within {seconds:g} s: {last[0]}"
             raise RewardError(what, where=endpoint.url) from None
 
@@ -171,8 +171,7 @@ async def _post(endpoint: Endpoint, conversation: list[dict[str, object]]) -> tu
     """Status and text of one request; 503 if there was no connection. Counts what it cost."""
     import aiohttp
 
-    book = ledger(NAME)
-    book.count("requests")
+    _count("requests")
     key = os.environ.get(endpoint.api_key_variable)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     body = {"model": endpoint.model, "messages": conversation, "temperature": 0}
@@ -210,5 +209,9 @@ def _content(body: str) -> str:
     for kind in ("prompt_tokens", "completion_tokens"):
         tokens = usage.get(kind) if isinstance(usage, Mapping) else None
         if isinstance(tokens, int) and 0 <= tokens < 10**9:
-            ledger(NAME).count(kind, tokens)
+            _count(kind, tokens)
     return content if isinstance(content, str) else ""
+
+
+def _count(what: str, amount: int = 1) -> None:
+    ledger(NAME).add(Report(counts=Counter({what: amount})))

@@ -18,9 +18,8 @@ from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.runtime import cross_rank
 from swift_grpo_ext.rewards.runtime.batch import Composition
-from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, PluginGuard
+from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard
 from swift_grpo_ext.rewards.runtime.ledger import drain_all
-from swift_grpo_ext.rewards.runtime.limits import Limited
 from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.settings import current_settings

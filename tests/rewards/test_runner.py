@@ -63,7 +63,6 @@ def test_the_catalogues_pool_starts_nothing_before_it_is_needed():
 
 def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, monkeypatch):
     monkeypatch.setattr(ledger_module, "_told", set())
-    ledger("ext_count")._reasons_told.clear()
     messages = [[{"role": "user", "content": "How many?"}]] * 3
     scores, report = run(
         "ext_count", ["3", "3", "3"], solution=[3, None, None], messages=messages, images=[["a.png"]] * 3
@@ -79,7 +78,6 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
 def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch):
     monkeypatch.setattr(ledger_module, "_told", set())
     for name in ("ext_iou", "ext_giou"):
-        ledger(name)._reasons_told.clear()
         scores, report = run(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
         assert scores == [None] * 3
         assert sum(report.unscored.values()) == 3

@@ -12,7 +12,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Score
 from swift_grpo_ext.rewards.gold import gold_from
-from swift_grpo_ext.rewards.runtime.ledger import Failure, ledger, record_failure, say
+from swift_grpo_ext.rewards.runtime.ledger import Failure, Report, ledger, record_failure, say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 
 CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
@@ -88,7 +88,8 @@ class Batch:
 
     def failed(self, failure: Failure, replay: Path | None) -> None:
         """Count all of it as failed, and write its rows to the replay file."""
-        ledger(failure.reward).failed(failure, len(self))
+        timeouts = int(failure.kind == "timeout")
+        ledger(failure.reward).add(Report(failures=len(self), timeouts=timeouts, first=failure))
         for index, completion in enumerate(self.completions):
             record_failure(replay, failure, completion, self.row(index))
 

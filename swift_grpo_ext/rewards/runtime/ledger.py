@@ -22,10 +22,16 @@ _written: dict[Path, int] = {}
 _told: set[str] = set()
 
 
+def is_new(told: str) -> bool:
+    """Whether this process, of the first rank, has not told this yet; from now on it has."""
+    new = os.environ.get("RANK", "0") == "0" and told not in _told
+    _told.add(told)
+    return new
+
+
 def say(line: str) -> None:
     """Print a line on stderr, unless this process has said it or is not the first rank."""
-    if os.environ.get("RANK", "0") == "0" and line not in _told:
-        _told.add(line)
+    if is_new(line):
         print(f"swift-grpo-ext: {line}", file=sys.stderr, flush=True)
 
 
@@ -56,7 +62,7 @@ class Report:
     first: Failure | None = None  # the first failure, and any that was refused
 
     def add(self, other: Report) -> None:
-        """Take in another rank's counts."""
+        """Take in other counts, of another rank or of more completions."""
         self.completions += other.completions
         self.failures += other.failures
         self.timeouts += other.timeouts
@@ -75,45 +81,15 @@ class Report:
 class Ledger:
     """The report of one reward in this process, written from any thread."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self._report = Report()
         self._lock = threading.Lock()
-        self._reasons_told: set[str] = set()
 
-    def scored(self, completions: int, seconds: list[float]) -> None:
-        """Count completions that the reward dealt with, and their times."""
+    def add(self, counts: Report) -> None:
+        """Count what happened to some completions."""
         with self._lock:
-            self._report.completions += completions
-            room = MAX_LATENCIES - len(self._report.seconds)
-            self._report.seconds += seconds[:room]
-
-    def unscored(self, reason: str) -> bool:
-        """Count a row that cannot be scored; True the first time that this process meets the reason."""
-        kind = reason.split("'")[0][:80]
-        with self._lock:
-            self._report.unscored[kind] += 1
-            new = kind not in self._reasons_told
-            self._reasons_told.add(kind)
-        return new
-
-    def timed_out(self) -> None:
-        """Count a completion that ran into its limit, whoever's fault that is."""
-        with self._lock:
-            self._report.timeouts += 1
-
-    def count(self, what: str, amount: int = 1) -> None:
-        """Count something that is particular to the reward."""
-        with self._lock:
-            self._report.counts[what] += amount
-
-    def failed(self, failure: Failure, completions: int = 1) -> None:
-        """Count completions that have no score through the reward's fault."""
-        with self._lock:
-            self._report.failures += completions
-            self._report.timeouts += failure.kind == "timeout"
-            if self._report.first is None or failure.kind == "refused":
-                self._report.first = failure
+            self._report.add(counts)
+            del self._report.seconds[MAX_LATENCIES:]
 
     def drain(self) -> Report:
         """The report since the last call."""
@@ -127,7 +103,7 @@ _ledgers: dict[str, Ledger] = {}
 
 def ledger(name: str) -> Ledger:
     """The ledger of the reward of this name, one per process."""
-    return _ledgers.setdefault(name, Ledger(name))
+    return _ledgers.setdefault(name, Ledger())
 
 
 def drain_all() -> dict[str, Report]:

@@ -15,6 +15,7 @@ The key ``*`` under ``rewards`` gives parameters to every reward of the catalogu
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,7 @@ from pydantic import (
 
 from swift_grpo_ext.errors import SettingsError, nearest
 from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward
+from swift_grpo_ext.rewards.contract import Reward, Unscorable
 
 SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
 ALL = "*"
@@ -168,3 +170,24 @@ def load_table(text: str, given_by: str = SETTING) -> RewardTable:
         raise SettingsError(what, where=where) from None
     except ValueError as error:
         raise SettingsError(f"not JSON: {error}", where=where) from None
+
+
+def told_columns(
+    reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
+) -> Iterator[str]:
+    """What a user should know of a dataset's columns before it is read; `named` is the table's gold."""
+    filled = [name for name, values in columns.items() if any(value not in (None, "") for value in values)]
+    for name in (name for name in reward.row_settable if name in filled):
+        try:
+            for value in columns[name]:
+                reward.row_parameters({name: value})
+        except Unscorable:
+            renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
+            what = f"column {name!r} is a parameter of rewards, and rows hold something else"
+            yield f"{what}: {renamed} renames it"
+    golds = [name for name in reward.gold if name in filled]
+    if len(golds) > 1 and golds[0] != "solution" and not named:
+        rest = " and ".join(map(repr, golds[1:]))
+        table = f'{SETTING}={{"rewards": {{"{reward.name}": {{"gold": "{golds[1]}"}}}}}}'
+        what = f"reward {reward.name!r} reads its gold from column {golds[0]!r}, not {rest}"
+        yield f"{what}; {table} changes that"

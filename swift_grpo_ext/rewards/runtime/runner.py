@@ -6,19 +6,24 @@ import asyncio
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import product
+from statistics import fmean
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Outcome, Reward, Score, Unscorable
+from swift_grpo_ext.rewards.contract import Outcome, Reward, Score
+from swift_grpo_ext.rewards.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared
-from swift_grpo_ext.rewards.runtime.diagnosis import diagnose
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     FailureKind,
+    Report,
+    is_new,
     ledger,
     record_failure,
     replay_file,
@@ -26,25 +31,27 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     say,
 )
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
-from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table, told_columns
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
-from swift_grpo_ext.settings import Settings, current_settings
+from swift_grpo_ext.settings import current_settings
 
+LOW = 0.35  # share of a reward's range below which the mean score of a batch is looked at
+GAIN = 0.25  # share of the range by which another frame must be better
+SAMPLES = 16  # completions that are read in every frame
 DEFAULT_LIMIT = 10.0  # seconds for one completion in a child process, if no setting says otherwise
 
 
-def worker_count(settings: Settings) -> int:
+def worker_count() -> int:
     """Child processes of this rank: as set, else its share of the cores, at most 4."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return settings.reward_workers or max(1, min(4, (os.cpu_count() or 1) // ranks))
+    return current_settings().reward_workers or max(1, min(4, (os.cpu_count() or 1) // ranks))
 
 
 @lru_cache(maxsize=1)
 def catalogue_pool() -> Pool:
     """The children that run the catalogue's rewards, shared by all of them."""
-    settings = current_settings()
     names = tuple(name for name, reward in catalogue.all_rewards().items() if reward.cost == "process")
-    return Pool(CatalogueJob(names), worker_count(settings), settings.reward_timeout or DEFAULT_LIMIT)
+    return Pool(CatalogueJob(names), worker_count(), current_settings().reward_timeout or DEFAULT_LIMIT)
 
 
 class Runner:
@@ -61,7 +68,12 @@ class Runner:
         self._frame: str | None = None
         table = load_table(current_settings().reward_table) if table is None else table
         rule = table.rule(reward.name)
-        defaults = _host_defaults(reward, arguments)
+        defaults = {
+            parameter: value
+            for parameter, names in reward.host_defaults.items()
+            for name in reversed(names)  # the first that is set counts
+            if (value := getattr(arguments, name, None)) is not None
+        }
         self.parameters = reward.declared.checked({**defaults, **rule.parameters, **(given or {})})
         for name in reward.required:
             if not self.parameters.get(name):
@@ -129,34 +141,34 @@ class Runner:
         try:
             yield found
         except Exception as error:
-            found.append(self._failure(batch, index, repr(error), traceback.format_exc()))
+            found.append(self._failed(batch, index, repr(error), traceback.format_exc()))
         finally:
-            self._book.scored(1, [time.perf_counter() - started])
+            self._book.add(Report(completions=1, seconds=[time.perf_counter() - started]))
 
     def _in_children(self, batch: Batch) -> list[Outcome]:
         rows = [(text, batch.row(row, self.reward.columns)) for row, text in enumerate(batch.completions)]
         answers = catalogue_pool().map([(self.reward.name, *row, self.parameters) for row in rows])
-        self._book.scored(len(batch), [answer.seconds for answer in answers])
+        self._book.add(Report(completions=len(batch), seconds=[answer.seconds for answer in answers]))
         return [self._outcome(batch, index, answer) for index, answer in enumerate(answers)]
 
     def _outcome(self, batch: Batch, index: int, answer: Answer) -> Outcome:
         if answer.ended == "value":
             return Outcome(*answer.value)
         if answer.ended == "failed":
-            return self._failure(batch, index, answer.value.strip().splitlines()[-1], answer.value)
-        # The completion is what made the child hang or break, and what cannot be checked is not right.
-        self._book.timed_out()
-        self._recorded(batch, index, "timeout", answer.value)
-        return Outcome(self.reward.low, answer.value)
+            return self._failed(batch, index, answer.value.strip().splitlines()[-1], answer.value)
+        return self._failed(batch, index, answer.value, kind="timeout")
 
-    def _failure(self, batch: Batch, index: int, what: str, details: str) -> Outcome:
-        self._book.failed(self._recorded(batch, index, "error", what, details))
-        return Outcome(None, what, failed=True)
-
-    def _recorded(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str = "") -> Failure:
+    def _failed(
+        self, batch: Batch, index: int, what: str, details: str = "", kind: FailureKind = "error"
+    ) -> Outcome:
         failure = Failure(self.reward.name, kind, what, row_in_words(index, batch.row(index)), details)
         record_failure(self._replay, failure, batch.completions[index], batch.row(index, self.reward.columns))
-        return failure
+        if kind == "timeout":
+            # The completion is what made the child hang or break, and what cannot be checked is not right.
+            self._book.add(Report(timeouts=1))
+            return Outcome(self.reward.low, what)
+        self._book.add(Report(failures=1, first=failure))
+        return Outcome(None, what, failed=True)
 
     def _settled(self, prepared: Prepared, found: Sequence[Outcome]) -> list[Outcome]:
         """Outcomes of the whole batch. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
@@ -172,11 +184,14 @@ class Runner:
     def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
         """The scores; rows that cannot be scored are counted, and named the first time."""
         for index, outcome in enumerate(outcomes):
-            told = outcome.score is None and outcome.reason and not outcome.failed
-            if told and self._book.unscored(outcome.reason):
+            if outcome.score is not None or outcome.failed or not outcome.reason:
+                continue
+            kind = outcome.reason.split("'")[0][:80]
+            self._book.add(Report(unscored=Counter([kind])))
+            if is_new(f"{self.reward.name} does not score: {kind}"):
                 row = batch.row(index)
                 known = told_columns(self.reward, {name: [value] for name, value in row.items()})
-                meant = next(known, "") if outcome.reason.startswith("column ") else ""
+                meant = next(known, "") if kind.startswith("column ") else ""
                 unscored = f"reward {self.reward.name!r} does not score a row: {outcome.reason}"
                 say(meant or f"{unscored} [{row_in_words(index, row)}]")
         return [outcome.score for outcome in outcomes]
@@ -187,33 +202,30 @@ class Runner:
             say(line)
 
 
-def told_columns(
-    reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
-) -> Iterator[str]:
-    """What a user should know of a dataset's columns before it is read; `named` is the table's gold."""
-    filled = [name for name, values in columns.items() if any(value not in (None, "") for value in values)]
-    for name in (name for name in reward.row_settable if name in filled):
-        try:
-            for value in columns[name]:
-                reward.row_parameters({name: value})
-        except Unscorable:
-            renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
-            what = f"column {name!r} is a parameter of rewards, and rows hold something else"
-            yield f"{what}: {renamed} renames it"
-    golds = [name for name in reward.gold if name in filled]
-    if len(golds) > 1 and golds[0] != "solution" and not named:
-        rest = " and ".join(map(repr, golds[1:]))
-        table = f'{SETTING}={{"rewards": {{"{reward.name}": {{"gold": "{golds[1]}"}}}}}}'
-        what = f"reward {reward.name!r} reads its gold from column {golds[0]!r}, not {rest}"
-        yield f"{what}; {table} changes that"
-
-
-def _host_defaults(reward: Reward, arguments: object) -> dict[str, object]:
-    """Parameters that the host's own arguments set."""
-    found = {}
-    for parameter, names in reward.host_defaults.items():
-        values = (getattr(arguments, name, None) for name in names)
-        value = next((value for value in values if value is not None), None)
-        if value is not None:
-            found[parameter] = value
-    return found
+def diagnose(reward: Reward, parameters: Mapping[str, object], batch: Batch, scores: Sequence[Score]) -> None:
+    """Say if another frame fits a low batch much better. It changes no score: frames are declared."""
+    known = [score for score in scores if score is not None]
+    extent = reward.high - reward.low
+    if not known or (fmean(known) - reward.low) / extent >= LOW:
+        return
+    declared = parameters.get("frame") or reward.parameters["frame"]
+    declared_gold = parameters.get("gold_frame") or declared
+    means: dict[tuple[object, object], float] = {}
+    for frame, gold_frame in product(FRAMES, FRAMES):
+        found = [
+            reward.outcome(completion, batch.row(index), parameters, frame=frame, gold_frame=gold_frame).score
+            for index, completion in enumerate(batch.completions[:SAMPLES])
+        ]
+        known = [score for score in found if score is not None]
+        if known and len(known) == len(found):
+            means[frame, gold_frame] = fmean(known)
+    if (here := means.get((declared, declared_gold))) is None:
+        return
+    # Among equal readings, the one that differs least from what is declared.
+    best = max(means, key=lambda pair: (means[pair], pair[0] == declared, pair[1] == declared_gold))
+    if means[best] >= here + GAIN * extent:
+        say(
+            f"reward {reward.name!r}: the answers look like {best[0]} and the gold like {best[1]} (mean "
+            f"score {means[best]:.2f}), but frame is {declared} and gold_frame {declared_gold} "
+            f"({here:.2f}); set them in SWIFT_GRPO_EXT_REWARD_TABLE"
+        )
