@@ -12,7 +12,7 @@ import yaml
 
 from swift_grpo_ext.doctor.check import command, host_table
 from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.rules import host, host_checks
+from swift_grpo_ext.doctor.check.rules import host_checks
 from swift_grpo_ext.doctor.plan import catalogue
 from swift_grpo_ext.doctor.plan.catalogue import published, require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
@@ -181,7 +181,7 @@ def test_ms_swift_says_the_same_to_every_setting():
                 if expected is not None:
                     assert getattr(ours, key) == expected, (name, key)
             assert list(host_checks.messages(ours)) == [], name
-    assert host.row_of("ValueError: You must specify reward_funcs or reward_model").id == "no-reward"
+    assert host_checks.row_of("ValueError: You must specify reward_funcs or reward_model").id == "no-reward"
 
 
 def test_the_shapes_of_the_bundled_models_are_stored():

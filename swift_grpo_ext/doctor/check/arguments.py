@@ -136,10 +136,9 @@ def _name(flag: str) -> str:
 
 def _abbreviated(groups: list[Group], parser: argparse.ArgumentParser) -> frozenset[str]:
     """Whole names of options that are cut short."""
-    flags = [flag.split("=")[0] for flag, _ in groups if flag]
-    found = {flag: [one for one in parser._option_string_actions if one.startswith(flag)] for flag in flags}
-    dests = {flag: {parser._option_string_actions[one].dest for one in many} for flag, many in found.items()}
-    return frozenset(next(iter(many)) for many in dests.values() if len(many) == 1)
+    found = [parser._get_option_tuples(flag) for flag, _ in groups if flag]
+    dests = [{action.dest for action, *_ in many} for many in found]
+    return frozenset(dest for many in dests if len(many) == 1 for dest in many)
 
 
 def _completed(values: dict[str, object]) -> dict[str, object]:

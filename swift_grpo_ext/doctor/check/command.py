@@ -13,7 +13,7 @@ from rich.console import Console
 
 from swift_grpo_ext.doctor.check import inputs, rewards, rows
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.rules import host, table
+from swift_grpo_ext.doctor.check.rules import host_checks, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity, exit_code, worst_first
@@ -57,7 +57,7 @@ class Verdict:
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
     found, not_known = table.judged(run)
-    of_grpo = [lambda: host.findings(run, found), lambda: _of_data(run, found, row_limit)]
+    of_grpo = [lambda: host_checks.findings(run, found), lambda: _of_data(run, found, row_limit)]
     for step in of_grpo if run.grpo else []:
         try:
             found += step()

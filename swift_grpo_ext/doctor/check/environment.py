@@ -6,10 +6,9 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
-from swift_grpo_ext.compat.patch import Patch, Target, signature_of
+from swift_grpo_ext.compat.patch import Target, signature_of
 from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.words import PLUGIN, is_known, shown
@@ -57,8 +56,7 @@ class Environ(Mapping[str, str]):
 
 def parts_of(files: Sequence[str], environ: Mapping[str, str]) -> frozenset[str]:
     """Parts that these plugin files turn on, without those in ``SWIFT_GRPO_EXT_DISABLE``."""
-    found = frozenset[str]().union(*(_parts(file) for file in files))
-    return found - _disabled(environ)
+    return frozenset[str]().union(*map(_parts, files)) - _disabled(environ)
 
 
 def _parts(file: str) -> frozenset[str]:
@@ -83,13 +81,8 @@ def applies(patch_id: str, versions: Mapping[str, str | None], environ: Mapping[
     releases = {name: versions.get(name) for name in patch.defect.affected}
     if names & _disabled(environ) or patch.defect.absent_because(releases):
         return False
-    installed = all(version == installed_version(name) for name, version in releases.items())
-    return _target_is_known(patch) if installed else True
-
-
-def _target_is_known(patch: Patch) -> bool:
-    if find_spec(patch.target.split(".", 1)[0].split(":", 1)[0]) is None:
-        return False
+    if any(version != installed_version(name) for name, version in releases.items()):
+        return True
     try:
         return signature_of(inspect.unwrap(Target(patch.target).get())) == patch.fingerprint
     except (ImportError, AttributeError, TypeError):

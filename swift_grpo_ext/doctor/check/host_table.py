@@ -43,7 +43,8 @@ def versions() -> dict[str, str | None]:
 def table() -> dict[str, Any]:
     """The table of the installed releases: ``options`` by kind, ``names`` by argument, ``architectures``."""
     wanted = versions()
-    cached = _cache() / f"ms-swift-{'-'.join(str(version) for version in wanted.values())}.json"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cached = cache / "swift-grpo-ext" / f"ms-swift-{'-'.join(map(str, wanted.values()))}.json"
     for path in (OWN, cached):
         with suppress(OSError, ValueError, KeyError):
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -189,10 +190,6 @@ _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "model": _models,
     "reward_funcs": _registry("swift.rewards", "orms"),
 }
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swift-grpo-ext"
 
 
 if __name__ == "__main__":

@@ -133,11 +133,16 @@ class Run:
         return max(1, int(args.steps_per_generation or self.accumulation))
 
     @property
+    def eval_strategy(self) -> str:
+        """When it evaluates; ``no`` for never."""
+        args = self.arguments
+        return str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
+
+    @property
     def evaluates(self) -> bool:
         """There is data to evaluate on, and nothing turns it off."""
-        args = self.arguments
-        strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
-        return strategy != "no" and bool(args.val_dataset or (args.split_dataset_ratio or 0) > 0)
+        rows = self.arguments.val_dataset or (self.arguments.split_dataset_ratio or 0) > 0
+        return self.eval_strategy != "no" and bool(rows)
 
     @property
     def model(self) -> str:

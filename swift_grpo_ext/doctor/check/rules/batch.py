@@ -196,15 +196,6 @@ def _evaluation(run: Run) -> Iterator[Problem]:
         yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
 
 
-@table.on("eval-without-rows")
-def _no_rows(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
-    if args.eval_dataset and strategy != "no" and not run.evaluates and not args.eval_use_evalscope:
-        what = "there are no rows to evaluate on beside the benchmarks"
-        yield Problem(what, "--eval_dataset", "--eval_use_evalscope true, or --split_dataset_ratio 0.01")
-
-
 def _smaller(run: Run, rows: int) -> str:
     """A generation batch that the rows fill, in whole groups where there is one."""
     group, step = run.arguments.num_generations, run.ranks * run.micro_batch

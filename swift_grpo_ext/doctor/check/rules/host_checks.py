@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
+from swift_grpo_ext.doctor.check.rules.table import table
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import Finding, Rule, Severity
 
 # Class and file of each method, in the order in which ms-swift calls them. Those that load a model, open a
 # connection, make folders, or look at this machine's devices are left out.
@@ -89,6 +93,28 @@ def messages(arguments: Arguments) -> Iterator[str]:
                 yield str(raised)
             except _Returned:
                 continue
+
+
+def findings(run: Run, found: Sequence[Finding]) -> list[Finding]:
+    """What ms-swift refuses and no rule has found, with its message."""
+    seen, refused = {finding.rule for finding in found}, []
+    for message in messages(run.arguments):
+        rule = row_of(message)
+        if rule is None or rule.id not in seen:
+            known = rule is not None and rule.id != "host-refuses"
+            name, fix = (rule.id, rule.cause) if rule and known else ("host-refuses", "as the message says")
+            refused.append(Finding(name, Severity.ERROR, f"ms-swift refuses it: {message}", "", fix))
+    return refused
+
+
+def row_of(message: str) -> Rule[Run] | None:
+    """The rule whose symptom a message of ms-swift is."""
+    for rule in table.rules:
+        for symptom in rule.symptoms:
+            pattern = ".*".join(re.escape(part) for part in symptom.split("..."))
+            if len(symptom) > 20 and re.search(pattern, message):
+                return rule
+    return None
 
 
 class _Follow:

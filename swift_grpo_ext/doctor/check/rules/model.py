@@ -98,13 +98,10 @@ def _nothing(run: Run) -> Iterator[Problem]:
 
 @table.on("target-modules")
 def _targets(run: Run) -> Iterator[Problem]:
-    missing = _missing(run)
-    pattern, modules = run.arguments.target_regex, run.shape.modules if run.shape else ()
-    if missing is None:
-        return
-    if pattern:
-        yield from _regex(pattern, modules)
-    elif len(missing) == len(run.arguments.target_modules or []):
+    pattern, missing = run.arguments.target_regex, _missing(run)
+    if missing is not None and pattern:
+        yield from _regex(pattern, run.shape.modules if run.shape else ())
+    elif missing and len(missing) == len(run.arguments.target_modules):
         yield from missing
 
 

@@ -19,36 +19,29 @@ _VARIABLES = table.texts["mistyped-variable"]
 KNOWN, _OTHERS = (frozenset(_VARIABLES[part].split()) for part in ("known", "others"))
 
 
-@table.on("comment-cuts-command")
-def _comment(run: Run) -> Iterator[Problem]:
-    return _cuts(run, {"comment": ("the shell ends the command here: {0.text:.60}", _ABOVE)})
-
-
-_ABOVE = "move the comment above the command"
-_REASONS = {
-    "space": ("a blank stands behind the backslash", "sed -i '{0.line}s/ *$//' on the script"),
-    "blank": ("an empty line ends the command", "sed -i '{0.line}d' on the script"),
-    "backslash": ("the line ends without a backslash", "sed -i '{0.line}s/$/ \\\\/' on the script"),
-}
-_LOST = {reason: (f"{what}, the options below it are lost", fix) for reason, (what, fix) in _REASONS.items()}
-
-
-def _cuts(run: Run, texts: dict[str, tuple[str, str]]) -> Iterator[Problem]:
+def _cuts(run: Run, *reasons: str) -> Iterator[Problem]:
     """Places where the shell reads something else than was meant, for some of the reasons."""
     for cut in run.launch.cuts:
-        if cut.reason in texts:
-            what, fix = (text.format(cut) for text in texts[cut.reason])
+        if cut.reason in reasons:
+            what, fix = (text.format(cut) for text in _CUTS[cut.reason])
             yield Problem(what, f"line {cut.line}", fix)
 
 
-@table.on("blank-beside-equals")
-def _blank(run: Run) -> Iterator[Problem]:
-    return _cuts(run, {"assignment": ("a blank stands beside the = of {0.text}", "{0.text}")})
+_LOST = ", the options below it are lost"
+_CUTS = {
+    "comment": ("the shell ends the command here: {0.text:.60}", "move the comment above the command"),
+    "assignment": ("a blank stands beside the = of {0.text}", "{0.text}"),
+    "space": (f"a blank stands behind the backslash{_LOST}", "sed -i '{0.line}s/ *$//' on the script"),
+    "blank": (f"an empty line ends the command{_LOST}", "sed -i '{0.line}d' on the script"),
+    "backslash": (f"the line ends without a backslash{_LOST}", "sed -i '{0.line}s/$/ \\\\/' on the script"),
+}
+table.on("comment-cuts-command")(lambda run: _cuts(run, "comment"))
+table.on("blank-beside-equals")(lambda run: _cuts(run, "assignment"))
 
 
 @table.on("line-cuts-command")
 def _line(run: Run) -> Iterator[Problem]:
-    yield from _cuts(run, _LOST)
+    yield from _cuts(run, "space", "blank", "backslash")
     if run.launch.windows:
         what = "lines end as on Windows: no backslash is the last sign, last values get a carriage return"
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")

@@ -52,12 +52,19 @@ def _is_harmed(run: Run, defect: str) -> bool:
     return DEFECTS[defect].harms(releases) and not run.heals(DEFECTS[defect].patch)
 
 
+def _lacks(run: Run, name: str) -> object:
+    """Why the model's family cannot do something; of all, without a name."""
+    lacks = run.facts.lacks if run.facts else {}
+    return lacks.get(name) if name else lacks
+
+
 _PLACES = {
     "run": lambda run, name: getattr(run, name) if name else run,
     "release": lambda run, name: run.versions.get(name) if name else run.versions,
     "missing": lambda run, name: name in run.versions and run.versions[name] is None,
     "given": lambda run, name: name in run.arguments.given,
     "heals": Run.heals,
+    "lacks": _lacks,
     "part": lambda run, name: name in run.parts,
     "file": in_file,
     "zero": lambda run, key: run.zero.get(key),

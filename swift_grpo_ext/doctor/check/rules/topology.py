@@ -183,13 +183,6 @@ def _engine_limit(run: Run) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-@table.on("vllm-family")
-def _family(run: Run) -> Iterator[Problem]:
-    reason = run.facts.lacks.get("vllm") if run.facts else None
-    if run.arguments.use_vllm and reason:
-        yield Problem(reason, "--use_vllm true", "--use_vllm false")
-
-
 @table.on("pixels-of-the-server")
 def _server_pixels(run: Run) -> Iterator[Problem]:
     if not run.servers or not run.arguments.use_vllm:

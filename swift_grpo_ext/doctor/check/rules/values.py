@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 import yaml
@@ -15,8 +15,18 @@ from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, table, v
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.models.families import FAMILIES
+from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.rewards import catalogue
+from swift_grpo_ext.settings import PREFIX
 
+_OURS = {
+    "template": [family.host_template for family in FAMILIES.values()],
+    "model_type": [family.host_model_type for family in FAMILIES.values()],
+    "callbacks": ["ext_watch"],
+}
+# Tables that no plugin of ms-swift adds to.
+_FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 # What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
 
@@ -67,23 +77,55 @@ def _ranks(run: Run) -> Iterator[Problem]:
             yield variable(name, f"{value} is no number of processes", 8)
 
 
-@table.on("unknown-loss")
-def _loss(run: Run) -> Iterator[Problem]:
-    given = run.arguments.loss_type
-    for name in given if isinstance(given, list) else [given] if given else []:
-        if name not in LOSSES:
-            what = f"GRPO has no loss called {name}, only {', '.join(LOSSES)}"
-            yield option("loss_type", what, nearest(name, LOSSES, NEAR) or "grpo")
+def _strangers(run: Run, argument: str, known: Collection[str], usual: str = "") -> Iterator[Problem]:
+    """Names of an argument that are not known; one with a slash is that of an attention kernel on a hub."""
+    value = run.arguments.get(argument)
+    for name in value if isinstance(value, list) else [value] if value else []:
+        if name not in known and "/" not in str(name):
+            close = nearest(name, known, NEAR) or usual
+            fix = f"--{argument} {close}" if close else "leave it out"
+            yield Problem(f"ms-swift knows no {argument} called {name}", f"--{argument}", fix)
+
+
+@table.on("unknown-name")
+def _unknown(run: Run) -> Iterator[Problem]:
+    for argument in filter(run.arguments.known, table.texts["unknown-name"]["arguments"]):
+        if argument in _FIXED or not run.has_plugins_of_the_user:  # they may register any name
+            yield from _strangers(run, argument, {*host_table.names(argument), *_OURS.get(argument, ())})
+
+
+table.on("unknown-loss")(lambda run: _strangers(run, "loss_type", LOSSES, "grpo"))
+
+
+@table.on("extension-setting")
+def _settings(run: Run) -> Iterator[Problem]:
+    try:
+        check_disabled(run.settings.disable)
+    except SwiftGrpoExtError as error:
+        yield Problem(error.what, error.where or PREFIX + "DISABLE", error.fix)
+
+
+@table.on("torchvision-of-another-torch")
+def _torchvision(run: Run) -> Iterator[Problem]:
+    torch, vision = run.versions.get("torch"), run.versions.get("torchvision")
+    if not torch or not vision:
+        return
+    wanted = int(vision.split(".")[1]) - 15
+    major, minor = torch.split(".")[:2]
+    if major == "2" and vision.startswith("0.") and int(minor) != wanted:
+        what = f"torchvision {vision} is built for torch 2.{wanted}, torch is {torch}"
+        yield Problem(what, "torchvision", f'pip install "torchvision==0.{int(minor) + 15}.*"')
 
 
 @table.on("unknown-tuner")
 def _tuner(run: Run) -> Iterator[Problem]:
-    known = host_table.names("tuner_type")
-    name = str(run.arguments.tuner_type)
-    if name not in known and not run.arguments.external_plugins:
-        qlora = "lora --quant_method bnb --quant_bits 4"
-        fix = qlora if name == "qlora" else nearest(name, known, NEAR) or "lora"
-        yield option("tuner_type", f"no tuner is called {name}", fix)
+    if run.arguments.external_plugins:
+        return
+    if run.arguments.tuner_type == "qlora":
+        what = "no tuner is called qlora: it is LoRA on a model of 4 bits"
+        yield option("tuner_type", what, "lora --quant_method bnb --quant_bits 4")
+    else:
+        yield from _strangers(run, "tuner_type", host_table.names("tuner_type"), "lora")
 
 
 @table.on("broken-json")
@@ -113,23 +155,23 @@ def _twice(run: Run) -> Iterator[Problem]:
         yield option(name, what, f"{seen[-1]}, once")
 
 
+# By whether all is trained: the kind of training, lowest and highest usual rate, highest that does not kill.
+_RATES = {True: ("full training", 1e-8, 5e-5, 1e-4, "1e-6"), False: ("LoRA", 1e-7, 1e-3, 1e-2, "1e-5")}
+
+
 @table.on("learning-rate-kills")
 def _deadly_rate(run: Run) -> Iterator[Problem]:
-    rate, (kind, _, _, deadly, usual) = run.arguments.learning_rate, _rates(run)
-    if rate <= 0:
-        yield option("learning_rate", f"at rate {rate:g} nothing is learned", usual)
-    elif rate > deadly:
-        yield option("learning_rate", f"{rate:g} destroys the model in {kind}", usual)
-
-
-def _rates(run: Run) -> tuple[str, float, float, float, str]:
-    """Kind of training, lowest and highest usual rate, highest rate that does not kill, one to begin with."""
-    return ("full training", 1e-8, 5e-5, 1e-4, "1e-6") if run.full else ("LoRA", 1e-7, 1e-3, 1e-2, "1e-5")
+    rate, (kind, _, _, deadly, usual) = run.arguments.learning_rate, _RATES[run.full]
+    if rate <= 0 or rate > deadly:
+        what = (
+            f"{rate:g} destroys the model in {kind}" if rate > 0 else f"at rate {rate:g} nothing is learned"
+        )
+        yield option("learning_rate", what, usual)
 
 
 @table.on("learning-rate")
 def _rate(run: Run) -> Iterator[Problem]:
-    rate, (kind, low, high, deadly, usual) = run.arguments.learning_rate, _rates(run)
+    rate, (kind, low, high, deadly, usual) = run.arguments.learning_rate, _RATES[run.full]
     if 0 < rate < low or high < rate <= deadly:
         what = f"{rate:g} is unusual for {kind}: between {low:g} and {high:g}"
         yield option("learning_rate", what, usual)
