@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import ConfigDict, Field, ValidationError, create_model
 
 from swift_grpo_ext.errors import NEAR, nearest
 
@@ -35,12 +35,14 @@ def objection(config: Mapping[str, object]) -> str:
                 model.model_validate(_said(values))
             except ValidationError as error:
                 fault = error.errors()[0]
-                where, extra = ".".join(map(str, (block, *fault["loc"]))), fault["type"] == "extra_forbidden"
-                close = nearest(str(fault["loc"][-1]), _keys(), NEAR) if extra else ""
-                more = (
-                    f", not {fault['input']!r:.40}" if not extra else f"; did you mean {close}?" * bool(close)
-                )
-                return f"{where}: {fault['msg']}{more}"
+                more = f", not {fault['input']!r:.40}"
+                if fault["type"] == "extra_forbidden":
+                    schema = model.model_json_schema()
+                    parts = (schema, *schema.get("$defs", {}).values())
+                    known = {key for part in parts for key in part.get("properties", ())}
+                    close = nearest(str(fault["loc"][-1]), known, NEAR)
+                    more = f"; did you mean {close}?" if close else ""
+                return f"{'.'.join(map(str, (block, *fault['loc'])))}: {fault['msg']}{more}"
     return ""
 
 
@@ -80,9 +82,3 @@ def _read(node: ast.ClassDef, kinds: Mapping[str, Any]) -> Any:
         return Literal[tuple(members)] if members else Any
     strict = ConfigDict(extra="forbid", populate_by_name=True, protected_namespaces=())
     return create_model(node.name, __config__=strict, **fields)
-
-
-def _keys() -> set[str]:
-    models = [kind for kind in _kinds().values() if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    fields = [item for model in models for item in model.model_fields.items()]
-    return {key for name, field in fields for key in (name, field.alias or name)}
