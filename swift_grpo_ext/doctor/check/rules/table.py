@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def _is_harmed(run: Run, defect: str) -> bool:
 
 def _lacks(run: Run, name: str) -> object:
     """Why the model's family cannot do something; of all, without a name."""
-    lacks = run.facts.lacks if run.facts else {}
+    lacks: Mapping[Any, str] = run.facts.lacks if run.facts else {}
     return lacks.get(name) if name else lacks
 
 
