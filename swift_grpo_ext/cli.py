@@ -120,7 +120,7 @@ def plan(
     output: Annotated[Path | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
 ) -> None:
     """Rank the settings that fit by tokens and memory; write the first as a launch script."""
-    from swift_grpo_ext.doctor.plan import command, search, setting
+    from swift_grpo_ext.doctor.plan import command, setting
 
     if quant_bits not in (16, 8, 4) or (quant_bits < 16 and tuner == "full"):
         raise typer.BadParameter("16, or with --tuner lora 8 or 4", param_hint="--quant-bits")
@@ -134,10 +134,12 @@ def plan(
         completion_tokens=max_completion_length,
         kl=beta > 0,
         bits=quant_bits,
+        batch=batch,
+        per_step=completions_per_step,
+        rollouts=tuple(rollout or setting.Work.rollouts),
     )
     machine = setting.Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
-    wish = search.Wish(batch, completions_per_step)
-    if not command.run(model, work, machine, rollouts=tuple(rollout or ()), wish=wish, output=output):
+    if not command.run(model, work, machine, output=output):
         raise typer.Exit(2)
 
 

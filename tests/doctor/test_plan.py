@@ -14,7 +14,7 @@ from swift_grpo_ext.doctor.plan.catalogue import (
     published,
     require_config,
 )
-from swift_grpo_ext.doctor.plan.search import Wish, judged, plans
+from swift_grpo_ext.doctor.plan.search import judged, plans
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -60,7 +60,7 @@ def test_families_have_their_own_arithmetic(name, tokens, attending):
     assert shape.vision.tokens(1_003_520) == tokens
     assert shape.text.attending == attending
     machine = Machine(gpus_per_node=8, gpu_memory=80)
-    assert plans(shape, Work(max_pixels=602_112), machine, ("colocate", "transformers"))[0].fits
+    assert plans(shape, Work(max_pixels=602_112, rollouts=("colocate", "transformers")), machine)[0].fits
 
 
 def test_a_token_meets_few_experts_and_the_scan_of_a_hybrid_layer():
@@ -247,10 +247,10 @@ def test_fewer_bits_shrink_the_weights_to_those_of_published_checkpoints(seven):
 
 
 def test_the_users_sizes_of_batches_are_kept(seven):
-    found = plans(seven, Work(), NODE, wish=Wish(batch=2, per_step=64))
+    found = plans(seven, Work(batch=2, per_step=64), NODE)
     assert {plan.setting.micro_batch for plan in found} == {2}
     assert {plan.setting.generation_batch(NODE) for plan in found if not plan.setting.server_gpus} == {64}
-    assert plans(seven, Work(), NODE, ("colocate",), Wish(per_step=63)) == []
+    assert plans(seven, Work(per_step=63, rollouts=("colocate",)), NODE) == []
 
 
 def test_the_first_plan_copies_least_and_then_forwards_fewest_tokens(seven):
@@ -281,7 +281,7 @@ def test_a_server_has_one_of_the_nodes_to_itself(big):
         memory.memory_range(big, work, served, machine).cpu_total
         == memory.memory_range(big, work, alone, one_node).cpu_total
     )
-    found = plans(big, Work(), machine, ("server",))
+    found = plans(big, Work(rollouts=("server",)), machine)
     assert not any(plan.setting.hpz for plan in found)
     assert plans(shape_of(require_config("Qwen2.5-VL-3B")), Work(), Machine(nodes=2, gpus_per_node=1))[0].fits
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_the_written_scripts_pass_the_check(model, full, rollout, nodes, tmp_pat
         monkeypatch.setenv(name, value)
     work, machine = Work(full=full, completion_tokens=2048, max_pixels=640_000), Machine(nodes=nodes)
     shape = shape_of(require_config(model))
-    best = plans(shape, work, machine, (rollout,))[0]
+    best = plans(shape, replace(work, rollouts=(rollout,)), machine)[0]
     assert best.fits
     script.write(tmp_path, f"Qwen/{model}-Instruct", shape, work, best, machine)
     run = inputs.runs_of_script(tmp_path / "train.sh", gpu_memory=80)[0]
@@ -83,7 +84,7 @@ def test_scripts_of_other_families_and_machines_pass_the_check(model, work, mach
         monkeypatch.setenv(name, value)
     shape = shape_of(require_config(model))
     rollouts = ("transformers",) if work.bits < 16 else ("colocate",)
-    best = plans(shape, work, machine, rollouts)[0]
+    best = plans(shape, replace(work, rollouts=rollouts), machine)[0]
     assert best.fits
     script.write(tmp_path, loadable(model), shape, work, best, machine)
     (run,) = inputs.runs_of_script(tmp_path / "train.sh", gpu_memory=machine.gpu_memory)
@@ -100,7 +101,7 @@ def test_one_training_rank_gets_the_deepspeed_that_was_planned(gpus, full, tmp_p
     """Also of one rank the memory was counted with DeepSpeed, and full training needs its fp32 masters."""
     shape, work = shape_of(require_config("Qwen2.5-VL-3B")), Work(full=full)
     machine = Machine(gpus_per_node=gpus)
-    for plan in plans(shape, work, machine, ("colocate",) if gpus == 1 else ("server",)):
+    for plan in plans(shape, replace(work, rollouts=("colocate",) if gpus == 1 else ("server",)), machine):
         script.write(tmp_path, "Qwen/Qwen2.5-VL-3B-Instruct", shape, work, plan, machine)
         text = words_of((tmp_path / "train.sh").read_text())
         assert plan.setting.preset or not full
@@ -121,7 +122,7 @@ def test_what_cannot_be_planned_or_written_is_said_in_one_line(tmp_path):
     with pytest.raises(SwiftGrpoExtError, match="cannot write there"):
         command.run("Qwen2.5-VL-3B", Work(), NODE, output=taken)
     with pytest.raises(SwiftGrpoExtError, match="GPUs of its own"):
-        command.run("Qwen2.5-VL-3B", Work(), Machine(gpus_per_node=1), rollouts=("server",))
+        command.run("Qwen2.5-VL-3B", Work(rollouts=("server",)), Machine(gpus_per_node=1))
 
 
 def test_the_table_says_what_was_not_measured(capsys):
@@ -135,10 +136,9 @@ def test_the_table_says_what_was_not_measured(capsys):
 
 def test_a_wish_that_cannot_be_met_names_one_that_can():
     from swift_grpo_ext.doctor.plan import command
-    from swift_grpo_ext.doctor.plan.search import Wish
 
     with pytest.raises(SwiftGrpoExtError, match="a multiple of 24"):
-        command.run("Qwen2.5-VL-3B", Work(), NODE, wish=Wish(batch=3, per_step=64))
+        command.run("Qwen2.5-VL-3B", Work(batch=3, per_step=64), NODE)
 
 
 def test_a_family_that_vllm_does_not_serve_is_planned_without_it(capsys):

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def written(cases):
         if of_vllm and (WORKS[work].bits < 16 or (family and "vllm" in family.lacks)):
             continue  # `plan` says so itself, and plans without vLLM
         shape = shape_by_config(config)
-        found = plans(shape, WORKS[work], MACHINES[machine], (rollout,))
+        found = plans(shape, replace(WORKS[work], rollouts=(rollout,)), MACHINES[machine])
         if found and found[0].fits:
             folder = Path(f"plan-{number}")
             script.write(folder, loadable(model), shape, WORKS[work], found[0], MACHINES[machine])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,8 +12,8 @@ from rich.table import Column, Table
 
 from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config, shape_by_config
-from swift_grpo_ext.doctor.plan.search import NO_WISH, Plan, Wish, plans
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Rollout, Work
+from swift_grpo_ext.doctor.plan.search import Plan, plans
+from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Work
 from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families import family_of
@@ -29,8 +30,6 @@ def run(
     work: Work,
     machine: Machine,
     *,
-    rollouts: tuple[Rollout, ...] = (),
-    wish: Wish = NO_WISH,
     output: Path | None = None,
     console: Console | None = None,
 ) -> bool:
@@ -44,7 +43,7 @@ def run(
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
         highlight=False,
     )
-    found = _plans(str(config.get("model_type")), shape, work, machine, rollouts, wish, console)
+    found = _plans(str(config.get("model_type")), shape, work, machine, console)
     console.print(_table(found[:SHOWN]))
     console.print(NOT_MEASURED, highlight=False)
     if not found[0].fits:
@@ -59,15 +58,7 @@ def run(
     return True
 
 
-def _plans(
-    family: str,
-    shape: ModelShape,
-    work: Work,
-    machine: Machine,
-    rollouts: tuple[Rollout, ...],
-    wish: Wish,
-    console: Console,
-) -> list[Plan]:
+def _plans(family: str, shape: ModelShape, work: Work, machine: Machine, console: Console) -> list[Plan]:
     """All plans; says on the console why some rollouts are not among them."""
     facts = family_of(family)
     reason = facts.lacks.get("vllm", "") if facts else ""
@@ -75,17 +66,17 @@ def _plans(
         reason = "weights of 4 or 8 bits cannot be sent to vLLM, which holds them in 16"
     if reason:
         console.print(f"rollouts by transformers: {reason}", highlight=False, soft_wrap=True)
-        rollouts = ("transformers",)
-    if machine.gpus < 2 and rollouts == ("server",):
+        work = replace(work, rollouts=("transformers",))
+    if machine.gpus < 2 and work.rollouts == ("server",):
         what, fix = "a rollout server needs GPUs of its own", "--gpus 2 or more, or colocate"
         raise SwiftGrpoExtError(what, where="--rollout server", fix=fix)
-    found = plans(shape, work, machine, rollouts or ("colocate", "server"), wish)
+    found = plans(shape, work, machine)
     if not found:
         raise SwiftGrpoExtError(
-            f"{wish.per_step or 'so many'} completions per step in micro-batches of {wish.batch or 'any'} "
+            f"{work.per_step or 'so many'} completions per step in micro-batches of {work.batch or 'any'} "
             f"cannot be shared out over {machine.gpus} GPUs in whole groups of {work.generations}",
             where="--completions-per-step",
-            fix=f"a multiple of {math.lcm(machine.gpus * max(1, wish.batch), work.generations)}",
+            fix=f"a multiple of {math.lcm(machine.gpus * max(1, work.batch), work.generations)}",
         )
     return found
 

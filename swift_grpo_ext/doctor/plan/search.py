@@ -17,19 +17,6 @@ MICRO_BATCHES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the user has decided."""
-
-    batch: int = 0  # completions of a micro-batch; 0 to try several
-    # completions of an optimizer step over all ranks; 0 for the fewest whole groups, and for as many
-    # that every rank holds whole groups
-    per_step: int = 0
-
-
-NO_WISH = Wish()
-
-
-@dataclass(frozen=True)
 class Plan:
     """A setting with what it needs."""
 
@@ -60,18 +47,11 @@ class Plan:
         return (copies, tokens, self.turns, -self.headroom, setting != self.cut)
 
 
-def plans(
-    shape: ModelShape,
-    work: Work,
-    machine: Machine,
-    rollouts: tuple[Rollout, ...] = ("colocate", "server"),
-    wish: Wish = NO_WISH,
-) -> list[Plan]:
+def plans(shape: ModelShape, work: Work, machine: Machine) -> list[Plan]:
     """The fitting settings by rank, one of each kind; then the failing ones, smallest first."""
     prompt = activations.prompt_tokens(shape, work)
     work = replace(work, text_tokens=work.text_tokens + -prompt % 256)  # what the written --max_length allows
-    settings = _settings(shape, work, machine, rollouts, wish)
-    tried = [judged(shape, work, setting, machine) for setting in settings]
+    tried = [judged(shape, work, setting, machine) for setting in _settings(shape, work, machine)]
     fitting = sorted((plan for plan in tried if plan.fits), key=lambda plan: plan.rank)
     failing = sorted((plan for plan in tried if not plan.fits), key=lambda plan: plan.memory.peak[1])
     return _one_of_each_kind(fitting) + _one_of_each_kind(failing)
@@ -110,28 +90,26 @@ def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
     return list(kinds.values())
 
 
-def _settings(
-    shape: ModelShape, work: Work, machine: Machine, rollouts: tuple[Rollout, ...], wish: Wish
-) -> Iterator[Setting]:
+def _settings(shape: ModelShape, work: Work, machine: Machine) -> Iterator[Setting]:
     for sharding in _shardings(work, machine):
-        for start in _rollouts(shape, sharding, machine, rollouts):
+        for start in _rollouts(shape, sharding, machine, work.rollouts):
             if start.hpz and start.train_nodes(machine) < 2:
                 continue  # inside one node a second copy only costs memory
-            for held in _held(work, start.train_gpus(machine), wish):
-                for micro in [wish.batch] if wish.batch else MICRO_BATCHES:
+            for held in _held(work, start.train_gpus(machine)):
+                for micro in [work.batch] if work.batch else MICRO_BATCHES:
                     if held % micro == 0:
                         cut = replace(start, micro_batch=micro, accumulation=held // micro)
                         yield from _completed(shape, work, cut, machine)
 
 
-def _held(work: Work, ranks: int, wish: Wish) -> list[int]:
+def _held(work: Work, ranks: int) -> list[int]:
     """Completions of an optimizer step that one rank may hold."""
     group = work.generations
-    if wish.per_step:
-        return [wish.per_step // ranks] if wish.per_step % ranks == 0 and wish.per_step % group == 0 else []
+    if work.per_step:
+        return [work.per_step // ranks] if work.per_step % ranks == 0 and work.per_step % group == 0 else []
     fewest = group // math.gcd(group, ranks)
-    if wish.batch:
-        fewest = math.lcm(fewest, wish.batch)
+    if work.batch:
+        fewest = math.lcm(fewest, work.batch)
     return sorted({fewest, math.lcm(fewest, group)})
 
 

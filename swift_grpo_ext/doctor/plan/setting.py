@@ -101,7 +101,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """What one prompt asks for, and what is trained."""
+    """What one prompt asks for, what is trained, and what the user has decided."""
 
     full: bool = False  # full-parameter training; else LoRA
     lora_rank: int = 8  # rank of LoRA
@@ -116,6 +116,11 @@ class Work:
     freeze_aligner: bool = True  # the aligner is not trained
     freeze_llm: bool = False  # the language model is not trained
     bits: int = 16  # bits of a weight: 16, or 8 and 4 with `--quant_bits` (bitsandbytes)
+    batch: int = 0  # completions of a micro-batch; 0 to try several
+    # completions of an optimizer step over all ranks; 0 for the fewest whole groups, and for as many
+    # that every rank holds whole groups
+    per_step: int = 0
+    rollouts: tuple[Rollout, ...] = ("colocate", "server")  # who may generate
 
     @property
     def trained(self) -> Trained:
