@@ -1,4 +1,4 @@
-"""Advantages of completions against the scored members of their group.
+"""Advantages of completions against the scored members of their group, and figures about their rewards.
 
 A reward function returns a value or "not scored" (None, kept as NaN; infinities, too). ms-swift takes a
 missing score for 0: of ``[1, 1, 1, None]`` the last gets the advantage -1.5. Here an unscored completion has
@@ -10,6 +10,7 @@ eight times 0.1 has a deviation of 8e-9, which scaling turns into an advantage o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -147,3 +148,45 @@ def _total(index: Tensor, values: Tensor) -> Tensor:
     """For each row the sum of `values` over the rows of its group."""
     groups = int(index.max()) + 1 if index.numel() else 0
     return values.new_zeros(groups).index_add(0, index, values)[index]
+
+
+def reward_statistics(
+    result: GroupAdvantages, rewards_per_func: Tensor, names: Sequence[str], scale: Scale
+) -> dict[str, float]:
+    """What one scored batch says about its rewards, under ms-swift's metric names and ours.
+
+    Ours are ``reward_coverage`` (share of completions that are scored), ``dropped_groups`` (share of groups
+    with fewer than two) and ``unscored/<reward>``. The others are taken over what is scored.
+    """
+    rewards = result.rewards[result.scored]
+    first = _first_rows(result.segments.index)
+    group_kept = result.segments.count[first] > 0
+    group_std = result.group_std[first][group_kept].float()
+    figures = {
+        "reward_coverage": result.scored.float().mean(),
+        "dropped_groups": 1 - group_kept.float().mean(),
+        "reward": rewards.mean(),
+        "reward_std": _std(rewards) if scale == "batch" else group_std.mean(),
+        "frac_reward_zero_std": torch.isclose(group_std, torch.zeros_like(group_std)).float().mean(),
+    }
+    if len(first) == len(result.segments.index):  # an evaluation of one completion per prompt
+        figures["reward_std"] = _std(rewards) if scale == "batch" else torch.zeros(())
+        figures["frac_reward_zero_std"] = torch.ones(())
+    for name, column in zip(names, rewards_per_func.T, strict=True):
+        valid = column[column.isfinite()]
+        figures[f"rewards/{name}/mean"] = valid.mean()
+        figures[f"rewards/{name}/std"] = _std(valid)
+        figures[f"unscored/{name}"] = 1 - column.isfinite().float().mean()
+    return {key: float(value) for key, value in figures.items() if value.isfinite()}
+
+
+def _first_rows(index: Tensor) -> Tensor:
+    """Row at which each group is first met, ``(groups,)``."""
+    groups = int(index.max()) + 1 if index.numel() else 0
+    rows = torch.arange(len(index))
+    return torch.full((groups,), len(index)).scatter_reduce(0, index, rows, "amin")
+
+
+def _std(values: Tensor) -> Tensor:
+    """Sample deviation; 0 of one value, NaN of none."""
+    return values.std() if values.numel() > 1 else values.sum() * 0 / values.numel()

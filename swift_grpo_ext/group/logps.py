@@ -1,4 +1,4 @@
-"""Log-probs (and entropies) of given tokens without the ``(batch, completion, vocab)`` logits.
+"""Log-probs (and entropies) of tokens without ``(batch, completion, vocab)`` logits, and figures over them.
 
 The output layer runs over a few positions at a time, and again in the backward pass, so there is never more
 than one chunk of logits. While the model runs, `score` stands in for the layer's ``forward``: it is called at
@@ -7,7 +7,8 @@ its own place, so that what hangs on it (ZeRO-3's gathering, adapters, FSDP) wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -108,3 +109,37 @@ def sampled_logps(logits: Tensor, tokens: Tensor, sampling: Sampling) -> Tensor:
     ):
         likely = filtered(value)(None, likely) if wanted else likely
     return found - likely.logsumexp(-1)
+
+
+def per_token_kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    """The k3 estimate of KL(policy || reference) of each token, clamped as the host's loss clamps it."""
+    log_ratio = (ref_logps - logps).clamp(-20, 20)
+    return (log_ratio.exp() - log_ratio - 1).clamp(-10, 10)
+
+
+@dataclass
+class WeightedMean:
+    """A mean over tokens of many micro-batches, whatever their sizes."""
+
+    total: float = 0.0
+    weight: float = 0.0
+
+    def add(self, total: float, weight: float) -> None:
+        """Add the sum over some tokens and their number."""
+        if math.isfinite(total):
+            self.total += total
+            self.weight += weight
+
+    @property
+    def value(self) -> float:
+        """The mean; NaN before anything was added."""
+        return self.total / self.weight if self.weight else math.nan
+
+
+def with_mean_for_nonfinite(values: Sequence[Tensor]) -> list[Tensor]:
+    """The values with the mean of the finite ones in the place of others; empty if none is finite."""
+    good = [value for value in values if math.isfinite(float(value))]
+    if not good:
+        return []
+    mean = sum(good) / len(good)
+    return [value if math.isfinite(float(value)) else mean for value in values]

@@ -12,8 +12,7 @@ from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages
-from swift_grpo_ext.group.statistics import reward_statistics
+from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages, reward_statistics
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 

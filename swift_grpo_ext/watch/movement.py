@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swift_grpo_ext.group.statistics import per_token_kl
+from swift_grpo_ext.group.logps import per_token_kl
 
 ROWS = 2  # first completions that are scored again
 TENSORS = 64

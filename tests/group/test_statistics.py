@@ -6,13 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from swift.rl_core.advantage import compute_reward_metrics
 
-from swift_grpo_ext.group.advantages import group_advantages
-from swift_grpo_ext.group.statistics import (
-    WeightedMean,
-    per_token_kl,
-    reward_statistics,
-    with_mean_for_nonfinite,
-)
+from swift_grpo_ext.group.advantages import group_advantages, reward_statistics
+from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for_nonfinite
 
 nan = math.nan
 
