@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from swift_grpo_ext.watch.report.charts import Chart, Line, thinned
-from swift_grpo_ext.watch.report.completions import Group, Sample
-from swift_grpo_ext.watch.report.run import Run
+from swift_grpo_ext.watch.report.run import Group, Run, Sample
 
 THUMBNAIL_SIDE = 320
 MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
@@ -73,33 +72,19 @@ def data_uri(image: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
 
 
-class Album:
-    """The images of a page: each is kept once, however many groups show it."""
-
-    def __init__(self) -> None:
-        self.addresses: list[str] = []
-        self._numbers: dict[bytes, int] = {}
-        self._left = MOST_BYTES
-
-    def number(self, path: str) -> int | None:
-        """Number of an image in `addresses`; None if it is gone, no image, or one too many."""
-        small = thumbnail(path)
-        if small is None:
-            return None
-        if small not in self._numbers:
-            if len(small) > self._left:
-                return None
-            self._left -= len(small)
-            self._numbers[small] = len(self.addresses)
-            self.addresses.append(data_uri(small))
-        return self._numbers[small]
+def _image(path: str, kept: dict[bytes, int]) -> int | None:
+    """Number of an image among those of the page, each kept once; None if gone, no image, or one too many."""
+    small = thumbnail(path)
+    if small is None or (small not in kept and sum(map(len, kept)) + len(small) > MOST_BYTES):
+        return None
+    return kept.setdefault(small, len(kept))
 
 
 def page_data(runs: Sequence[Run], names: Sequence[str], charts: Sequence[Chart], completions: int) -> str:
     """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
-    album, prompts = Album(), dict[str, int]()
+    images, prompts = dict[bytes, int](), dict[str, int]()
     groups = [
-        _group(group, number, prompts, album)
+        _group(group, number, prompts, images)
         for number, run in enumerate(runs)
         for group in groups_within(run, completions)
     ]
@@ -109,7 +94,7 @@ def page_data(runs: Sequence[Run], names: Sequence[str], charts: Sequence[Chart]
         "prompts": list(prompts),
         "groups": groups,
     }
-    data = {name: _shown(value) for name, value in data.items()} | {"images": album.addresses}
+    data = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
 
@@ -120,13 +105,13 @@ def _line(line: Line) -> dict[str, object]:
     return {"label": line.label, "run": line.run, "low": line.low, "high": line.high, **points}
 
 
-def _group(group: Group, run: int, prompts: dict[str, int], album: Album) -> dict[str, object]:
+def _group(group: Group, run: int, prompts: dict[str, int], images: dict[bytes, int]) -> dict[str, object]:
     return {
         "run": run,
         "step": group.step,
         "prompt": prompts.setdefault(group.prompt, len(prompts)),
         "solution": group.solution,
-        "images": [album.number(path) for path in group.images],
+        "images": [_image(path, images) for path in group.images],
         "on": group.image_index,
         "gold": group.gold,
         "rows": list(map(vars, distinct(group.samples))),
