@@ -8,9 +8,10 @@ moved, or that no completion had an advantage; everything else is a warning.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from statistics import fmean
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.findings import Finding, Problem, Rule, Severity
@@ -133,7 +134,7 @@ def _moves_coarsely(step: StepFacts, run: RunFacts) -> bool:
 @_rule("coarse-weights", Severity.WARNING, 1, _moves_coarsely)
 def _coarse(steps: Steps, run: RunFacts) -> str:
     return (
-        f"only {_percent(_mean(step.moved for step in steps))} of the parameters move per step: "
+        f"only {_percent(*(step.moved for step in steps))} of the parameters move per step: "
         f"{run.precision} weights are updated without float32 copies, and at learning rate "
         f"{steps[-1].learning_rate:g} most updates are smaller than half a representable step; use DeepSpeed "
         "(it keeps float32 copies), --torch_dtype float32, or LoRA"
@@ -175,7 +176,7 @@ def _few_varying(steps: Steps, run: RunFacts) -> str:
     if all(_has_no_advantage(step, run) for step in steps):
         return ""
     return (
-        f"in {_percent(_mean(step.rollout.zero_variance for step in steps))} of the groups every completion "
+        f"in {_percent(*(step.rollout.zero_variance for step in steps))} of the groups every completion "
         "got the same reward, so they teach nothing: prompts are too easy or too hard, or the reward is too "
         "coarse (see --dynamic_sample)"
     )
@@ -185,21 +186,21 @@ def _few_varying(steps: Steps, run: RunFacts) -> str:
 def _identical(steps: Steps, run: RunFacts) -> str:
     if all(_has_no_advantage(step, run) for step in steps):
         return ""
-    share = _percent(_mean(step.rollout.identical for step in steps))
+    share = _percent(*(step.rollout.identical for step in steps))
     return f"in {share} of the groups {causes.identical_completions(run)}"
 
 
 @_rule("clipped", Severity.WARNING, 3, lambda step, run: (step.rollout.clipped or 0) >= 0.9)
 def _clipped(steps: Steps, _run: RunFacts) -> str:
     return (
-        f"{_percent(_mean(step.rollout.clipped for step in steps))} of the completions are cut off at the "
+        f"{_percent(*(step.rollout.clipped for step in steps))} of the completions are cut off at the "
         "length limit: raise --max_completion_length, or the model never ends its answer"
     )
 
 
 @_rule("empty", Severity.WARNING, 3, lambda step, run: (step.rollout.empty or 0) >= 0.5)
 def _empty(steps: Steps, _run: RunFacts) -> str:
-    return f"{_percent(_mean(step.rollout.empty for step in steps))} of the completions are empty"
+    return f"{_percent(*(step.rollout.empty for step in steps))} of the completions are empty"
 
 
 def _many_groups(steps: Steps) -> bool:
@@ -210,10 +211,6 @@ def _number(steps: Steps) -> str:
     return f"{len(steps)} step{'s' if len(steps) > 1 else ''}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def _mean(shares: Iterable[float | None]) -> float:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else 0.0
+def _percent(*shares: float | None) -> str:
+    """Of their mean, where none is unknown."""
+    return f"{100 * fmean(share or 0 for share in shares):.3g} %"

@@ -73,12 +73,6 @@ def holders(beats: Mapping[int, Beat]) -> list[int]:
     return sorted(set(beats) - set(waiting)) if waiting else []
 
 
-def wait_apart(beats: Mapping[int, Beat]) -> bool:
-    """All ranks wait for others, but not all in one place: nobody will ever come."""
-    places = {beat.where for beat in beats.values()}
-    return len(places) > 1 and all(place.startswith(_WAITING) for place in places)
-
-
 def _read(path: Path) -> Beat | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -230,6 +224,8 @@ def describe_stall(
         text += f"; no sign of life from rank {', '.join(map(str, missing))}"
     if blamed := holders(beats):
         text += f"; the others wait for rank {', '.join(map(str, blamed))}"
-    elif wait_apart(beats):
+    elif len(places := {beat.where for beat in beats.values()}) > 1 and all(
+        place.startswith(_WAITING) for place in places
+    ):
         text += "; they wait in different places, so each waits for a collective that another never enters"
     return text

@@ -15,8 +15,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.watch.abort_save import Turn, save_last_step
-from swift_grpo_ext.watch.graceful_stop import EndRequest
+from swift_grpo_ext.watch.ending import EndRequest, Turn, save_last_step
 from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters

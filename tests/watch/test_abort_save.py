@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.watch.abort_save import Turn, save_last_step
+from swift_grpo_ext.watch.ending import Turn, save_last_step
 from swift_grpo_ext.watch.phases import Phases
 
 

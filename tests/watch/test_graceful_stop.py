@@ -13,7 +13,7 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
-from swift_grpo_ext.watch.graceful_stop import EndRequest
+from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.journal import read_events
 
 PATIENCE = 200
@@ -60,14 +60,15 @@ def gone(processes):
 
 
 class Gone:
-    gone, is_parent = True, False
+    def is_running(self):
+        return False
 
 
 def test_the_end_of_the_launcher_asks_once():
     request = EndRequest()
     request.look_at_launcher()
     assert request.reason == "", "this process was not started by the command"
-    request._launcher = Gone()
+    request._above = [Gone()]
     request.look_at_launcher()
     assert request.reason == "the end of the swift command"
     request.reason = "SIGTERM"

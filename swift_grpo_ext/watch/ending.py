@@ -1,0 +1,204 @@
+"""How a run ends before its time: on a signal after its step, or hanging, with a last checkpoint."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from swift_grpo_ext.watch.phases import Phases
+from swift_grpo_ext.watch.watched import Watched
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SECONDS = 120.0  # that it may take; a thread that does not come to its end is left behind
+_HALF_DONE = ("optimizer", "save")
+
+
+class EndRequest:
+    """Remembers that this process was asked to end; a second time it ends at once.
+
+    The ranks tell each other at the end of each step, so all of them save the same step and end together.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""  # a signal's name, or what else asks to end; empty if nothing does
+        self._before: dict[int, signal._HANDLER] = {}
+        self._above = _up_to_swift()
+        self._wakeup = -1
+
+    def listen(self) -> None:
+        """Take the signals over. Only the main thread may; in others nothing happens."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._take)
+        if len(self._above) == 1:  # there is nothing between the command and this process
+            self._hold_the_launcher_on_ctrl_c(self._above[0])
+
+    def leave(self) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+        if self._wakeup >= 0:
+            os.close(signal.set_wakeup_fd(-1))  # which ends the thread that reads the other end
+            self._wakeup = -1
+
+    def look_at_launcher(self) -> None:
+        """If the command has ended, or what it started on the way here, so does this process.
+
+        On SIGTERM the command ends without a word to the training process, which would train on unseen; on
+        Ctrl-C it kills ``torchrun``, with the same effect for its ranks. Any thread may call this.
+        """
+        if not self.reason and not all(map(_lives, self._above)):
+            self._ask("the end of the swift command")
+
+    def _hold_the_launcher_on_ctrl_c(self, launcher: psutil.Process) -> None:
+        """Have a thread stop the command until this process exits: the main thread may be in a long call.
+
+        On Ctrl-C it would kill the training process after a quarter of a second, before a step is saved. A
+        shell may report the command as stopped meanwhile; ``fg`` lets it go on, which ends the run at once.
+        """
+        reading, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+
+        def watch() -> None:
+            with os.fdopen(reading, "rb", buffering=0) as pipe, suppress(psutil.Error):
+                if any(number == signal.SIGINT for (number,) in iter(lambda: pipe.read(1), b"")):
+                    launcher.suspend()
+                    atexit.register(_let_go, launcher)
+
+        threading.Thread(target=watch, name="swift-grpo-ext Ctrl-C", daemon=True).start()
+
+    def _take(self, number: int, _frame: object) -> None:
+        if self.reason:
+            self.leave()
+            signal.raise_signal(number)
+            return
+        self._ask(signal.Signals(number).name)
+
+    def _ask(self, reason: str) -> None:
+        self.reason = reason
+        _say(
+            f"swift-grpo-ext: {reason}: this step is finished and saved, then the run ends; once more "
+            "ends it now\n"
+        )
+
+
+def _say(text: str) -> None:
+    """Write to stderr, whatever a signal has interrupted; nobody may listen any more."""
+    with suppress(OSError, ValueError):
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
+
+
+def _let_go(launcher: psutil.Process) -> None:
+    with suppress(psutil.Error):
+        launcher.resume()
+
+
+def _up_to_swift() -> list[psutil.Process]:
+    """Parents of this process up to the command, which is the last; empty if there is no such command."""
+    with suppress(psutil.Error):  # of another user, or ended just now
+        parents = psutil.Process().parents()[:2]  # the command itself, or torchrun and the command
+        for number, process in enumerate(parents, start=1):
+            if _is_swift(process.cmdline()):
+                return parents[:number]
+    return []
+
+
+def _is_swift(words: list[str]) -> bool:
+    return any(
+        Path(word).name == "swift" or word.replace("/", ".").removesuffix(".py").endswith("swift.cli.main")
+        for word in words[:3]
+    )
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def save_last_step(
+    trainer: Watched, phases: Phases, also: Callable[[Path], None], seconds: float = SECONDS
+) -> str:
+    """Write a checkpoint of the last finished step, from a thread that does not train; says what was done.
+
+    Not of weights in shards, which need all ranks to be saved, nor while the optimizer steps.
+    """
+    step = int(trainer.state.global_step)
+    folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+    stuck = phases.now
+    if reason := _why_not(trainer, stuck.phase, step, folder):
+        return reason
+    fresh = folder.with_name(f"unfinished-checkpoint-{step}")
+    saving = ThreadPoolExecutor(1, "swift-grpo-ext last checkpoint").submit(_save, trainer, fresh, also)
+    try:
+        error = saving.exception(seconds)
+    except TimeoutError:
+        return f"saving step {step} took longer than {seconds:.0f} s and was given up"
+    if error is not None:
+        return f"saving step {step} failed: {type(error).__name__}: {error}"
+    if phases.now != stuck:  # so an optimizer may have stepped meanwhile
+        shutil.rmtree(fresh)
+        return f"phase {stuck.phase} came to its end while step {step} was saved, so that is not kept"
+    os.replace(fresh, folder)  # last, so that whoever looks for the newest checkpoint finds a whole one
+    return f"step {step} is saved in {folder}"
+
+
+def _why_not(trainer: Watched, phase: str, step: int, folder: Path) -> str:
+    """Why nothing is to be saved; empty if something is."""
+    sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    reasons = {
+        "no step was finished, so there is nothing to save": step == 0,
+        f"step {step} was saved before": (folder / "trainer_state.json").is_file(),
+        "weights in shards cannot be saved by one rank; the last checkpoint is what there is": sharded,
+        f"phase {phase} leaves weights or files half changed, so they are not saved": phase in _HALF_DONE,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
+    """What ms-swift saves, without its collectives."""
+    trainer.save_model(str(folder), _internal_call=True)
+    if not trainer.args.save_only_model:
+        trainer._save_optimizer_and_scheduler(str(folder))
+        trainer._save_scaler(str(folder))
+        trainer._save_rng_state(str(folder))
+    also(folder)
+    trainer.state.save_to_json(str(folder / "trainer_state.json"))
+
+
+class Turn:
+    """A file for which the other ranks wait: a launcher kills all as soon as one has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def begin(self) -> None:
+        """Nothing is done yet in this run."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def done(self) -> None:
+        """This rank has saved what can be saved."""
+        with suppress(OSError):  # the others then wait for as long as saving may take
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
+
+    def wait(self, seconds: float = SECONDS) -> None:
+        """Until the rank that saves is done, or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not self._path.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
