@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.plan.catalogue import require_config
-from swift_grpo_ext.doctor.plan.memory import PHASES, memory_range
+from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 
@@ -75,7 +75,7 @@ def _point(row: dict[str, Any], models: dict[str, dict[str, Any]]) -> Point:
     shape = _shape(row["model"], json.dumps(models.get(row["model"])))
     needed = memory_range(shape, most, setting, machine, replace(most, **row.get("least", {})))
     supervised = setting.scoring in ("cross_entropy", "liger")
-    phases = ("update", "step") if supervised else PHASES
+    phases = ("update", "step") if supervised else tuple(needed.phases)
     low = max(needed.low(phase) for phase in phases)
     # What a tool sees holds the allocator's whole blocks; whether a run fails does not depend on them.
     most_of = needed.high if row["kind"] == "measured" else needed.needed

@@ -129,9 +129,7 @@ class PackShape:
     completion: int  # most tokens of a completion
     trained: Trained = "lora"
     checkpointing: bool = True  # gradient checkpointing is on
-    spare: bool = (
-        True  # layers may keep activations in half of the memory that sharing saves (`group.recompute`)
-    )
+    spare: bool = True  # layers may keep activations in half of what sharing saves (`group.recompute`)
 
 
 def pack_bytes(shape: PackShape, completions: int) -> float:

@@ -129,9 +129,7 @@ def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinc
 
 def _of_rows(value: Tensor, name: str, chosen: Tensor, batch: int) -> Tensor:
     axis = -3 if name == "inputs_embeds" else -2
-    if (
-        name not in _OF_ROWS or value is None or value.shape[axis] != batch
-    ):  # positions may be one row for all
+    if name not in _OF_ROWS or value is None or value.shape[axis] != batch:  # positions: one row for all
         return value
     return value.index_select(value.ndim + axis, chosen)
 

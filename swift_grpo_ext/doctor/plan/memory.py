@@ -33,8 +33,6 @@ FRAGMENTS, CACHED = 0.15, 0.75
 # CPU: interpreter, libraries, pinned buffers, dataset of one process; data loader workers come on top.
 PROCESS = (2 * GIB, 8 * GIB)
 
-PHASES = ("start", "sync", "rollout", "update", "step")
-
 
 @dataclass(frozen=True)
 class Term:
@@ -51,7 +49,7 @@ class Term:
 class MemoryRange:
     """Memory of one training GPU by phase, and of one machine's CPU."""
 
-    # terms of each phase of `PHASES`: the start of the rollout engine, the weight sync to it, the
+    # terms of each phase: the start of the rollout engine, the weight sync to it, the
     # rollout, forward and backward, the optimizer step
     phases: dict[str, tuple[Term, ...]]
     cpu: tuple[Term, ...]  # terms of one machine's memory
