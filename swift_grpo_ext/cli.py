@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,12 +135,10 @@ def plan(
         completion_tokens=max_completion_length,
         kl=beta > 0,
         bits=quant_bits,
-        batch=batch,
-        per_step=completions_per_step,
-        rollouts=tuple(rollout or setting.Work.rollouts),
     )
-    machine = setting.Machine(nodes=nodes, gpus_per_node=gpus, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
-    if not command.run(model, work, machine, output=output):
+    chosen = tuple(rollout or work.rollouts)
+    work = replace(work, batch=batch, per_step=completions_per_step, rollouts=chosen)
+    if not command.run(model, work, setting.Machine(nodes, gpus, gpu_memory, cpu_memory), output=output):
         raise typer.Exit(2)
 
 
