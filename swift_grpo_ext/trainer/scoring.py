@@ -112,8 +112,8 @@ class Scoring:
         total = cross_rank.added(reports)
         for name, report in total.items():
             if report.unscored and self._host.accelerator.is_main_process:
-                words = cross_rank.unscored_in_words(report.unscored)
-                logger.info_once(f"reward {name}: no score for {words}")
+                reasons = [f"{count} x {reason}" for reason, count in report.unscored.most_common(5)]
+                logger.info_once(f"reward {name}: no score for {'; '.join(reasons)}")
         self._log(cross_rank.metrics(total))
         self._budget.check(total)
 

@@ -8,7 +8,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +46,7 @@ def print_scores(found: Sequence[Scored], console: Console) -> None:
         justify: Literal["left", "right"] = "left" if key == "reward" else "right"
         table.add_column(key.replace("_", " "), justify=justify, overflow="fold")
     for scored in found:
-        pairs = zip(KEYS, _values(scored), strict=True)
+        pairs = _figures(scored).items()
         table.add_row(*("-" if it is None else FORMATS.get(key, "{:.3f}").format(it) for key, it in pairs))
     console.print(table)
 
@@ -99,7 +99,7 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
     """The same figures as JSON, with every row that is named in words otherwise."""
     rewards = [
         {
-            **dict(zip(KEYS, _values(scored), strict=True)),
+            **_figures(scored),
             "failed": sum(outcome.failed for outcome in scored.outcomes),
             "rows": [
                 {"row": sample.row, "score": outcome.score, "reason": outcome.reason}
@@ -111,17 +111,16 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
     return {"rewards": rewards, "files": [str(file) for file in files]}
 
 
-def _values(scored: Scored) -> Iterator[object]:
+def _figures(scored: Scored) -> dict[str, object]:
     """What stands under `KEYS`; None where there is no score."""
     scores, reward = scored.scores, scored.reward
-    yield from (reward.name, len(scores), len(scored.outcomes) - len(scores))
-    if not scores:
-        yield from [None] * (len(KEYS) - 3)
-        return
-    yield from (statistics.fmean(scores), statistics.pstdev(scores))
-    yield from (min(scores), statistics.median(scores), max(scores))
+    counts = [reward.name, len(scores), len(scored.outcomes) - len(scores)]
+    measures = (statistics.fmean, statistics.pstdev, min, statistics.median, max)
+    found = [measure(scores) if scores else None for measure in measures]
     for bound in (reward.high, reward.low):
-        yield sum(abs(score - bound) <= TOLERANCE for score in scores) / len(scores)
+        at = sum(abs(score - bound) <= TOLERANCE for score in scores)
+        found.append(at / len(scores) if scores else None)
+    return dict(zip(KEYS, [*counts, *found], strict=True))
 
 
 def _print_named(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -72,11 +72,6 @@ def metrics(total: dict[str, Report]) -> dict[str, float]:
         figures[f"rewards/{name}/failures"] = float(report.failures)
         figures |= {f"rewards/{name}/{what}": float(amount) for what, amount in report.counts.items()}
     return figures
-
-
-def unscored_in_words(reasons: Counter[str]) -> str:
-    """The reasons for rows without a score, the most frequent first."""
-    return "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(5))
 
 
 def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -> dict[str, float]:

@@ -174,7 +174,9 @@ class Limited:
             raise RewardError(f"a limit of {seconds} s", where=name, fix="give seconds above 0")
         self.whole_batch = bool(getattr(function, "whole_batch", False))
         try:
-            job = PickledJob(pickle.dumps(function), _plugin_files())
+            # Its plugin files; none in an ms-swift that keeps no record of them, or without ms-swift.
+            plugins: list[str] = getattr(sys.modules.get("swift.utils"), "get_external_files", list)()
+            job = PickledJob(pickle.dumps(function), tuple(plugins))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             fix = "define its class at the top of a module or plugin file, under the name it keeps"
             raise RewardError(f"cannot be sent to a child process: {error}", where=name, fix=fix) from None
@@ -227,11 +229,6 @@ def limited(reward: type | RewardFunction, seconds: float | None = None) -> obje
         Limited.__init__(self, reward(args=args, **kwargs), limit, reward.__name__)
 
     return type(reward.__name__, (Limited,), {"__init__": start, "__doc__": reward.__doc__})
-
-
-def _plugin_files() -> tuple[str, ...]:
-    """The plugin files of this run; empty in a host that keeps no record of them, or without a host."""
-    return tuple(getattr(sys.modules.get("swift.utils"), "get_external_files", list)())
 
 
 def _light(value: object) -> object:
