@@ -162,8 +162,7 @@ def parse_yes_no(text: str) -> bool | None:
     leading = _leading(plain.lstrip(" ([{*\"'“「"))
     if leading == [None]:
         return None
-    found = [*(Statement(0, 1, polarity) for polarity in leading), *_stated(plain)]
-    if found:
+    if found := [*((0, 1, polarity) for polarity in leading), *_stated(plain)]:
         return last_statement(found, plain, None)
     if polarities := {_POLARITY[match[1]] for match in _ASIDE.finditer(plain)}:
         return polarities.pop() if len(polarities) == 1 else None
@@ -175,12 +174,11 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
     for label in labels(plain):
         start = _SKIPPED.match(plain, label.end())
         leading = _leading(plain[start.end() if start else label.end() :][:80])
-        found += [Statement(label.start(), label.end(), polarity) for polarity in leading]
+        found += [(*label.span(), polarity) for polarity in leading]
     for judged in _JUDGED.finditer(plain):
-        polarity = bool(judged["yes"] or judged["真"]) is not bool(judged["not"])
-        found.append(Statement(judged.start(), judged.end(), polarity))
+        found.append((*judged.span(), bool(judged["yes"] or judged["真"]) is not bool(judged["not"])))
     if closing := _CLOSING.search(plain):
-        found.append(Statement(closing.start(), closing.end(), _POLARITY[closing[1]]))
+        found.append((*closing.span(), _POLARITY[closing[1]]))
     return found
 
 

@@ -136,12 +136,14 @@ def _led(line: str, options: Options) -> str:
 def _contradicts(rest: str, letter: str, options: Options) -> bool:
     """Whether the text behind a letter begins with another option's text, and not with its own."""
     start = rest.lstrip(" )].:：-–—*,、\"'“(\t").casefold()
-    fitting = [one for one, option in options.items() if len(option) > 1 and _begins(start, option)]
+    fitting = _beginning(start, options)
     return bool(fitting) and letter not in fitting
 
 
-def _begins(text: str, option: str) -> bool:
-    return text.startswith(option) and _whole(text[: len(option) + 1], 0, option)
+def _beginning(text: str, options: Options) -> list[str]:
+    """The letters of the options with whose text this one begins."""
+    begun = {letter: option for letter, option in options.items() if text.startswith(option)}
+    return [letter for letter, option in begun.items() if len(option) > 1 and _whole(text, 0, option)]
 
 
 def _stated(text: str, options: Options, known: Letters) -> Letters | None:
@@ -149,10 +151,10 @@ def _stated(text: str, options: Options, known: Letters) -> Letters | None:
     found: list[Statement[Letters]] = []
     for label in _CHOSEN.finditer(text):
         if (letters := _after(text, label.end(), options, known)) is not None:
-            found.append(Statement(label.start(), label.end(), letters))
+            found.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
         if right[1] in known and not _NOT_BEFORE.search(text[max(0, right.start() - 24) : right.start()]):
-            found.append(Statement(right.start(), right.end(), frozenset(right[1])))
+            found.append((*right.span(), frozenset(right[1])))
     return last_statement(found, text, frozenset()) if found else None
 
 
@@ -160,8 +162,7 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     """The letters, or the option, that a text names from here on; None if it names none at once."""
     skipped = _BEFORE_LETTER.match(text, start)
     start = skipped.end() if skipped else start
-    head = text[start : start + 400].casefold()
-    fitting = [letter for letter, option in options.items() if len(option) > 1 and _begins(head, option)]
+    fitting = _beginning(text[start : start + 400].casefold(), options)
     match = _LETTERS.match(text, start)
     word = re.match(r"\s([a-z]+)", text[match.end() :][:24]) if match and match[1] in "aA" else None
     if match is None or (word and not _EXPLAINED.fullmatch(word[1])):  # "a" may be an article

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
+# Start and end of the words that announce an answer, and what they announce.
+Statement: TypeAlias = tuple[int, int, T]
 
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 
@@ -68,23 +69,14 @@ def after_label(text: str) -> str:
     return rest.strip()
 
 
-@dataclass(frozen=True)
-class Statement(Generic[T]):
-    """Something that a text states as its answer, with the place of the words that announce it."""
-
-    start: int
-    end: int
-    value: T
-
-
 def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
     """The last statement, if it agrees with those before it, takes them back or stands below them.
 
     Else `contradiction`, and for more than two different ones.
     """
-    *earlier, last = sorted(found, key=lambda one: one.start)
-    others = [one for one in earlier if one.value != last.value]
-    if not others or CORRECTED.search(text, others[-1].end, last.end):
-        return last.value
-    listed = any(one.value != others[-1].value for one in others)
-    return contradiction if listed or "\n" not in text[others[-1].end : last.start] else last.value
+    *earlier, (start, end, last) = sorted(found, key=lambda one: one[0])
+    others = [(behind, value) for _, behind, value in earlier if value != last]
+    if not others or CORRECTED.search(text, others[-1][0], end):
+        return last
+    listed = any(value != others[-1][1] for _, value in others)
+    return contradiction if listed or "\n" not in text[others[-1][0] : start] else last
