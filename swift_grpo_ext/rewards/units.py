@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,9 +27,6 @@ _ENGLISH = re.compile(
 _DOZENS = re.compile(r"(?<![\w.])(\d{1,6})\s+(?:dozen|(hundred))\b", re.IGNORECASE)
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
 
-_HAN = {character: value for value, character in enumerate("零一二三四五六七八九")} | dict.fromkeys("两兩", 2)
-_HAN["〇"] = 0
-_HAN_SCALES = {"十": 10, "百": 100, "千": 1_000, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _CLASSIFIERS = (
     "个個只隻头頭匹辆輛人条條张張本把朵颗顆棵座栋棟架艘台支枝件双對对名位间間扇块塊杯瓶盘盤碗层層种種次步元块岁歲年月日天周"
     "时時小分秒度米克千公里厘毫吨噸升斤栏列行排项項处處家所段首部幅面根片份组組队隊群号號枚串袋盒箱户棟つ匹枚羽倍"
@@ -61,16 +59,17 @@ def _chinese_run(run: re.Match[str], text: str) -> str:
 
 def chinese_number(text: str) -> int:
     """The value of a Chinese numeral: 三百二十, 十万, 二〇二三."""
-    if not set(text) & set(_HAN_SCALES):
-        return int("".join(str(_HAN[character]) for character in text))
+    values = [2 if character in "两兩" else int(unicodedata.numeric(character)) for character in text]
+    if max(values) < 10:
+        return int("".join(map(str, values)))
     total = section = digit = 0
-    for character in text:
-        if character in _HAN:
-            digit = _HAN[character]
-        elif (scale := _HAN_SCALES[character]) < 10**4:
-            section, digit = section + max(digit, 1) * scale, 0
+    for value in values:
+        if value < 10:
+            digit = value
+        elif value < 10**4:
+            section, digit = section + max(digit, 1) * value, 0
         else:
-            total, section, digit = (total + max(section + digit, 1)) * scale, 0, 0
+            total, section, digit = (total + max(section + digit, 1)) * value, 0, 0
     return total + section + digit
 
 
