@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from swift_grpo_ext.rewards.actions import action_of, parse_action
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, convert, extent, image_aspect
-from swift_grpo_ext.rewards.geometry import Region, pointed_at, relative_distance, strictly_inside
+from swift_grpo_ext.rewards.geometry import Region, pointed_at, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.grounding import written_point
@@ -174,7 +175,7 @@ def _nearness(
         if target is None:
             return 0.0
         x, y = pointed_at(target)
-        distance = relative_distance((x / width, y / height), (wanted[0], wanted[1]), aspect)
-        return max(0.0, 1.0 - distance / radius)
+        distance = math.hypot((x / width - wanted[0]) * aspect, y / height - wanted[1])
+        return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)
 
     return nearness

@@ -99,11 +99,6 @@ def _gold_count(columns: Columns) -> int:
     return found[0]
 
 
-def _predicted_count(completion: str) -> int | None:
-    answer = short_answer(completion)
-    return stated_count(answer) if answer else None
-
-
 @reward(gold=GOLD, gold_text=lambda row, **_: str(_gold_count(row)))
 def count(completion: str, columns: Columns) -> float:
     """The right number of objects: 1 if exact, else 0.
@@ -124,7 +119,7 @@ def count(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_count(columns)
-    return float(_predicted_count(completion) == gold)
+    return float(stated_count(short_answer(completion) or "") == gold)
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: str(_gold_count(row)))
@@ -145,5 +140,5 @@ def count_shaped(completion: str, columns: Columns) -> float:
         0.75
     """
     gold = _gold_count(columns)
-    predicted = _predicted_count(completion)
+    predicted = stated_count(short_answer(completion) or "")
     return 0.0 if predicted is None else 1.0 - min(1.0, abs(predicted - gold) / max(gold, 1))

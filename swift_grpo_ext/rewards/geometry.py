@@ -130,11 +130,6 @@ def strictly_inside(point: Point, box: Box) -> bool:
     return box[0] < point[0] < box[2] and box[1] < point[1] < box[3]
 
 
-def relative_distance(a: Point, b: Point, aspect: float) -> float:
-    """Distance of points in fractions of the image, over its diagonal; `aspect` is width over height."""
-    return math.hypot((a[0] - b[0]) * aspect, a[1] - b[1]) / math.hypot(aspect, 1.0)
-
-
 def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
     """The one-to-one pairs (row, column) with the greatest total of finite gains (Hungarian method)."""
     if not gains or not gains[0]:
