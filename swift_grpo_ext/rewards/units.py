@@ -34,16 +34,27 @@ _CLASSIFIERS = (
 _CHINESE = re.compile(
     r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,16}(?!\d)"
 )
-_PERCENT = re.compile(r"百分之([零〇一二两三四五六七八九十百\d.点]{1,12})")
+_PERCENT = re.compile(
+    r"百分之([零〇一二两三四五六七八九十百\d]{1,12})(?:[.点]([零〇一二两三四五六七八九\d]{1,9}))?"
+)
 
 
 def with_digits(text: str, alone: bool = False) -> str:
     """The text with spelled numbers in digits: "three hundred", 百分之二十; "one" only with `alone`."""
-    text = _PERCENT.sub(lambda part: f"{part[1] if part[1][0].isdigit() else chinese_number(part[1])}%", text)
+    text = _PERCENT.sub(_percentage, text)
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
     text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
     text = _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
     return _DOZENS.sub(lambda many: str((100 if many[2] else 12) * int(many[1])), text)
+
+
+def _percentage(part: re.Match[str]) -> str:
+    decimals = f".{''.join(map(str, _han_values(part[2])))}" if part[2] else ""
+    return f"{chinese_number(part[1])}{decimals}%"
+
+
+def _han_values(text: str) -> list[int]:
+    return [2 if character in "两兩" else int(unicodedata.numeric(character)) for character in text]
 
 
 def _chinese_run(run: re.Match[str], text: str) -> str:
@@ -59,7 +70,7 @@ def _chinese_run(run: re.Match[str], text: str) -> str:
 
 def chinese_number(text: str) -> int:
     """The value of a Chinese numeral: 三百二十, 十万, 二〇二三."""
-    values = [2 if character in "两兩" else int(unicodedata.numeric(character)) for character in text]
+    values = _han_values(text)
     if max(values) < 10:
         return int("".join(map(str, values)))
     total = section = digit = 0
