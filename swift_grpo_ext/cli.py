@@ -1,7 +1,5 @@
 """The ``swift-grpo-ext`` command. Each command loads what it needs when it is called."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Reads package metadata only. ``docs/findings.md`` explains every id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 

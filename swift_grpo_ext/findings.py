@@ -1,7 +1,5 @@
 """What is wrong, and the rules that find it: one form for preflight, lint, refusals and monitors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

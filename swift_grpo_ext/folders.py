@@ -1,7 +1,5 @@
 """Folders and files that are written to."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The parts of the package and what in them can be turned off by name: a table that every room may read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Where the files for ``--external_plugins`` lie: beside the package in a checkout, inside it in a wheel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from swift_grpo_ext.errors import SwiftGrpoExtError

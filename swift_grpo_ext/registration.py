@@ -1,7 +1,5 @@
 """The one function that hooks the parts into ms-swift."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Sequence

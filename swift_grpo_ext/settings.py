@@ -4,8 +4,6 @@ ms-swift takes no new command line flags from a plugin, so environment variables
 for its own templates (``MAX_PIXELS`` and the like).
 """
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """One way to give an object another attribute for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 Reads package metadata only: nothing is imported, so a broken installation can still be described.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Defects of the host or its stack: one file each, with probe, fix, upstream link and removal rule."""
 
-from __future__ import annotations
-
 
 def register() -> list[str]:
     """Apply the patches that this environment needs and return their names."""

@@ -1,7 +1,5 @@
 """F25: a run on gloo that has finished well ends with SIGABRT, now and then."""
 
-from __future__ import annotations
-
 import atexit
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """ZeRO-3 with hpZ cannot load a second model: the reference model of full GRPO stops at start-up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from swift_grpo_ext.compat.patch import Patch, around, in_source

@@ -1,7 +1,5 @@
 """Runs a function when a module has been imported, so that patching it does not import it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder

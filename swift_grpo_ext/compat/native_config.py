@@ -1,7 +1,5 @@
 """C1: the config of a checkpoint of a native class is read without running code that comes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

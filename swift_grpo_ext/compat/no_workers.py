@@ -1,7 +1,5 @@
 """ms-swift 4.5.3 keeps dataloader workers alive by default, and torch refuses that where there are none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a patch is, how it is put on, and how it is taken off again."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A5: reentrant checkpointing under DDP, in any dtype."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

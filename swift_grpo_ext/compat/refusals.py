@@ -1,7 +1,5 @@
 """Runs that are known to crash, hang or learn nothing, seen in their configuration before a model loads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which patches there are, what became of each in this process, and their report."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """F18: ``--streaming true``: each completion of a group answers another prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from swift_grpo_ext.compat.patch import Patch, around, in_source

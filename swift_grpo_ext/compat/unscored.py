@@ -1,7 +1,5 @@
 """Advantages under Megatron, where a completion without a score counts as one of 0."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """F20: Videos given as lists of frames: the rollout's request takes paths alone, and ends every GRPO run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A7: a ``worker_init_fn`` that wants more than the worker's id, or is given more than it takes."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

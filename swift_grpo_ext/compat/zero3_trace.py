@@ -1,7 +1,5 @@
 """A3: ZeRO-3 loses its parameter trace when the hooks are taken off for a rollout and put on again."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any

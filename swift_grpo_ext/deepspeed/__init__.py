@@ -1,7 +1,5 @@
 """DeepSpeed presets that ``--deepspeed`` takes by name."""
 
-from __future__ import annotations
-
 
 def register() -> list[str]:
     """Teach the host's ``--deepspeed`` flag the names of our presets."""

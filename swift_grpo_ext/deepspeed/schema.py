@@ -4,8 +4,6 @@ Importing DeepSpeed takes half a minute. A key that its classes lack, or a value
 what is more than a key and its kind is not judged here.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from functools import lru_cache

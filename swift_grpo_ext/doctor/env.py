@@ -1,7 +1,5 @@
 """``swift-grpo-ext env``: the versions that matter, and whether they fit together."""
 
-from __future__ import annotations
-
 import platform
 
 from rich.console import Console

@@ -9,8 +9,6 @@ everything before, with a sliding window, and where the tokens of an image see e
     varlen    one call of a variable-length flash kernel; for GPUs
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

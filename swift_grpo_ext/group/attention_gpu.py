@@ -4,8 +4,6 @@ Both also run without a GPU, slowly, so that their masks and indices can be test
 without compilation, the variable-length call with a reference kernel in place of `varlen_kernel`'s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """What the passes over a group must know of a vision-language family. Needs no torch."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 

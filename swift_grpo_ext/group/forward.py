@@ -3,8 +3,6 @@
 Without padding (``padding_free``) ms-swift lays the rows of a micro-batch end to end, as one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ ours, every other one goes on to the original. transformers hands a mask of four
 untouched, so no modelling code is changed, and recomputation finds the layout among a layer's arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

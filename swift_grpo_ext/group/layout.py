@@ -4,8 +4,6 @@ Windows are measured in the row's own positions: the first token of a completion
 one of its prompt, wherever it lies in the pack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar

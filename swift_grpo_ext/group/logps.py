@@ -5,8 +5,6 @@ than one chunk of logits. While the model runs, `score` stands in for the layer'
 its own place, so that what hangs on it (ZeRO-3's gathering, adapters, FSDP) works on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

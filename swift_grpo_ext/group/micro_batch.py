@@ -1,7 +1,5 @@
 """What is known of one collated micro-batch, found out once and used by all of its passes."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

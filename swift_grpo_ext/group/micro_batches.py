@@ -1,7 +1,5 @@
 """Micro-batches made of whole groups, so that there is a prompt to share in them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd
 

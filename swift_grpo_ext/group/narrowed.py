@@ -4,8 +4,6 @@ Nothing can be learned from a silent completion: its advantage is exactly 0, and
 log-probs have a gradient of exactly 0, so the policy's pass leaves it out; what the loss divides by stays.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ again). They multiply widths, so they hold for any size of a Llama-like layer; w
 latent attention and recurrent layers is counted from the tensors that those layers make.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import mul

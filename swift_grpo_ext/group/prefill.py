@@ -4,8 +4,6 @@ For ``generate`` of transformers with a batch in which prompts repeat. The first
 done with the distinct rows only; cache and logits are then repeated, and every row goes on by itself.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ Gradient checkpointing computes each layer's forward a second time. Three parts 
 - the MLP of the last layer for tokens from which nothing is predicted, all of a prompt but its last token.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterator

@@ -8,8 +8,6 @@ transformers' layers call both by the names of functions in their module. Those 
 as is the layer's forward, which opens the layout for them; a call without a layout goes on to the original.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterator

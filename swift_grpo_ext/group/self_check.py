@@ -1,7 +1,5 @@
 """Holds the log-probs of one micro-batch against the stock path's, row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 

@@ -8,8 +8,6 @@ left out, and so is the last token of each row, from which nothing is predicted.
 The same idea for text: PrefixGrouper, arXiv 2506.05433.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 

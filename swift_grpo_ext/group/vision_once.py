@@ -6,8 +6,6 @@ with the usual arguments; it answers with features from the cache, and what is m
 with the original. So ZeRO-3 and FSDP gather the tower's parameters as always, if they are needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Model families: descriptions in `families`, templates of our own beside it."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 

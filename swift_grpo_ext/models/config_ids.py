@@ -4,8 +4,6 @@ Qwen2-VL, Qwen3-VL, Qwen3.5, Gemma 3, Mistral 3 and what follows them: a checkpo
 or tiny vocabulary finds no image tokens there. Nothing else is changed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from swift.template import TEMPLATE_MAPPING, Template, register_template

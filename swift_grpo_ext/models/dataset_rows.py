@@ -1,7 +1,5 @@
 """Rows of a dataset: how broken ones are named, what stands in for them, and names of prompts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ its placeholder tokens. That is enough for shared prompts, images that are encod
 placeholders; what is wrong with it the self-check of the first micro-batch finds out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a description of a vision-language family is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

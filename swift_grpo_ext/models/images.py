@@ -3,8 +3,6 @@
 Needs Pillow only.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

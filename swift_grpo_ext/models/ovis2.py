@@ -4,8 +4,6 @@ ms-swift knows only the remote-code class of the original checkpoints, whose ima
 forward. Here they expand when a row is encoded, so that ids, labels and log-probs have one frame.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Facts from the conversion script in transformers' repository, ``models/ovis2/convert_ovis2_weights_to_hf.py``.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """transformers' processors, with prompts of chat models as Jinja templates for images and videos."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Qwen2.5-VL: ms-swift's model and template, with ids from the config and each image prepared once."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of a stream in the order in which GRPO takes them: each once for every completion of its group."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ inside an answer into an image. A marker after the first character keeps such a 
 recognised; `split_at_marker` takes the marker out again when the text is tokenized.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Frames of videos: evenly spread ones as several images, or as many as ``qwen_vl_utils`` asks for."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

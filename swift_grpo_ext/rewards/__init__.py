@@ -1,7 +1,5 @@
 """Reward functions: pure scoring functions, and one thin room that registers them as ms-swift ORMs."""
 
-from __future__ import annotations
-
 
 def register() -> list[str]:
     """Register every reward of the catalogue in the host's ``orms`` table."""

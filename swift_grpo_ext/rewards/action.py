@@ -1,7 +1,5 @@
 """One action on a screen, and how action spaces write it: words, and calls with arguments; never run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reading an action on a screen: JSON, a call such as ``click(start_box='(1,2)')``, or words with a place."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

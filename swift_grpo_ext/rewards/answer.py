@@ -8,8 +8,6 @@ r"""The answer grammar, one for all rewards, in linear time.
    label such as "Answer:", JSON with the key ``answer``. `readings` gives the answer with and without it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """The names of all rewards, and the module that each lives in; a reward is imported when it is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Multiple choice, and yes or no."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

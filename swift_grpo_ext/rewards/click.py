@@ -1,7 +1,5 @@
 """Actions on a screen: the right kind of action, at the right place, with the right text."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What a reward is: a pure function of one completion and its row, with a declared range and a spec card."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import math

@@ -1,7 +1,5 @@
 """Counting objects."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

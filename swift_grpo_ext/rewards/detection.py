@@ -1,7 +1,5 @@
 """Object detection: sets of labelled boxes."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

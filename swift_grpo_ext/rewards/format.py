@@ -1,7 +1,5 @@
 """Does the completion keep to the format that the prompt asks for? The formats are data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from unicodedata import category

@@ -9,8 +9,6 @@ Sizes come from the column ``image_sizes``: per row one ``{"original": [w, h], "
 for each image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 

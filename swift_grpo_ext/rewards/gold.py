@@ -1,7 +1,5 @@
 """Reading gold answers from a row, and writing them as the completion that must score the maximum."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The gold boxes and points of a row: where they stand, in which frame and order, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar

@@ -1,7 +1,5 @@
 """Visual grounding: boxes that cover the gold's, points that lie in them, and prompts for a segmenter."""
 
-from __future__ import annotations
-
 import json
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward

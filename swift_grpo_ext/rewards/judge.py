@@ -1,7 +1,5 @@
 """A language model as judge, asked over HTTP in the OpenAI format."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Asking a judge: what it is told, what counts as its score, limits, repetitions, and what is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

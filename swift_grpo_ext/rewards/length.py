@@ -1,7 +1,5 @@
 """Length of the completion, and repetition in it: overlong and looping ones are punished."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Annotated, TypeAlias

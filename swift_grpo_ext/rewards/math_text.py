@@ -4,8 +4,6 @@ Outside of dollar signs Math-Verify takes a number out of ``9 \pi``; so everythi
 nothing else gets dollar signs, and what stands in prose is cut out of it first.
 """
 
-from __future__ import annotations
-
 import re
 
 from swift_grpo_ext.rewards.answer import all_boxed, last_boxed, unwrapped

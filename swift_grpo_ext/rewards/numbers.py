@@ -1,7 +1,5 @@
 """Reading numbers the way people and models write them. Every pattern is bounded, so all of it is linear."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Numbers read off charts, tables and instruments; and mathematical equality, by Math-Verify."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Annotated

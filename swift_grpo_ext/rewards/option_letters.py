@@ -1,7 +1,5 @@
 """Which options of a multiple-choice question a text chooses."""
 
-from __future__ import annotations
-
 import re
 import string
 

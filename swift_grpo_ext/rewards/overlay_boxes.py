@@ -1,7 +1,5 @@
 """Boxes and points of an answer and of its gold, as fractions of the image, for drawing them on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from swift_grpo_ext.rewards.answer import extract_answer

@@ -1,7 +1,5 @@
 """The parameters of a reward, as its function declares them: names, defaults, types, checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Boxes and points in decoded JSON, by the keys that models and data sets use (``words.json``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading boxes and points out of a text: JSON, also one with a fault, or what `text_coordinates` reads."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Puts the catalogue into the host's ``orms`` table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """How answers are stated in prose: "the answer is", 答案是, 정답은; and what is said of being unsure."""
 
-from __future__ import annotations
-
 import re
 from typing import TypeAlias, TypeVar
 

@@ -1,7 +1,5 @@
 """Information extraction into JSON: strict JSON, its schema (nothing outside is looked up), shared fields."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Tables read from images, as HTML or Markdown."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Sequence

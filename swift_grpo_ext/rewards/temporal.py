@@ -1,7 +1,5 @@
 """Finding moments in a video."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Text read from an image or written freely, against a reference: by its characters, words or tokens."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """Boxes and points that a text writes without JSON, and their names. Every pattern is bounded: linear."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Numbers in words, and units behind a number: those of ``words.json``, for pint reads nearly any word."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """What action spaces, data sets and languages call things: the tables of ``words.json``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Command line arguments of a short CPU run of the host."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

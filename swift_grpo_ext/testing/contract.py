@@ -9,8 +9,6 @@
 Each check raises an AssertionError that says what differs. A checkpoint of random weights serves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from tempfile import TemporaryDirectory
 

@@ -1,7 +1,5 @@
 """Rows that the contract is checked on: no image to three, several shapes, several turns, a system prompt."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A template with its model, and the ways in which the contract looks at them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

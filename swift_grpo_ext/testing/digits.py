@@ -1,7 +1,5 @@
 """scikit-learn's handwritten digits as a vision-language dataset: PNG files and the host's JSONL."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

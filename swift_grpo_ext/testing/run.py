@@ -1,7 +1,5 @@
 """Runs the host: as the real ``swift`` command, or inside this process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Random-weight checkpoints of many families, of 0.1 to 0.4 million parameters, to train on a CPU."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The GRPO trainer: a thin subclass of the host's that wires `swift_grpo_ext.group` in."""
 
-from __future__ import annotations
-
 
 def register() -> list[str]:
     """Make the host build our trainer and its arguments for ``--rlhf_type grpo``, imported when built."""

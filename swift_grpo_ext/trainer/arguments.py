@@ -1,7 +1,5 @@
 """The training arguments that the host builds for ``--rlhf_type grpo``, before it loads a model."""
 
-from __future__ import annotations
-
 from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 

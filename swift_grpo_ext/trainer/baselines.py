@@ -1,7 +1,5 @@
 """Baselines over scored completions, in the trainer: rewards in, advantages and their figures out."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 
 import torch

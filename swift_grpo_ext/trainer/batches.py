@@ -1,7 +1,5 @@
 """What we know of each of ms-swift's micro-batches, kept beside them and not on them."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What ranks agree on; and when one of them fails all end, within seconds, each with the first traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

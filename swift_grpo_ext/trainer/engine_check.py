@@ -1,7 +1,5 @@
 """Holds what a rollout engine says of its own tokens against what the trainer computes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

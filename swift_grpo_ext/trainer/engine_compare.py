@@ -1,7 +1,5 @@
 """One rank's comparison of a few completions: what the engine claims, and what the trainer computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy

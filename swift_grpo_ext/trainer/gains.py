@@ -1,7 +1,5 @@
 """What is on in a run, what is off and why: one line, and the same with all reasons in ``gains.json``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from math import gcd

@@ -4,8 +4,6 @@ The same completions are generated, and stepped on, as the user's sizes say; onl
 forwarded together changes. Decided from arithmetic and free memory, the least of all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd

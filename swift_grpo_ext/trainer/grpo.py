@@ -1,7 +1,5 @@
 """The trainer that ms-swift builds for ``--rlhf_type grpo``: the script of a run, in the order of calls."""
 
-from __future__ import annotations
-
 from functools import cached_property, partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What we read of ms-swift's GRPO trainer: its attributes and methods, in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol

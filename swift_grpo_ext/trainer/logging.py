@@ -1,7 +1,5 @@
 """What goes into the log: means over tokens that one NaN does not poison, and pictures of completions."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """ms-swift's loss as we compute it: its defects fixed, one function each; liger's over our log-probs."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What watches a run from the trainer: tells `swift_grpo_ext.watch` phases, figures and samples."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

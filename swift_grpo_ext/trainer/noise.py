@@ -4,8 +4,6 @@ LoRA dropout that nobody asked for is off: with it the old and the new log-probs
 different networks, and half of the tokens are clipped.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 

@@ -10,8 +10,6 @@ Later micro-batches are spared where importance sampling is asked for: ms-swift 
 the first is 1, and the engine's log-probs, which are of the tokens that it sampled, are the old ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import repeat, zip_longest
 

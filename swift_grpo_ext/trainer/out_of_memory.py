@@ -1,7 +1,5 @@
 """A step that runs out of memory: in halves where all ranks can follow, else told what sets its size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NoReturn
 

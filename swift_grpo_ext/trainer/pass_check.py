@@ -1,7 +1,5 @@
 """The first pass of a kind: held against ms-swift's own way, and given up where it raises, on all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TypeVar

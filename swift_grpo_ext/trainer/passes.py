@@ -1,7 +1,5 @@
 """The passes over a generation batch: old, reference and policy log-probs, each by the shortest way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial

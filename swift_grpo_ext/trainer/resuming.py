@@ -7,8 +7,6 @@ the checkpoint and the weights of the start, with no more than a warning. ``from
 names.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from peft import PeftModel

@@ -1,7 +1,5 @@
 """Dataset rows in the trainer: broken ones replaced, prompts told apart, image sizes for rewards."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -8,8 +8,6 @@ Nor may they be gathered in inference mode, in which the host's engine generates
 and autograd cannot save them ("Inference tensors cannot be saved for backward").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 

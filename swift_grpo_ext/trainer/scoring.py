@@ -1,7 +1,5 @@
 """Rewards in the trainer: guarded on every rank, judged by all ranks together, logged by task."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

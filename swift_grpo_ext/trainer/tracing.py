@@ -1,7 +1,5 @@
 """Looks at log-probs, loss, gradients and rewards as they pass by, and names the first that is not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict

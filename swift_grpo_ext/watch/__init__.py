@@ -1,7 +1,5 @@
 """What is looked at while a run goes on: callbacks, monitors, report."""
 
-from __future__ import annotations
-
 
 def register() -> list[str]:
     """Register the callback of the monitors; our GRPO trainer adds it to every run."""

@@ -1,7 +1,5 @@
 """Why parameters stand still or completions have no advantage: the first cause that fits, in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

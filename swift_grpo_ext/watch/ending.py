@@ -1,7 +1,5 @@
 """How a run ends before its time: on a signal after its step, or hanging, with a last checkpoint."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

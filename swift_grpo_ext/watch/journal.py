@@ -1,7 +1,5 @@
 """What the monitors write: the folder ``watch/`` with its events, and their state in a checkpoint."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

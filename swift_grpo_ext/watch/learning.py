@@ -1,7 +1,5 @@
 """The learning monitor: keeps the facts of the last steps, and says when the verdict on them changes."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads what a run of ms-swift left in its output folder."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -8,8 +8,6 @@ of it, so the log-probs that they had then against those that they have now esti
 of now), at the price of one small forward every few steps.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """The first value that is not finite: in which tensor, of which rows, on which rank, out of which module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

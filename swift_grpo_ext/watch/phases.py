@@ -1,7 +1,5 @@
 """What a rank is doing now, where its time went, and the bill: one line of that every so many steps."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter, defaultdict

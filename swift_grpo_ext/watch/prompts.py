@@ -1,7 +1,5 @@
 """How the prompt that an engine reports differs from the one that the trainer trains on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby, takewhile, zip_longest
 from math import isqrt

@@ -1,7 +1,5 @@
 """What the learning monitor knows of one optimizer step, and of the run: plain data, JSON in and out."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

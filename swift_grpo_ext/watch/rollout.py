@@ -1,7 +1,5 @@
 """Completions of a generation batch in figures and in words."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice

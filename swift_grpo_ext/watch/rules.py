@@ -5,8 +5,6 @@ when beta is 0, and weight decay moves parameters without any gradient. So "dead
 moved, or that no completion had an advantage; everything else is a warning.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

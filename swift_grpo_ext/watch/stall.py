@@ -4,8 +4,6 @@ The ranks find each other through files in ``watch/``, because the usual way, a 
 The rank that notices first opens an incident; every rank then writes the stacks of its threads.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

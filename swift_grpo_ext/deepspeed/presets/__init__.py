@@ -1,7 +1,5 @@
 """The preset files beside this module, and the hook that lets the host find them by name."""
 
-from __future__ import annotations
-
 import json
 from functools import wraps
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parses the words after ``swift rlhf`` as ms-swift's own parser does, without importing it."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``swift-grpo-ext check``: collects the facts, applies the rules, prints what they found."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

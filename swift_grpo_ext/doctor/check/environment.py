@@ -1,7 +1,5 @@
 """A run's variables, and which parts and patches of this package it turns on; this process's for a while."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence

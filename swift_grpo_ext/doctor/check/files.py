@@ -1,7 +1,5 @@
 """Files that a launch names: DeepSpeed's, a configuration in place of arguments, and rows of data sets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ The table of the tested releases is part of the package; that of others is made 
 kept in the user's cache. ``python -m swift_grpo_ext.doctor.check.host_table`` writes the package's own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

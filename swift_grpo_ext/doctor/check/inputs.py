@@ -1,7 +1,5 @@
 """What is to be checked: the words of a command line, a launch script, or a configuration file."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a script starts: ``swift`` behind torchrun, accelerate, srun or python -m, and its ranks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Images, videos and audio of a row: found where ms-swift looks for them, and as many as there are tags."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Options of ``megatron rlhf``, read from ms-swift's source: importing them needs megatron-core and a GPU."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Preflight inside a run (``SWIFT_GRPO_EXT_PREFLIGHT=1`` or ``only``): before any model is loaded."""
 
-from __future__ import annotations
-
 import os
 import sys
 from multiprocessing import parent_process

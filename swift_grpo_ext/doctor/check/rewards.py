@@ -1,7 +1,5 @@
 """Each reward on gold and on garbage: it must run, prefer the gold, and not score everything the same."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The first rows of each local dataset: as they stand, as ms-swift loads them, and through the template."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Everything of a launch that the rules look at."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

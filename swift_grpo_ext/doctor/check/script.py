@@ -4,8 +4,6 @@ Nothing is executed. Functions are followed where they are called; what a branch
 inside it only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest

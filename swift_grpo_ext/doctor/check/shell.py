@@ -3,8 +3,6 @@
 Text that the script does not say stands between two marks, so that it is never taken for a value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

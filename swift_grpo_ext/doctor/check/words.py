@@ -1,7 +1,5 @@
 """What the shell does to text: fields of a word, braces, prefixes and suffixes; a makefile as a script."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import translate
 

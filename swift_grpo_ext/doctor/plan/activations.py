@@ -4,8 +4,6 @@ The coefficients of the decoder are in `swift_grpo_ext.group.pack_memory`; those
 the same way.
 """
 
-from __future__ import annotations
-
 from swift_grpo_ext.doctor.plan.setting import ModelShape, Scoring, Setting, VisionShape, Work
 from swift_grpo_ext.group.pack_memory import PackShape, chunk_of_logits, pack_bytes, row_bytes
 

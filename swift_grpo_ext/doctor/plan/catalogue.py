@@ -6,8 +6,6 @@ so the shapes are stored, too (``python -m swift_grpo_ext.doctor.plan.catalogue`
 models are kept in the user's cache.
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """``swift-grpo-ext plan``: the table, the bar plot and the launch script."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Why a setting cannot run, by arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ the step makes. What no formula knows (the allocator's reserve, communicators, k
 keeps asleep) has a least and a most; docs/memory.md holds them against published figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

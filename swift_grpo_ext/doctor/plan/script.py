@@ -1,7 +1,5 @@
 """Writes the launch script of a setting, for one node or several."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tries the settings that make sense, and ranks those that fit by tokens forwarded and memory head-room."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is planned: the model's sizes, the machine, the work of a step, the settings that share it out."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Bytes of model states on one GPU, after the ZeRO paper (arXiv 1910.02054), and of the vLLM engine."""
 
-from __future__ import annotations
-
 import math
 
 from swift_grpo_ext.doctor.plan.activations import sequence_tokens

@@ -4,8 +4,6 @@ The trainer, the placeholder guard and preflight read these descriptions, so not
 of a family. A family is one file of this folder and a name in `ENTRIES`. Needs neither torch nor the host.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gemma 3 and 4: the tokens of an image see each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT

@@ -1,7 +1,5 @@
 """GLM-4.1V to 4.6V."""
 
-from __future__ import annotations
-
 from swift_grpo_ext.models.families.sizes import ROPE, ROUTED, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
 from swift_grpo_ext.models.processors import build_processor, chat_template

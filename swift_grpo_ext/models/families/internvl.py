@@ -1,7 +1,5 @@
 """InternVL of transformers' own class: several tiles for an image."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT

@@ -1,7 +1,5 @@
 """LLaVA-OneVision of transformers' own class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT

@@ -1,7 +1,5 @@
 """MiniCPM-V 4.6: slices of an image, before a language model with recurrent layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TEXT

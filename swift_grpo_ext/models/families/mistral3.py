@@ -1,7 +1,5 @@
 """Mistral 3: Pixtral's tower, images in their own shape."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT

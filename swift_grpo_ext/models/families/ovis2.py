@@ -1,7 +1,5 @@
 """Ovis2 of transformers' own class, with a template of this package."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2

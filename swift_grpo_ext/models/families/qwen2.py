@@ -1,7 +1,5 @@
 """Qwen2-VL; Qwen2.5-VL, with a template of this package; Qwen2.5-Omni, of which it reads and sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Qwen3-VL, and Qwen3.5 with its recurrent layers; with experts, too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import (

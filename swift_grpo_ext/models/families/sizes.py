@@ -1,7 +1,5 @@
 """Sizes that the tiny models of several families have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 TEXT: dict[str, Any] = {

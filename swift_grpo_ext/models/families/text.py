@@ -1,7 +1,5 @@
 """Language models, and vision-language models of which only the language model can be tried."""
 
-from __future__ import annotations
-
 from swift_grpo_ext.models.families.sizes import EXPERTS, HYBRID, ROUTED, SHARED_EXPERT, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
 

@@ -1,7 +1,5 @@
 """The command ``swift-grpo-ext score``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Completions are texts, or objects with ``completion`` or ``response``, in the ro
 carry their own.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Scores as a table, a plot and a file."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

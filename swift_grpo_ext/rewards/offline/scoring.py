@@ -1,7 +1,5 @@
 """Completions, or gold answers, scored by rewards of the catalogue."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math

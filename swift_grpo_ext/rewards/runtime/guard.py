@@ -1,7 +1,5 @@
 """Around every reward function of a run: a hard limit, and faults that never hit one rank alone."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import math

@@ -3,8 +3,6 @@
 A hung sympy cannot be interrupted off the main thread: it is killed together with its process.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

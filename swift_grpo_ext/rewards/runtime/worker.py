@@ -3,8 +3,6 @@
 It reads pickled requests of its parent and answers in JSON: the parent unpickles nothing that a job computed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Which runs are held against each other, and where a difference is part of a definition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any

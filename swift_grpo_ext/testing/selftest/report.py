@@ -1,7 +1,5 @@
 """The command: runs the cases and prints the table of equalities."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import tempfile

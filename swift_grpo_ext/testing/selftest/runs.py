@@ -1,7 +1,5 @@
 """Makes the runs of a case and holds their numbers against each other."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass, field

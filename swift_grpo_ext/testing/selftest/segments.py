@@ -1,7 +1,5 @@
 """Attention over rows laid end to end, on a CPU: stands in for flash attention's variable-length kernel."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

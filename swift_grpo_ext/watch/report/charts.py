@@ -1,7 +1,5 @@
 """Which curves a report shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What the page draws by itself, as JSON: curves, and groups of completions, each text and image once."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """One GRPO run as data: its logged steps, its arguments, its completions and what they point at."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Is it learning? One sentence, a few figures, and the reasons."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable

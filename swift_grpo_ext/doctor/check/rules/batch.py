@@ -1,7 +1,5 @@
 """Batch arithmetic, also of ``megatron rlhf``, rows that fill the batches, and arguments that are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice

@@ -4,8 +4,6 @@ Nothing of ms-swift is imported or run: of each method the assignments to ``self
 raise are followed, as far as plain comparisons of arguments decide them. Everything else is passed over.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import re

@@ -1,7 +1,5 @@
 """Memory, an error if the least exceeds a GPU and a warning if the most does; and DeepSpeed's file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The model, its images, which parameters are trained, and by which reference they are held."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Variables and the script itself."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table that every rule of preflight stands in: what users read of a rule is in ``rules.yaml``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

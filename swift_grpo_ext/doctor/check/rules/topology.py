@@ -1,7 +1,5 @@
 """Where processes run: devices, nodes, the rollout server beside the trainer; and the rollout engine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Values out of their range, names of no release, broken JSON; and what runs and learns nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator
