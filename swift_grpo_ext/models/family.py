@@ -8,7 +8,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.rewards.frames import Frame
 
-Capability = Literal["shared_prefix", "vision_once", "vllm"]
+Capability = Literal["shared_prefix", "vision_once", "vllm", "zero3"]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from swift_grpo_ext.group.vision import trains_outside
 from swift_grpo_ext.group.vision_once import same_weights, share_weights
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
+from swift_grpo_ext.models.family import Capability
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host, Unwrapped
@@ -135,11 +136,17 @@ def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
     family = family_of(base.config)
     if host.is_multimodal and family is None:
         return _unknown(base)
-    if family and (reason := family.lacks.get("shared_prefix", "")):
+    if family and (reason := _lacks(base, family, "shared_prefix")):
         return reason
     if isinstance(host.model, PeftModel) and host.model.active_peft_config.is_prompt_learning:
         return "prompt learning; --tuner_type lora or full"
     return why_no_packs(base) or noise_in(host.model) or noise_of_run(host.args, base)
+
+
+def _lacks(base: PreTrainedModel, family: VisionFamily, capability: Capability) -> str:
+    """Why the family has not what is asked for, by itself or with parameters that ZeRO-3 divides."""
+    divided = any(hasattr(parameter, "ds_id") for parameter in base.parameters())
+    return family.lacks.get(capability, "") or (family.lacks.get("zero3", "") if divided else "")
 
 
 def _prefill_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
@@ -173,8 +180,8 @@ def _silent_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
 def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     if family is None:
         return _unknown(base, "images of ")
-    if "vision_once" in family.lacks:
-        return family.lacks["vision_once"]
+    if reason := _lacks(base, family, "vision_once"):
+        return reason
     modules = frozen_modules(base, family)
     if name := trains_outside(base):
         return f"{name} of the vision tower or the aligner trains{_FREEZE}"

@@ -31,7 +31,9 @@ WAYS = {
     "zero3-lora": ("zero3", {**UNEVEN, **LORA}),
 }
 TUNED = ("qwen3_5", "qwen3_vl", "internvl")  # LoRA, too: hybrid layers, deepstack, tiles
-DERIVED = (*TUNED, "qwen3_5_moe", "gemma3")
+# ms-swift itself cannot load Qwen3-VL-MoE there.
+DERIVED = tuple(name for name in TINY if name not in ("qwen2_5_vl", "ovis2", "qwen3_vl_moe"))
+BY_SLICE = ("minicpmv4_6",)  # its tower calls layers once for each slice: ranks would part
 RUNS = [
     *(("qwen2_5_vl", way) for way in WAYS),
     *(("ovis2", way) for way in WAYS),
@@ -70,11 +72,13 @@ def test_equals_the_stock_passes(family, way, shared_folder, digits, tmp_path):
     deepspeed, overrides = WAYS[way][0], {**WAYS[way][1], **SAVED}
     stock, _ = figures(model, data, tmp_path / "stock", deepspeed, overrides, STOCK)
     ours, tail = figures(model, data, tmp_path / "ours", deepspeed, overrides, {})
-    assert gains(tmp_path / "ours")["shared_prefix"]["state"] == "on"
-    if seeing and family not in CHANGING_FEATURES:
+    shared = family not in BY_SLICE or deepspeed != "zero3"
+    assert gains(tmp_path / "ours")["shared_prefix"]["state"] == ("on" if shared else "off")
+    if shared and seeing and family not in CHANGING_FEATURES:
         assert "shared_prefix on, vision_once on, skip_old on, chunked_logps on" in tail
     recut = {1: "of 1 x 6 are now 6 x 1", 2: "of 2 x 4 are now 4 x 2"}
-    assert recut.get(overrides.get("per_device_train_batch_size"), "") in tail
+    if shared:
+        assert recut.get(overrides.get("per_device_train_batch_size"), "") in tail
     assert len(stock["grad_norm"]) == 3
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

@@ -6,6 +6,8 @@ from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TE
 from swift_grpo_ext.models.family import Entry, Tiny
 from swift_grpo_ext.models.processors import NO_THOUGHT, build_processor, chat_template
 
+# transformers' merger calls its layers once for each slice, and each call gathers parameters from all ranks.
+_NO_ZERO3 = "ranks of ZeRO-3 would have to encode as many slices each; --deepspeed zero2 where it fits"
 _NAMED = {
     "image_token": "<|image_pad|>",
     "video_token": "<|video_pad|>",
@@ -35,6 +37,7 @@ def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
 FAMILY = Entry(
     stem="minicpmv",
     frame="norm1000",
+    override=lambda config: {"lacks": {"zero3": _NO_ZERO3}},
     tiny={
         "minicpmv4_6": Tiny(
             "MiniCPMV4_6",
