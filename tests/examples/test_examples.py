@@ -62,7 +62,7 @@ def test_own_data_and_output_are_taken(path, tmp_path):
 def test_the_72b_scripts_are_what_plan_writes(rollout, cpu_memory, tmp_path):
     machine = Machine(gpus_per_node=8, gpu_memory=80, cpu_memory=cpu_memory)
     model = "Qwen/Qwen2.5-VL-72B-Instruct"
-    assert planner.run(model, Work(full=False), machine, rollouts=(rollout,), output=tmp_path / "plan")
+    assert planner.run(model, Work(full=False, rollouts=(rollout,)), machine, output=tmp_path / "plan")
     example = EXAMPLES / "qwen2_5_vl" / f"72b_lora_8gpu_{rollout}.sh"
     ours = start(example, tmp_path)
     (tmp_path / "planned").mkdir()
