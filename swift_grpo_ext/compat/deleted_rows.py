@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -18,7 +17,13 @@ Row = Mapping[str, list[dict[str, object]]]
 TARGET = "swift.rlhf_trainers.rollout_mixin:RolloutTrainerMixin.resample_encode_failed_inputs"
 
 
-@around
+@patch(
+    "F19",
+    TARGET,
+    fingerprint="self, inputs, max_resample_rounds=, strip_response=",
+    probe=lambda: not in_source(TARGET, "gather_object"),  # each rank looks at its own copies alone
+    remove_when="ms-swift replaces a row for its whole group",
+)
 def fix(
     _resample: Callable[..., object],
     trainer: GRPOTrainer,
@@ -63,13 +68,3 @@ def can_be_encoded(template: Template, strip_response: bool, row: Row) -> bool:
         get_logger().info(f"swift-grpo-ext: a row is replaced for its whole group: {error}")
         return False
     return True
-
-
-PATCH = Patch(
-    defect=DEFECTS["F19"],
-    target=TARGET,
-    fingerprint="self, inputs, max_resample_rounds=, strip_response=",
-    probe=lambda: not in_source(TARGET, "gather_object"),  # each rank looks at its own copies alone
-    fix=fix,
-    remove_when="ms-swift replaces a row for its whole group",
-)

@@ -4,8 +4,7 @@ import atexit
 import sys
 from collections.abc import Callable
 
-from swift_grpo_ext.compat.patch import Patch
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import patch
 
 
 def probe() -> bool:
@@ -15,6 +14,14 @@ def probe() -> bool:
     return dist.is_available() and dist.is_gloo_available()
 
 
+@patch(
+    "F25",
+    "torch.distributed.distributed_c10d:destroy_process_group",
+    fingerprint="group=",
+    probe=probe,
+    remove_when="a torch that ends gloo's threads at exit is the oldest one supported",
+    wraps=True,
+)
 def fix(destroy_process_group: Callable[..., object]) -> Callable[..., object]:
     """Destroy gloo's groups while the interpreter is whole: that ends their threads."""
 
@@ -28,13 +35,3 @@ def fix(destroy_process_group: Callable[..., object]) -> Callable[..., object]:
 
     atexit.register(leave)
     return destroy_process_group
-
-
-PATCH = Patch(
-    defect=DEFECTS["F25"],
-    target="torch.distributed.distributed_c10d:destroy_process_group",
-    fingerprint="group=",
-    probe=probe,
-    fix=fix,
-    remove_when="a torch that ends gloo's threads at exit is the oldest one supported",
-)

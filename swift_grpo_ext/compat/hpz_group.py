@@ -1,13 +1,21 @@
 """ZeRO-3 with hpZ cannot load a second model: the reference model of full GRPO stops at start-up."""
 
+import functools
 from collections.abc import Callable
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 
 TARGET = "deepspeed.utils.groups:_create_zero_param_parallel_group"
 
 
+@patch(
+    "hpz-second-model",
+    TARGET,
+    fingerprint="group_size",
+    probe=lambda: in_source(TARGET, "is already initialized"),
+    remove_when="a DeepSpeed with that change is the oldest one supported",
+    wraps=True,
+)
 def fix(create_group: Callable[..., object]) -> Callable[..., object]:
     """Keep the group that the first model made: it depends on the ranks and the size alone.
 
@@ -15,22 +23,10 @@ def fix(create_group: Callable[..., object]) -> Callable[..., object]:
     """
     made: list[int] = []
 
-    @around
-    def once(create: Callable[..., object], group_size: int) -> object:
-        if made == [group_size]:
-            return None
-        result = create(group_size)
-        made[:] = [group_size]
-        return result
+    @functools.wraps(create_group)
+    def once(group_size: int) -> None:
+        if made != [group_size]:
+            create_group(group_size)
+            made[:] = [group_size]
 
-    return once(create_group)
-
-
-PATCH = Patch(
-    defect=DEFECTS["hpz-second-model"],
-    target=TARGET,
-    fingerprint="group_size",
-    probe=lambda: in_source(TARGET, "is already initialized"),
-    fix=fix,
-    remove_when="a DeepSpeed with that change is the oldest one supported",
-)
+    return once

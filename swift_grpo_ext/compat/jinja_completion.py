@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
     from swift.template import StdTemplateInputs, Template
 
 
-@around
+@patch(
+    "F21",
+    "swift.template.base:Template._encode",
+    fingerprint="self, inputs",
+    # Every message goes through the checkpoint's template, which knows text alone.
+    probe=lambda: not in_source("swift.template.base:Template._jinja_encode", "token_ids"),
+    remove_when="ms-swift's jinja backend takes completions as token ids",
+)
 def fix(encode: Callable[..., dict[str, Any]], template: Template, inputs: StdTemplateInputs) -> object:
     """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
 
@@ -52,14 +58,3 @@ def sampled_tokens(message: dict[str, object]) -> list[tuple[int, float]] | None
     if isinstance(content, list) and content and all(isinstance(one, int) for one in content):
         return [(token, 1.0) for token in content]
     return None
-
-
-PATCH = Patch(
-    defect=DEFECTS["F21"],
-    target="swift.template.base:Template._encode",
-    fingerprint="self, inputs",
-    # Every message goes through the checkpoint's template, which knows text alone.
-    probe=lambda: not in_source("swift.template.base:Template._jinja_encode", "token_ids"),
-    fix=fix,
-    remove_when="ms-swift's jinja backend takes completions as token ids",
-)

@@ -3,11 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 from swift_grpo_ext.models.families import is_native
 
 
+@patch(
+    "C1",
+    "swift.model.model_meta:AutoConfig",
+    fingerprint="",
+    # ms-swift asks for remote code before it knows the model.
+    probe=lambda: in_source("swift.model.model_meta:_get_model_info", "trust_remote_code=True"),
+    remove_when="ms-swift lets a loader say that its class is native",
+    wraps=True,
+)
 def fix(auto_config: Any) -> Callable[..., object]:
     """A config class that trusts no code for native classes, whatever it is asked for."""
 
@@ -19,14 +27,3 @@ def fix(auto_config: Any) -> Callable[..., object]:
             return auto_config.from_pretrained(folder, **kwargs)
 
     return NativeAutoConfig
-
-
-PATCH = Patch(
-    defect=DEFECTS["C1"],
-    target="swift.model.model_meta:AutoConfig",
-    fingerprint="",
-    # ms-swift asks for remote code before it knows the model.
-    probe=lambda: in_source("swift.model.model_meta:_get_model_info", "trust_remote_code=True"),
-    fix=fix,
-    remove_when="ms-swift lets a loader say that its class is native",
-)

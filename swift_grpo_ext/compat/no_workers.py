@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 
 TARGET = "swift.trainers.arguments:TrainArgumentsMixin.__post_init__"
 
@@ -17,19 +16,15 @@ def probe() -> bool:
     return persist and not in_source(TARGET, "dataloader_persistent_workers")
 
 
-@around
+@patch(
+    "no-workers",
+    TARGET,
+    fingerprint="self",
+    probe=probe,
+    remove_when="ms-swift 4.5 is no longer supported",
+)
 def fix(post_init: Callable[..., None], arguments: Any) -> None:
     """Without workers, none persist."""
     post_init(arguments)
     if arguments.dataloader_num_workers == 0:
         arguments.dataloader_persistent_workers = False
-
-
-PATCH = Patch(
-    defect=DEFECTS["no-workers"],
-    target=TARGET,
-    fingerprint="self",
-    probe=probe,
-    fix=fix,
-    remove_when="ms-swift 4.5 is no longer supported",
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.compat.patch import Patch, around
+from swift_grpo_ext.compat.patch import patch
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 
@@ -36,7 +36,13 @@ def probe() -> bool:
     return seen == [False]
 
 
-@around
+@patch(
+    "A1",
+    "swift.template.base:Template.pre_forward_hook",
+    fingerprint="self, model, args, kwargs",
+    probe=probe,
+    remove_when="ms-swift hands labels, or a merge that does without them, to every template",
+)
 def fix(
     hook: Callable[..., Any], template: Template, model: PreTrainedModel, args: Any, kwargs: dict[str, Any]
 ) -> tuple[object, dict[str, object]]:
@@ -90,13 +96,3 @@ def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
     if any(bool((growth == growth[0]).all()) for growth in growths):
         return ""
     return f"{grown}, not by the same number in every row"
-
-
-PATCH = Patch(
-    defect=DEFECTS["A1"],
-    target="swift.template.base:Template.pre_forward_hook",
-    fingerprint="self, model, args, kwargs",
-    probe=probe,
-    fix=fix,
-    remove_when="ms-swift hands labels, or a merge that does without them, to every template",
-)

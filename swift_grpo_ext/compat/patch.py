@@ -8,7 +8,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Any
 
-from swift_grpo_ext.defects import Defect
+from swift_grpo_ext.defects import DEFECTS, Defect
 
 _ABSENT = object()
 _STARS: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -51,18 +51,35 @@ class Patch:
         return self.after or (module if module.startswith("swift.") else module.partition(".")[0])
 
 
-def around(instead: Callable[..., object]) -> Fix:
-    """Decorator: a fix out of what is called instead of the target, which it gets as its first argument."""
+def patch(
+    defect: str,
+    target: str,
+    *,
+    fingerprint: str,
+    probe: Callable[[], bool],
+    remove_when: str,
+    after: str = "",
+    wraps: bool = False,
+) -> Callable[[Callable[..., Any]], Patch]:
+    """Decorator: a `Patch` out of what is called instead of the target, which it gets as its first argument.
 
-    @functools.wraps(instead)
-    def fix(original: Callable[..., object]) -> Callable[..., object]:
-        @functools.wraps(original)
-        def replacement(*args: object, **kwargs: object) -> object:
-            return instead(original, *args, **kwargs)
+    With ``wraps`` out of a `Fix`, which is called once, when the patch is put on.
+    """
 
-        return replacement
+    def as_patch(instead: Callable[..., Any]) -> Patch:
+        @functools.wraps(instead)
+        def fix(original: Callable[..., object]) -> Callable[..., object]:
+            @functools.wraps(original)
+            def replacement(*args: object, **kwargs: object) -> object:
+                return instead(original, *args, **kwargs)
 
-    return fix
+            return replacement
+
+        return Patch(
+            DEFECTS[defect], target, fingerprint, probe, instead if wraps else fix, remove_when, after
+        )
+
+    return as_patch
 
 
 def signature_of(function: Callable[..., object]) -> str:

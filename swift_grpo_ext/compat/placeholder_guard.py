@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.compat.patch import Patch, around
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import patch
 from swift_grpo_ext.models.families import forbidden_token_ids
 
 if TYPE_CHECKING:
     from swift.infer_engine import RequestConfig
 
 
-@around
+@patch(
+    "C3",
+    "swift.infer_engine.vllm_engine:VllmEngine._prepare_generation_config",
+    fingerprint="self, request_config",
+    probe=lambda: True,
+    remove_when="ms-swift forbids placeholder tokens in its sampling parameters",
+)
 def fix(prepare: Callable[..., Any], engine: Any, request_config: RequestConfig) -> object:
     """Add the family's forbidden tokens to what vLLM may not say, in colocate mode and in servers alike."""
     params = prepare(engine, request_config)
@@ -22,13 +27,3 @@ def fix(prepare: Callable[..., Any], engine: Any, request_config: RequestConfig)
         # vLLM gives bad words a logit of -inf; a bias would be clamped to -100.
         params.bad_words = list(dict.fromkeys([*(params.bad_words or ()), *tokens]))
     return params
-
-
-PATCH = Patch(
-    defect=DEFECTS["C3"],
-    target="swift.infer_engine.vllm_engine:VllmEngine._prepare_generation_config",
-    fingerprint="self, request_config",
-    probe=lambda: True,
-    fix=fix,
-    remove_when="ms-swift forbids placeholder tokens in its sampling parameters",
-)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Patch, around
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import patch
 from swift_grpo_ext.models.families import forbidden_token_ids
 
 if TYPE_CHECKING:
@@ -14,7 +13,14 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig
 
 
-@around
+@patch(
+    "C3-transformers",
+    "swift.template.base:Template.prepare_generate_kwargs",
+    fingerprint="self, generate_kwargs, |, model=",
+    probe=lambda: True,
+    remove_when="ms-swift forbids placeholder tokens in what transformers generates",
+    after="swift.template",
+)
 def fix(
     prepare: Callable[..., dict[str, GenerationConfig]], template: Template, *args: object, **kwargs: object
 ) -> object:
@@ -26,14 +32,3 @@ def fix(
         config = prepared["generation_config"]
         config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *forbidden})
     return prepared
-
-
-PATCH = Patch(
-    defect=DEFECTS["C3-transformers"],
-    target="swift.template.base:Template.prepare_generate_kwargs",
-    fingerprint="self, generate_kwargs, |, model=",
-    probe=lambda: True,
-    fix=fix,
-    remove_when="ms-swift forbids placeholder tokens in what transformers generates",
-    after="swift.template",
-)

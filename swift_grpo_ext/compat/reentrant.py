@@ -3,13 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 
 TARGET = "swift.trainers.mixin:SwiftMixin._fix_gradient_checkpointing"
 
 
-@around
+@patch(
+    "A5",
+    TARGET,
+    fingerprint="self",
+    probe=lambda: in_source(TARGET, "get('use_reentrant')"),  # an explicit one is passed on, also under DDP
+    remove_when="ms-swift refuses use_reentrant true under DDP, or torch allows it",
+    after="swift",
+)
 def fix(prepare: Callable[..., object], trainer: Any) -> None:
     """Take the non-reentrant kind under DDP, whatever was asked for."""
     from swift.utils import get_logger, is_dist
@@ -24,14 +30,3 @@ def fix(prepare: Callable[..., object], trainer: Any) -> None:
         )
         trainer.args.gradient_checkpointing_kwargs = {**chosen, "use_reentrant": False}
     prepare(trainer)
-
-
-PATCH = Patch(
-    defect=DEFECTS["A5"],
-    target=TARGET,
-    fingerprint="self",
-    probe=lambda: in_source(TARGET, "get('use_reentrant')"),  # an explicit one is passed on, also under DDP
-    fix=fix,
-    remove_when="ms-swift refuses use_reentrant true under DDP, or torch allows it",
-    after="swift",
-)

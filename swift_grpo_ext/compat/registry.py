@@ -17,7 +17,7 @@ from swift_grpo_ext.settings import current_settings
 
 REPORT = "compat.json"
 
-# One module each, with a `PATCH`. They import nothing heavy at the top.
+# One module each, with a `patch` named ``fix``. They import nothing heavy at the top.
 MODULES: tuple[str, ...] = (
     "zero3_trace",
     "zero2_offload",
@@ -63,7 +63,7 @@ _report_folder: Path | None = None  # of the latest run in this process
 @lru_cache(maxsize=1)
 def patches() -> dict[str, Patch]:
     """All patches by id."""
-    found = [import_module(f"swift_grpo_ext.compat.{module}").PATCH for module in MODULES]
+    found = [import_module(f"swift_grpo_ext.compat.{module}").fix for module in MODULES]
     return {patch.id: patch for patch in found}
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, around
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import patch
 
 
 def probe() -> bool:
@@ -16,7 +15,14 @@ def probe() -> bool:
     return bool(advantages[1] != 0)
 
 
-@around
+@patch(
+    "unscored",
+    "swift.rl_core.advantage:compute_advantages",
+    fingerprint="rewards_per_func, reward_weights, num_generations, advantage_estimator=, scale_rewards=, "
+    "kl_in_reward=, beta=, kl_values=",
+    probe=probe,
+    remove_when="ms-swift leaves completions without a score out of their group",
+)
 def fix(
     compute_advantages: Callable[..., object],
     rewards_per_func: Any,
@@ -51,14 +57,3 @@ def fix(
     groups = found.rewards.view(-1, num_generations)
     means = groups.nanmean(dim=1, keepdim=True).nan_to_num()
     return found.advantages, torch.where(groups.isnan(), means, groups).view(-1)
-
-
-PATCH = Patch(
-    defect=DEFECTS["unscored"],
-    target="swift.rl_core.advantage:compute_advantages",
-    fingerprint="rewards_per_func, reward_weights, num_generations, advantage_estimator=, scale_rewards=, "
-    "kl_in_reward=, beta=, kl_values=",
-    probe=probe,
-    fix=fix,
-    remove_when="ms-swift leaves completions without a score out of their group",
-)

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, around
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import patch
 
 
 def probe() -> bool:
@@ -20,7 +19,13 @@ def probe() -> bool:
     return False
 
 
-@around
+@patch(
+    "F20",
+    "swift.rl_core.data:OnPolicySample.to_infer_request",
+    fingerprint="self, include_extra=",
+    probe=probe,
+    remove_when="RolloutInferRequest takes lists of frames",
+)
 def fix(to_infer_request: Callable[..., Any], sample: Any, include_extra: bool = False) -> object:
     """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
     videos, sample.videos = sample.videos, []
@@ -30,13 +35,3 @@ def fix(to_infer_request: Callable[..., Any], sample: Any, include_extra: bool =
         sample.videos = videos
     request.videos = list(videos) if isinstance(videos, (list, tuple)) else [videos] if videos else []
     return request
-
-
-PATCH = Patch(
-    defect=DEFECTS["F20"],
-    target="swift.rl_core.data:OnPolicySample.to_infer_request",
-    fingerprint="self, include_extra=",
-    probe=probe,
-    fix=fix,
-    remove_when="RolloutInferRequest takes lists of frames",
-)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 
 
 @dataclass
@@ -59,19 +58,15 @@ def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable
     return SeededWorker(plain, {**facts, **given}) if wanted or refused else function
 
 
-@around
+@patch(
+    "A7",
+    "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__",
+    fingerprint="self, loader",
+    # A worker's start function is called with the worker's id alone.
+    probe=lambda: in_source("torch.utils.data._utils.worker:_worker_loop", "init_fn(worker_id)"),
+    remove_when="torch passes its workers' start function the number of workers and the rank",
+)
 def fix(start: Callable[..., object], iterator: Any, loader: Any) -> None:
     """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
     loader.worker_init_fn = fitted(loader.worker_init_fn, loader.num_workers)
     start(iterator, loader)
-
-
-PATCH = Patch(
-    defect=DEFECTS["A7"],
-    target="torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__",
-    fingerprint="self, loader",
-    # A worker's start function is called with the worker's id alone.
-    probe=lambda: in_source("torch.utils.data._utils.worker:_worker_loop", "init_fn(worker_id)"),
-    fix=fix,
-    remove_when="torch passes its workers' start function the number of workers and the rank",
-)

@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Patch, Target, around
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import Target, patch
 from swift_grpo_ext.swap import swapped
 
 if TYPE_CHECKING:
@@ -23,7 +22,13 @@ def probe() -> bool:
     return "else:" in branches
 
 
-@around
+@patch(
+    "B1",
+    TARGET,
+    fingerprint="self, param",
+    probe=probe,
+    remove_when="DeepSpeed below 0.19.0 is no longer supported",
+)
 def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: object) -> None:
     """Keep the running sum after every micro-step.
 
@@ -38,13 +43,3 @@ def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: object) 
     if optimizer.micro_step_id > 0 and optimizer.partition_gradients:
         with swapped(optimizer, "micro_step_id", 0):
             accumulate(optimizer, param)
-
-
-PATCH = Patch(
-    defect=DEFECTS["B1"],
-    target=TARGET,
-    fingerprint="self, param",
-    probe=probe,
-    fix=fix,
-    remove_when="DeepSpeed below 0.19.0 is no longer supported",
-)

@@ -4,15 +4,20 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Patch, around, in_source
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.compat.patch import in_source, patch
 
 TARGET = "deepspeed.runtime.zero.parameter_offload:DeepSpeedZeRoOffload._register_deepspeed_module"
 # Name-mangled: steps at which each module was fetched, keyed by the ids that re-registering renumbers.
 _FETCH_STEPS = "_PartitionedParameterCoordinator__step_id_module_fetched_for"
 
 
-@around
+@patch(
+    "A3",
+    TARGET,
+    fingerprint="self, module, count=",
+    probe=lambda: not in_source(TARGET, "_invalidate_trace"),
+    remove_when="DeepSpeed below 0.19.2 is no longer supported",
+)
 def fix(register: Callable[..., object], offload: Any, module: Any, *args: Any, **kwargs: Any) -> object:
     """Forget the trace when the root is registered again: it is recorded anew in the next forward.
 
@@ -24,13 +29,3 @@ def fix(register: Callable[..., object], offload: Any, module: Any, *args: Any, 
         coordinator._invalidate_trace()
         setattr(coordinator, _FETCH_STEPS, defaultdict(deque))
     return register(offload, module, *args, **kwargs)
-
-
-PATCH = Patch(
-    defect=DEFECTS["A3"],
-    target=TARGET,
-    fingerprint="self, module, count=",
-    probe=lambda: not in_source(TARGET, "_invalidate_trace"),
-    fix=fix,
-    remove_when="DeepSpeed below 0.19.2 is no longer supported",
-)

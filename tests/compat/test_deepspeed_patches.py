@@ -40,7 +40,7 @@ def test_trace_after_a_rollout(prove, monkeypatch):
     zero = "deepspeed.runtime.zero"
     monkeypatch.setattr(f"{zero}.partitioned_param_coordinator.assert_ints_same_as_other_ranks", id)
     monkeypatch.setattr(f"{zero}.parameter_offload.DeepSpeedZeRoOffload", OldOffload)  # the probe reads it
-    proof = prove(on_stand_in(zero3_trace.PATCH, "OldOffload._register_deepspeed_module"))
+    proof = prove(on_stand_in(zero3_trace.fix, "OldOffload._register_deepspeed_module"))
     with pytest.raises(IndexError, match="pop from an empty deque"):
         step_with_a_rollout()
     proof.on()
@@ -51,7 +51,7 @@ def test_trace_after_a_rollout(prove, monkeypatch):
 
 def test_sum_over_micro_batches(prove, monkeypatch):
     monkeypatch.setattr("deepspeed.runtime.zero.stage_1_and_2.DeepSpeedZeroOptimizer", OldOptimizer)
-    proof = prove(on_stand_in(zero2_offload.PATCH, "OldOptimizer.async_accumulate_grad_in_cpu_via_gpu"))
+    proof = prove(on_stand_in(zero2_offload.fix, "OldOptimizer.async_accumulate_grad_in_cpu_via_gpu"))
     each_its_own_column = torch.eye(4)
     assert OldOptimizer().step(each_its_own_column).tolist() == [1, 0, 0, 1]
     proof.on()
@@ -63,7 +63,7 @@ def test_sum_over_micro_batches(prove, monkeypatch):
 
 
 def test_the_installed_release_has_neither():
-    assert not zero3_trace.PATCH.probe()
+    assert not zero3_trace.fix.probe()
     assert not zero2_offload.probe()
-    for patch in (zero3_trace.PATCH, zero2_offload.PATCH):
+    for patch in (zero3_trace.fix, zero2_offload.fix):
         assert "deepspeed 0.19" in patch.defect.absent_because()

@@ -12,7 +12,7 @@ import torch.distributed as dist
 atexit.register(lambda: print("left" if not dist.is_initialized() else "stayed"))  # runs last
 from swift_grpo_ext.compat import gloo_exit, registry
 
-assert registry.apply(gloo_exit.PATCH).state.value == "applied"
+assert registry.apply(gloo_exit.fix).state.value == "applied"
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 {end}
 """

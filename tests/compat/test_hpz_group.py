@@ -24,15 +24,15 @@ def groups(monkeypatch):
 
 
 def test_stock_deepspeed_makes_one_model_only(prove, groups):
-    prove(hpz_group.PATCH)  # another test of this process may have left it on
-    assert hpz_group.PATCH.probe()
+    prove(hpz_group.fix)  # another test of this process may have left it on
+    assert hpz_group.fix.probe()
     groups._create_zero_param_parallel_group(2)
     with pytest.raises(AssertionError, match="is already initialized"):
         groups._create_zero_param_parallel_group(2)
 
 
 def test_the_group_of_the_first_model_serves_the_second(prove, groups):
-    proof = prove(hpz_group.PATCH)
+    proof = prove(hpz_group.fix)
     proof.on()
     groups._create_zero_param_parallel_group(2)
     first = groups._get_zero_param_intra_parallel_group()

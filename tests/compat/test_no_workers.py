@@ -13,7 +13,7 @@ def arguments(folder, workers):
 
 
 def test_no_workers_persist_where_there_are_none(prove, tmp_path):
-    proof = prove(no_workers.PATCH)
+    proof = prove(no_workers.fix)
     if not no_workers.probe():
         assert not arguments(tmp_path, 0).dataloader_persistent_workers, "this host looks by itself"
         return
@@ -35,7 +35,7 @@ def test_the_cure_alone(workers, persist):
             self.dataloader_num_workers = workers
 
     made = Arguments()
-    no_workers.fix(Arguments.__post_init__)(made)
+    no_workers.fix.fix(Arguments.__post_init__)(made)
     assert made.dataloader_persistent_workers is persist
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.compat.placeholder_guard_transformers import fix
+from swift_grpo_ext.compat.placeholder_guard_transformers import fix as PATCH
 from swift_grpo_ext.models.families import family_of, forbidden_token_ids
 from swift_grpo_ext.testing import tiny_checkpoint
 
@@ -35,7 +35,7 @@ def test_config_and_tokenizer_name_what_is_forbidden(checkpoint):
 def test_it_is_added_to_what_the_run_forbids(checkpoint):
     _, config, tokenizer = checkpoint
     template = SimpleNamespace(config=config, tokenizer=tokenizer, processor=tokenizer)
-    usual = fix(lambda self, kwargs, *, model=None: kwargs)
+    usual = PATCH.fix(lambda self, kwargs, *, model=None: kwargs)
     asked = {"generation_config": SimpleNamespace(suppress_tokens=[3])}
     found = usual(template, asked)["generation_config"].suppress_tokens
     assert found == sorted({3, *forbidden_token_ids(config, tokenizer)})

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.compat.reentrant import PATCH
+from swift_grpo_ext.compat.reentrant import fix as PATCH
 from swift_grpo_ext.plugin_files import plugin_file
 
 PLAIN = getattr(torch.utils.checkpoint, "_old_checkpoint", torch.utils.checkpoint.checkpoint)

@@ -29,7 +29,7 @@ def registered():
 def advantages(scores, size=4, weights=None, **options):
     rewards = torch.tensor(scores)
     weights = torch.ones(rewards.shape[1]) if weights is None else torch.tensor(weights)
-    return unscored.fix(before)(rewards, weights, size, **options)
+    return unscored.fix.fix(before)(rewards, weights, size, **options)
 
 
 def test_it_is_applied_where_ms_swift_has_the_function():

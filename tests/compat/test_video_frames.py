@@ -59,7 +59,7 @@ def test_the_run_trains(run, model):
 
 
 def test_a_request_holds_what_the_row_held(prove):
-    proof = prove(video_frames.PATCH)
+    proof = prove(video_frames.fix)
     proof.drift()
     proof.on()
     from swift.rl_core.data import OnPolicySample

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 from transformers.trainer_utils import seed_worker
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.compat.worker_seed import PATCH, SeededWorker, fitted
+from swift_grpo_ext.compat.worker_seed import SeededWorker, fitted
+from swift_grpo_ext.compat.worker_seed import fix as PATCH
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.versions import installed_version
 
