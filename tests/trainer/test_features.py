@@ -1,6 +1,5 @@
 """Every reason for which an optimisation is off, on real trainers."""
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import FEATURES, decide
 from swift_grpo_ext.trainer.gains import facts_of, line_of
 from swift_grpo_ext.trainer.passes import Passes
-from swift_grpo_ext.watch.report.run import read_gains
 from tests.trainer.built import built
 from tests.trainer.runs import STOCK, figures, told
 
@@ -147,27 +145,6 @@ def test_parameters_that_are_gathered_for_a_layer(trainer, monkeypatch):
     assert not any(found.values())
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "value", "why"),
-    [
-        ("", "beta", 0.04, "beta is 0.04"),
-        ("", "loss_type", "real", "loss_type real compares them"),
-        ("", "compute_entropy", True, "entropies are asked for"),
-        ("", "rollout_importance_sampling_mode", "token_truncate", "importance sampling"),
-        ("", "off_policy_sequence_mask_delta", 0.1, "a mask"),
-        ("", "advantage_reweight", "rlsd", "a teacher is compared with it"),
-    ],
-)
-def test_who_needs_silent_completions(trainer, monkeypatch, owner, name, value, why):
-    monkeypatch.setattr(trainer, "beta", 0.0)
-    assert decide(trainer, Settings()).skip_silent
-    assert causes(decide(trainer, Settings(disable="trainer.skip_silent")))["skip_silent"] == "switched off"
-    monkeypatch.setattr(trainer, name, value)
-    assert causes(decide(trainer, Settings())) == {"skip_silent": why} | (
-        {"skip_old": "--advantage_reweight rlsd"} if value == "rlsd" else {}
-    )
-
-
 def neftune_post_forward_hook(module, args, output):
     return output
 
@@ -252,37 +229,6 @@ def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tm
     assert all(map(torch.equal, before, trainer.ref_model.parameters()))
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "value", "why"),
-    [
-        ("", "_needs_old_logps", bool, "ms-swift leaves it out itself"),
-        ("", "kl_in_reward", True, "the KL in rewards reads it"),
-        ("", "_teacher_use_disable_adapter", True, "a teacher is compared with it"),
-        ("", "advantage_reweight", "rlsd", "--advantage_reweight rlsd"),
-        ("", "sdar_loss_coef", 0.1, "the SDAR loss reads it"),
-    ],
-)
-def test_who_needs_old_log_probs(trainer, monkeypatch, owner, name, value, why):
-    monkeypatch.setattr(trainer.args if owner else trainer, name, value, raising=False)
-    found = reasons(trainer)
-    assert found["skip_old"] == why
-    assert found["shared_prefix"] == ""
-
-
-def test_updates_that_begin_within_a_rollout_need_old_log_probs(trainer, monkeypatch):
-    monkeypatch.setattr(trainer.args, "steps_per_generation", 3)
-    assert reasons(trainer)["skip_old"] == ""
-    monkeypatch.setattr(trainer.args, "gradient_accumulation_steps", 2)
-    assert reasons(trainer)["skip_old"] == "updates begin within rollouts"
-
-
-def test_liger_with_rollout_importance_sampling_needs_old_log_probs(trainer, monkeypatch):
-    monkeypatch.setattr(trainer.args, "use_liger_kernel", True)
-    assert reasons(trainer)["skip_old"] == ""
-    monkeypatch.setattr(trainer.args, "rollout_importance_sampling_mode", "token_truncate")
-    assert reasons(trainer)["skip_old"] == "the liger loss corrects rollouts by it"
-
-
 def test_vllm_is_asked_once_for_a_group_unless_it_takes_completions_by_themselves(trainer, monkeypatch):
     monkeypatch.setattr(trainer.args, "use_vllm", True)
     assert reasons(trainer)["shared_prefill"] == ""
@@ -291,34 +237,3 @@ def test_vllm_is_asked_once_for_a_group_unless_it_takes_completions_by_themselve
     monkeypatch.setattr(trainer.args, "multi_turn_scheduler", None)
     monkeypatch.setattr(trainer, "vllm_use_async_engine", True)
     assert reasons(trainer)["shared_prefill"] == "the async engine takes each completion by itself"
-
-
-def test_the_line_is_short_and_the_file_says_all(trainer, monkeypatch, tmp_path):
-    monkeypatch.setattr(trainer, "sdar_loss_coef", 0.1)
-    monkeypatch.setattr(trainer.args, "use_vllm", True)
-    monkeypatch.setattr(trainer.args, "output_dir", str(tmp_path))
-    with told() as messages:
-        switches = Settings(disable="trainer.shared_prefix,trainer.vision_once,trainer.chunked_logps")
-        Passes(trainer, switches, "micro-batches of 1 x 8 are now 8 x 1")
-    (line,) = [text for text in messages if "shared_prefix" in text]
-    assert line == (
-        "swift-grpo-ext: shared_prefix off (switched off), vision_once off (switched off), "
-        "skip_old off (the SDAR loss reads it), chunked_logps off; gains.json"
-    )
-    found = json.loads((tmp_path / "gains.json").read_text())
-    assert found["of_a_prompt_in_a_micro_batch"] == found["num_generations"] == 4
-    assert found["cut"].endswith("are now 8 x 1")
-    assert found["gains"]["spare_recompute"] == {"state": "on", "why": "", "fix": ""}
-    assert found["gains"]["skip_old"] == {
-        "state": "off",
-        "why": "the SDAR loss reads it",
-        "fix": "--sdar_loss_coef 0",
-    }
-    assert found["gains"]["vision_once"]["fix"] == "SWIFT_GRPO_EXT_DISABLE without trainer.vision_once"
-    assert "skip_old off: the SDAR loss reads it (to change it: --sdar_loss_coef 0)" in read_gains(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"gains": [1]}', '{"gains": {"a": 1, "b": {"state": null}}}'])
-def test_a_damaged_file_of_gains_is_no_reason_not_to_report(text, tmp_path):
-    (tmp_path / "gains.json").write_text(text)
-    assert len(read_gains(tmp_path)) == ("b" in text)
