@@ -149,7 +149,6 @@ _ALL = (
         _ANY_HOST,
         "a larger --max_length, --truncation_strategy left, or a dataset without such rows",
         (f"{SWIFT}/blob/main/swift/rl_core/resample.py",),
-        "F19-deleted-rows",
     ),
     Defect(
         "F20",

@@ -30,7 +30,6 @@ MODULES: tuple[str, ...] = (
     "hpz_group",
     "no_workers",
     "streamed_groups",
-    "deleted_rows",
     "video_frames",
     "jinja_completion",
     "gloo_exit",

@@ -99,8 +99,8 @@ class GRPOTrainer(HostGRPOTrainer):
             return self.passes.stored(super()._generate_and_score_completions(inputs))
 
     def resample_encode_failed_inputs(self, inputs: object, *args: object, **kwargs: object) -> object:
-        """Leave rows that are too long to `to_samples`: ms-swift replaces them copy by copy, group or not."""
-        return inputs if self.rows.ours else super().resample_encode_failed_inputs(inputs, *args, **kwargs)
+        """Leave rows that are too long to `to_samples`: ms-swift replaces copies, group or not (F19)."""
+        return inputs
 
     def to_samples(self, rows: list[object]) -> Samples:
         """Samples of rows, once every broken row is replaced."""

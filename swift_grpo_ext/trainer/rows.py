@@ -10,7 +10,7 @@ from datasets import Dataset
 from swift.template import MaxLengthError
 from swift.utils import get_logger, remove_response
 
-from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import dataset_rows
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.settings import current_settings
@@ -34,10 +34,11 @@ Problems = dict[str, Problem]
 
 
 class Rows:
-    """Rows of templates that this package describes, on their way to samples.
+    """Rows on their way to samples.
 
-    A row is tried before anything is generated for it. All ranks agree on which are broken, and on what
-    takes their place, so that a group stays a group wherever its members are.
+    Those of templates that this package describes are tried before anything is generated for them, and those
+    of others where ms-swift would (``--truncation_strategy delete``). All ranks agree on which are broken,
+    and on what takes their place, so that a group stays a group wherever its members are.
     """
 
     def __init__(self, host: Host) -> None:
@@ -50,6 +51,10 @@ class Rows:
         """This package describes the run's template."""
         return isinstance(self._host.template, VisionTemplate)
 
+    @property
+    def _deletes(self) -> bool:
+        return bool(self._host.template.truncation_strategy == "raise")  # what ms-swift makes of "delete"
+
     def begin(self) -> None:
         """Look at all rows before the run, if the settings ask for it; broken ones raise DatasetRowError."""
         if self.ours and current_settings().bad_row == "raise":
@@ -57,8 +62,8 @@ class Rows:
                 self._refuse_bad_rows(dataset)
 
     def good(self, rows: list[object]) -> list[Any]:
-        """The rows, once every broken one is replaced; leaves those of other templates to ms-swift."""
-        if not self.ours:
+        """The rows, once every broken one is replaced."""
+        if not (self.ours or self._deletes):
             return rows
         replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
@@ -74,6 +79,12 @@ class Rows:
             replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), fine, main)
             if len(replaced) < len(bad):
                 break
+        if self._deletes:
+            raise RefusedError(
+                f"{len(bad)} rows of a batch cannot be encoded, and {len(replaced)} others were found",
+                where="--truncation_strategy delete",
+                fix="a larger --max_length, or a dataset with more rows that fit",
+            )
         raise dataset_rows.refusal(problem.text for problem in bad.values())
 
     def named(self, samples: list[VisionSample]) -> list[VisionSample]:
@@ -133,8 +144,7 @@ class Rows:
         try:
             self._host.template.encode({**row, "messages": messages})
         except MaxLengthError as error:
-            deleted = self._host.template.truncation_strategy == "raise"  # what ms-swift makes of "delete"
-            return Problem(str(error), too_long=True) if deleted else None
+            return Problem(str(error), too_long=True) if self._deletes else None
         except (DatasetRowError, *dataset_rows.HOST_REFUSES) as error:
             return Problem(dataset_rows.problem_of(error, row))
         return None

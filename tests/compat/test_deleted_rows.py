@@ -6,8 +6,6 @@ import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
 
-PATCH = "F19-deleted-rows"
-
 
 @pytest.fixture
 def questions(asking):
@@ -47,7 +45,10 @@ def run(tiny_llama, questions, asked, tmp_path):
     return start
 
 
-def test_before_groups_mix_prompts(run, stock):
+def test_before_groups_mix_prompts(run, monkeypatch):
+    from swift.trainers.trainer_factory import TrainerFactory
+
+    monkeypatch.setitem(TrainerFactory.TRAINER_MAPPING, "grpo", "swift.rlhf_trainers.GRPOTrainer")
     assert any(len(group) > 1 for group in run(per_device_train_batch_size=8))
 
 
