@@ -9,7 +9,8 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
-from swift_grpo_ext.compat.imports import when_imported
+from wrapt import register_post_import_hook
+
 from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
 from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.errors import RefusedError
@@ -90,7 +91,7 @@ def settle(patch: Patch, *, disabled: bool = False) -> None:
         _keep(apply(patch))
     else:
         _keep(Outcome(patch, State.WAITING, f"for the import of {patch.waits_for}"))
-        when_imported(patch.waits_for, lambda: _keep(apply(patch)))
+        register_post_import_hook(lambda _: _keep(apply(patch)), patch.waits_for)
 
 
 def apply(patch: Patch) -> Outcome:

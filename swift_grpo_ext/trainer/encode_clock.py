@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.swap import swapped
@@ -18,9 +18,9 @@ ENGINE = "swift.infer_engine.grpo_vllm_engine"
 _KEY = "swift_grpo_ext_encode_seconds"
 
 
-def time_servers() -> None:
+def time_servers(module: ModuleType) -> None:
     """Let vLLM engines of this process tell; those that encode while they generate have nothing to tell."""
-    kind: Any = getattr(sys.modules[ENGINE], "GRPOVllmEngine", None)
+    kind: Any = getattr(module, "GRPOVllmEngine", None)
     if not hasattr(kind, "_batch_encode"):
         return
     infer = kind.infer

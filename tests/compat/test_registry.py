@@ -5,8 +5,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+import wrapt.importer
 
-from swift_grpo_ext.compat import imports, registry
+from swift_grpo_ext.compat import registry
 from swift_grpo_ext.compat.patch import Patch, State, Target, signature_of
 from swift_grpo_ext.defects import Defect
 from swift_grpo_ext.errors import RefusedError, UnknownPartError
@@ -34,7 +35,7 @@ def stand_in(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_outcomes", {})
     monkeypatch.setattr(registry, "_report_folder", None)
-    monkeypatch.setattr(imports, "_waiting", {})
+    monkeypatch.setattr(wrapt.importer, "_post_import_hooks", {})
     yield "stand_in"
     sys.modules.pop("stand_in", None)
 

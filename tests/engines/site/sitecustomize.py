@@ -6,7 +6,7 @@ function. The two that it does so for are declared here. Nothing on the way of a
 Python imports a module of this name when it starts, so the processes of an engine have it as well.
 """
 
-from swift_grpo_ext.compat.imports import when_imported
+from wrapt import register_post_import_hook
 
 MISSING = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -14,7 +14,7 @@ MISSING = {
 }
 
 
-def declare() -> None:
+def declare(_module: object) -> None:
     import torch
     from torchvision.extension import _has_ops
 
@@ -23,4 +23,4 @@ def declare() -> None:
             torch.library.define(f"torchvision::{name}", schema)
 
 
-when_imported("torchvision.extension", declare)
+register_post_import_hook(declare, "torchvision.extension")
