@@ -178,25 +178,8 @@ def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
     trainer.state.save_to_json(str(folder / "trainer_state.json"))
 
 
-class Turn:
-    """A file for which the other ranks wait: a launcher kills all as soon as one has ended."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def begin(self) -> None:
-        """Nothing is done yet in this run."""
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
-
-    def done(self) -> None:
-        """This rank has saved what can be saved."""
-        with suppress(OSError):  # the others then wait for as long as saving may take
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.touch()
-
-    def wait(self, seconds: float = SECONDS) -> None:
-        """Until the rank that saves is done, or the time is over."""
-        deadline = time.monotonic() + seconds
-        while not self._path.exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
+def wait_for(saved: Path, seconds: float = SECONDS) -> None:
+    """Until the rank that saves has made a file, or the time is over: a launcher kills all when one ends."""
+    deadline = time.monotonic() + seconds
+    while not saved.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)

@@ -12,9 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+
+from pydantic import TypeAdapter
 
 from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.watch.journal import Journal
@@ -43,17 +46,22 @@ class Beat:
     host: str = ""
 
 
+_BEAT = TypeAdapter(Beat)
+
+
 def write_beat(folder: Path, beat: Beat) -> None:
     """Replace the rank's file; a reader sees the old or the new one, never half of it."""
-    folder.mkdir(parents=True, exist_ok=True)
     own = asdict(beat) | {"pid": os.getpid(), "host": socket.gethostname()}
     write_whole(folder / f"rank_{beat.rank}.json", json.dumps(own).encode())
 
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
     """The last signs of life of the ranks that gave one; those before a moment are of an earlier run."""
-    beats = (_read(folder / f"rank_{rank}.json") for rank in range(ranks))
-    return {beat.rank: beat for beat in beats if beat is not None and beat.beat >= not_before}
+    beats = []
+    for rank in range(ranks):
+        with suppress(OSError, ValueError):  # none yet, or written by something else
+            beats.append(_BEAT.validate_json((folder / f"rank_{rank}.json").read_bytes()))
+    return {beat.rank: beat for beat in beats if beat.beat >= not_before}
 
 
 def in_words(beat: Beat, now: float) -> str:
@@ -69,14 +77,6 @@ def holders(beats: Mapping[int, Beat]) -> list[int]:
     """Ranks that do not wait for others: if the rest waits, these hold it up."""
     waiting = [rank for rank, beat in beats.items() if beat.where.startswith(_WAITING)]
     return sorted(set(beats) - set(waiting)) if waiting else []
-
-
-def _read(path: Path) -> Beat | None:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return Beat(**{field.name: data[field.name] for field in fields(Beat)})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def where_main_thread_stands() -> str:
@@ -144,7 +144,7 @@ class Watchdog(threading.Thread):
         self._tell_if_over(self._phases.now)
 
     def beat(self) -> None:
-        """One look: give a sign of life, join the incidents of others, open one if over the limit."""
+        """One look: give a sign of life, open an incident if over the limit, take part in that of others."""
         self._also()
         now = self._phases.now
         passed = time.monotonic() - now.since
@@ -152,11 +152,24 @@ class Watchdog(threading.Thread):
         self._give_sign(now, with_place=passed > limit / 2)
         self._tell_if_over(now)
         request = self._journal.folder / f"stall_{self._incident + 1}.json"
-        if request.is_file():
-            self._join(request)
-        elif passed > limit and self._told != now:
+        first = passed > limit and self._told != now and not request.exists()
+        if first:
             self._told = now
-            self._open(request, now, passed, limit)
+            try:
+                request.touch(exist_ok=False)
+            except FileExistsError:  # another rank was faster
+                first = False
+            except OSError:  # the other ranks do not hear of it, but whoever reads the console does
+                pass
+        if first or request.exists():
+            stacks = self._write_stacks()
+            self._give_sign(now, with_place=True)
+            if self._ranks > 1 and (first or self._abort):
+                self._done.wait(3 * self._interval)  # the others join, and read our sign of life
+            if first:
+                self._tell(now, passed, limit, stacks)
+            if self._abort is not None:
+                self._abort()
 
     def _tell_if_over(self, now: Now) -> None:
         if self._told is not None and self._told != now:
@@ -169,33 +182,12 @@ class Watchdog(threading.Thread):
         beat = Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where)
         self._journal.write(lambda: write_beat(self._journal.folder, beat))
 
-    def _open(self, request: Path, now: Now, passed: float, limit: float) -> None:
-        """Make the incident known, wait until the other ranks have joined, and tell."""
-        facts = {"rank": self._journal.rank, "phase": now.phase, "seconds": passed, "limit": limit}
-        try:
-            with open(request, "x", encoding="utf-8") as file:
-                json.dump(facts, file)
-        except FileExistsError:  # another rank was faster
-            return
-        except OSError:  # the other ranks do not hear of it, but whoever reads the console does
-            pass
-        stacks = self._write_stacks()
-        if self._ranks > 1:
-            self._done.wait(3 * self._interval)
+    def _tell(self, now: Now, passed: float, limit: float, stacks: Path) -> None:
         beats = read_beats(self._journal.folder, self._ranks, self._started_at)
         text = describe_stall(now.phase, passed, limit, beats, self._ranks)
-        self._journal.add("stall", step=self._step(), text=text, stacks=str(stacks), **facts)
+        facts = {"phase": now.phase, "seconds": passed, "limit": limit, "stacks": str(stacks)}
+        self._journal.add("stall", step=self._step(), text=text, **facts)
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
-        if self._abort is not None:
-            self._abort()
-
-    def _join(self, request: Path) -> None:
-        """Another rank has opened an incident: write this one's stacks too."""
-        self._write_stacks()
-        self._give_sign(self._phases.now, with_place=True)
-        if self._abort is not None:
-            self._done.wait(3 * self._interval)  # the rank that opened it reads our sign of life first
-            self._abort()
 
     def _write_stacks(self) -> Path:
         """The incident is this rank's, too."""

@@ -15,7 +15,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.watch.ending import EndRequest, Turn, save_last_step
+from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters
@@ -59,7 +59,7 @@ class Watch(TrainerCallback):
         self.infinite: Counter[str] = Counter()  # scores of this rank, over the whole run; the trainer counts
         self._infinite_before: Counter[str] = Counter()
         self._end_request = EndRequest()
-        self._last_save = Turn(self.journal.folder / "stall_saved")
+        self._saved = self.journal.folder / "stall_saved"  # the ranks that do not save wait for this file
         self._watchdog = Watchdog(
             self.phases,
             self.journal,
@@ -86,7 +86,7 @@ class Watch(TrainerCallback):
         if self.resumed_from:
             self.load(Path(self.resumed_from))
         if self._first:
-            self._last_save.begin()
+            self.journal.write(lambda: self._saved.unlink(missing_ok=True))
         self._began = True
         self._watchdog.start()
         self._end_request.listen()
@@ -134,9 +134,9 @@ class Watch(TrainerCallback):
                 done = save_last_step(self._trainer, self.phases, self.save)
                 print(f"swift-grpo-ext [stall] the run ends: {done}", file=sys.stderr, flush=True)
                 self.journal.add("aborted", step=int(self._trainer.state.global_step), text=done)
-                self._last_save.done()
+                self.journal.write(self._saved.touch)
             else:
-                self._last_save.wait()
+                wait_for(self._saved)
         finally:
             sys.stderr.flush()
             os._exit(EXIT_CODE)  # whatever the threads do

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.watch.ending import Turn, save_last_step
+from swift_grpo_ext.watch.ending import save_last_step, wait_for
 from swift_grpo_ext.watch.phases import Phases
 
 
@@ -77,12 +77,8 @@ def test_a_limit(tmp_path):
 
 
 def test_the_others_wait_for_the_one_that_saves(tmp_path):
-    turn = Turn(tmp_path / "watch/stall_saved")
-    turn.begin()
-    waiting = threading.Thread(target=turn.wait, args=(20,))
+    waiting = threading.Thread(target=wait_for, args=(tmp_path / "stall_saved", 60))
     waiting.start()
-    turn.done()
-    waiting.join(5)
+    (tmp_path / "stall_saved").touch()
+    waiting.join(60)
     assert not waiting.is_alive()
-    turn.begin()
-    assert not (tmp_path / "watch/stall_saved").exists()

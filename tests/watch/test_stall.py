@@ -91,8 +91,12 @@ def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
         assert "test_every_rank_writes" in (tmp_path / f"watch/stall_1_rank_{rank}.txt").read_text()
 
 
-def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run):
-    run = watched_run("BlocksUntilTold", env={"STALL_SECONDS": "1"}, max_steps=2)
+def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run, tmp_path):
+    saved = tmp_path / "watch/stall_saved"  # of an earlier run that hung
+    saved.parent.mkdir()
+    saved.touch()
+    run = watched_run("BlocksUntilTold", env={"STALL_SECONDS": "1"}, max_steps=2, add_version=False)
+    assert not saved.exists()
     # On a machine under load other phases may last a second too.
     of_reward = [event for event in run.events if event.get("phase") == "reward"]
     assert [event["kind"] for event in of_reward] == ["stall", "stall-over"]

@@ -7,7 +7,6 @@ import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
-from swift_grpo_ext.watch.report.charts import charts
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
@@ -49,11 +47,6 @@ class Report:
 
     html: Path
     verdicts: tuple[Verdict, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        """That on the first run."""
-        return self.verdicts[0]
 
 
 @dataclass(frozen=True)
@@ -93,8 +86,6 @@ def write_report(
     there is no GRPO run, no step is logged yet, or the folder is not writable.
     """
     template = _template()
-    from markupsafe import Markup
-
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
     runs = [read_run(each) for each in folders]
     names, verdicts = run_names(runs), tuple(map(judge, runs))
@@ -109,10 +100,9 @@ def write_report(
         extra_figures=extra_figures,
         sections=sections,
         arguments=_arguments(runs),
-        logged=any(run.groups for run in runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
-        data=Markup(page_data(runs, names, charts(runs), completions)),
-        script=Markup(script),
+        data=page_data(runs, names, completions),
+        script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
@@ -145,23 +135,16 @@ def report_at_end(folder: str | Path) -> None:
             f"swift-grpo-ext [report] not written, {type(error).__name__}: {error}; later: {again}"
         )
     else:
-        logger.info(f"swift-grpo-ext [report] {report.verdict.headline} {report.html}")
+        logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
 
 
 def _template() -> Template:
-    if find_spec("jinja2") is None:
-        raise MissingExtraError(
-            "jinja2 not installed", where="report", fix='pip install "swift-grpo-ext[report]"'
-        )
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError:
+        fix = 'pip install "swift-grpo-ext[report]"'
+        raise MissingExtraError("jinja2 not installed", where="report", fix=fix) from None
+    environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2")
 
 
@@ -179,13 +162,9 @@ def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     """Name, value in each run, and whether the runs differ in it."""
     rows = []
     for name in _ARGUMENTS.split():
-        values = [_words(run.arguments.get(name)) for run in runs]
+        given = [run.arguments.get(name) for run in runs]
+        lists = [one if isinstance(one, list) else [] if one is None else [one] for one in given]
+        values = [", ".join(map(str, each)) for each in lists]
         if any(values):
             rows.append((name, values, len(set(values)) > 1))
     return rows
-
-
-def _words(value: object) -> str:
-    if value is None:
-        return ""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -4,19 +4,124 @@ import base64
 import io
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from swift_grpo_ext.watch.report.charts import Chart, Line, thinned
+from swift_grpo_ext.watch.phases import PHASES
 from swift_grpo_ext.watch.report.run import Group, Run, Sample
 
 THUMBNAIL_SIDE = 320
 MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
+MOST_POINTS = 1500  # of a line
 _LONGEST_TEXT = 4000
 
 # Inside of a <script> nothing may look like a tag; U+2028 and U+2029 end lines in older JavaScript.
 _HARMLESS = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Finite values of one figure of a run; `low` and `high` edge a band around them, or are empty."""
+
+    label: str
+    run: int
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves in one frame."""
+
+    title: str  # with the unit if it has one
+    lines: tuple[Line, ...] = ()
+    percent: bool = False  # the figures are shares of 1
+    stacked: bool = False  # the lines lie on top of each other
+    exact: bool = False  # set, not sampled: a running mean of them would show what never was
+
+
+_FIGURES = {
+    "reward_std": Chart("standard deviation of the reward inside a group"),
+    "frac_reward_zero_std": Chart("groups whose rewards are all equal", percent=True),
+    "reward_coverage": Chart("completions that got a reward", percent=True),
+    "kl": Chart("KL to the reference model (nats a token)"),
+    "watch/kl_to_start": Chart("KL to the first policy, estimated (nats a token)"),
+    "grad_norm": Chart("gradient norm before clipping"),
+    "watch/moved": Chart("parameters that moved", percent=True),
+    "completions/mean_length": Chart("completion length (tokens): mean and range"),
+    "completions/clipped_ratio": Chart("completions cut at the length limit", percent=True),
+    "clip_ratio/region_mean": Chart("tokens whose ratio was clipped", percent=True),
+    "entropy/mean": Chart("entropy (nats a token)"),
+    "watch/entropy": Chart("entropy at the sampled tokens (nats a token)"),
+    "watch/engine_ratio": Chart(
+        "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance "
+        "sampling is not sound)"
+    ),
+    "loss": Chart("loss"),
+    "learning_rate": Chart("learning rate", exact=True),
+    "step_time": Chart("step time (seconds)"),
+}
+# What edges the band around a figure: its least and most, or its standard deviation.
+_EDGES = {"completions/mean_length": ("completions/min_length", "completions/max_length")}
+
+
+def charts(runs: Sequence[Run]) -> list[Chart]:
+    """Charts of the figures that at least one of the runs has logged."""
+    means = {f"rewards/{name}/mean": name for run in runs for name in run.reward_names()}
+    edges = _EDGES | {mean: (mean.removesuffix("mean") + "std",) for mean in means}
+    each = {mean: Chart(f"{name}: mean ± standard deviation") for mean, name in means.items()}
+    total = [*_lines(runs, "reward", "total" if len(runs) == 1 else "")]
+    if len(runs) == 1 and len(means) > 1:
+        total += [line for mean, name in means.items() for line in _lines(runs, mean, name)]
+    found = [Chart("reward", tuple(total))]
+    for name, chart in (each | _FIGURES).items():
+        found.append(replace(chart, lines=tuple(_lines(runs, name, edges=edges.get(name, ())))))
+    found += [_phases(run, number, len(runs)) for number, run in enumerate(runs)]
+    return [chart for chart in found if chart.lines]
+
+
+def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str] = ()) -> Iterator[Line]:
+    """The figure in each run that has it, with a band where its edges were logged at the same steps."""
+    for number, run in enumerate(runs):
+        series = run.finite(name)
+        ends = [run.finite(edge) for edge in edges]
+        if not all(end.keys() == series.keys() for end in ends):
+            ends = []
+        bands = [tuple(end.values()) for end in ends]
+        values = tuple(series.values())
+        if len(bands) == 1:
+            pairs = list(zip(values, *bands, strict=True))
+            bands = [tuple(mean + sign * spread for mean, spread in pairs) for sign in (-1, 1)]
+        if series:
+            yield Line(label, number, tuple(series), values, *bands)
+
+
+def _phases(run: Run, number: int, of: int) -> Chart:
+    """Where the time of each step went; a phase that a step did not have took no time."""
+    steps = tuple(record["step"] for record in run.records)
+    known = {phase.replace("_", " "): run.finite(f"seconds/{phase}") for phase in PHASES if phase != "start"}
+    lines = tuple(
+        Line(label, number, steps, tuple(spent.get(step, 0.0) for step in steps))
+        for label, spent in known.items()
+        if any(spent.values())
+    )
+    title = "seconds of each step by phase" + (f", run {number + 1}" if of > 1 else "")
+    return Chart(title, lines, stacked=True)
+
+
+def thinned(line: Line, most: int = MOST_POINTS) -> Line:
+    """The line with at most so many points: each the mean over as many neighbours."""
+    size = -(-len(line.steps) // most)
+    if size <= 1:
+        return line
+    values, low, high = (
+        tuple(sum(some[end - size : end]) / size for end in range(size, len(some) + 1, size))
+        for some in (line.values, line.low, line.high)
+    )
+    return Line(line.label, line.run, line.steps[size - 1 :: size], values, low, high)
 
 
 def groups_within(run: Run, completions: int) -> list[Group]:
@@ -28,8 +133,8 @@ def groups_within(run: Run, completions: int) -> list[Group]:
     kept = min(len(steps), max(2, int(len(steps) * completions / total)))
     wanted = {steps[round(i * (len(steps) - 1) / max(1, kept - 1))] for i in range(kept)}
     chosen: list[Group] = []
-    for group in sorted((group for group in run.groups if group.step in wanted), key=lambda one: one.step):
-        if completions > 0:
+    for group in run.groups:
+        if group.step in wanted and completions > 0:
             chosen.append(group)
             completions -= len(group.samples)
     return chosen
@@ -40,8 +145,7 @@ def distinct(samples: Sequence[Sample]) -> list[Sample]:
     merged: dict[tuple[object, ...], Sample] = {}
     for sample in samples:
         key = (sample.text, *sample.rewards.items(), sample.advantage)
-        count = merged[key].count + 1 if key in merged else 1
-        merged[key] = replace(sample, count=count)
+        merged[key] = replace(sample, count=merged[key].count + 1 if key in merged else 1)
     return sorted(merged.values(), key=lambda one: (-(one.advantage or 0.0), -one.count))
 
 
@@ -78,42 +182,28 @@ def _image(path: str, kept: dict[bytes, int]) -> int | None:
     return kept.setdefault(small, len(kept))
 
 
-def page_data(runs: Sequence[Run], names: Sequence[str], charts: Sequence[Chart], completions: int) -> str:
+def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> str:
     """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
     images, prompts = dict[bytes, int](), dict[str, int]()
     groups = [
-        _group(group, number, prompts, images)
+        {
+            "run": number,
+            "step": group.step,
+            "prompt": prompts.setdefault(group.prompt, len(prompts)),
+            "solution": group.solution,
+            "images": [_image(path, images) for path in group.images],
+            "on": group.image_index,
+            "gold": group.gold,
+            "rows": list(map(vars, distinct(group.samples))),
+        }
         for number, run in enumerate(runs)
         for group in groups_within(run, completions)
     ]
-    data = {
-        "runs": list(names),
-        "charts": [vars(chart) | {"lines": list(map(_line, chart.lines))} for chart in charts],
-        "prompts": list(prompts),
-        "groups": groups,
-    }
+    drawn = [vars(one) | {"lines": [vars(thinned(line)) for line in one.lines]} for one in charts(runs)]
+    data = {"runs": names, "charts": drawn, "prompts": list(prompts), "groups": groups}
     data = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
-
-
-def _line(line: Line) -> dict[str, object]:
-    line = thinned(line)
-    points = {"steps": list(line.series), "values": list(line.series.values())}
-    return {"label": line.label, "run": line.run, "low": line.low, "high": line.high, **points}
-
-
-def _group(group: Group, run: int, prompts: dict[str, int], images: dict[bytes, int]) -> dict[str, object]:
-    return {
-        "run": run,
-        "step": group.step,
-        "prompt": prompts.setdefault(group.prompt, len(prompts)),
-        "solution": group.solution,
-        "images": [_image(path, images) for path in group.images],
-        "on": group.image_index,
-        "gold": group.gold,
-        "rows": list(map(vars, distinct(group.samples))),
-    }
 
 
 def _shown(value: object) -> object:

@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.logs import GAINS, newest_version, read_completions, read_logging
@@ -16,6 +17,7 @@ _OF_PROMPT = {"step", "prompt", "solution", "images"}
 _OTHER_COLUMNS = _OF_PROMPT | {"completion", "advantages", "regions", "num_turns", "entropy", "split"}
 _MOST_REGIONS = 300
 
+T = TypeVar("T")
 Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
 Region = dict[str, object]
 """``at``, a box (left, top, right, bottom) or a point (x, y) in fractions of the image, and its ``label``."""
@@ -76,7 +78,8 @@ def read_run(output_dir: str | Path) -> Run:
     """The newest GRPO run in an output folder; OutputFolderError where there is none, or no logged step."""
     folder = newest_version(output_dir)
     damaged: list[str] = []
-    records = tuple(_once(_training_steps(read_logging(folder, damaged))))
+    steps = _since_resumed(_training_steps(read_logging(folder, damaged)), itemgetter("step"))
+    records = tuple({record["step"]: record for record in steps}.values())
     if not records:
         raise OutputFolderError(
             "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
@@ -85,7 +88,7 @@ def read_run(output_dir: str | Path) -> Run:
     size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
     sampled = [row for row in rows if row.get("split") != "eval"]
-    groups = _since_resumed(read_groups(sampled, size))
+    groups = _since_resumed(read_groups(sampled, size), attrgetter("step"))
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
     evaluated = len(rows) - len(sampled)
@@ -104,23 +107,14 @@ def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, 
             yield {**record, "step": whole(step)}
 
 
-def _once(records: Iterable[dict[str, object]]) -> list[dict[str, object]]:
-    """Each step once: a run that was resumed in the same folder does its last steps again."""
-    kept: list[dict[str, Any]] = []
-    for record in records:
-        while kept and kept[-1]["step"] >= record["step"]:
-            kept.pop()
-        kept.append(record)
-    return kept
-
-
-def _since_resumed(groups: Iterable[Group]) -> list[Group]:
-    """The same of groups, of which a step has several."""
-    kept: list[Group] = []
-    for group in groups:
-        if kept and group.step < kept[-1].step:
-            kept = [each for each in kept if each.step < group.step]
-        kept.append(group)
+def _since_resumed(found: Iterable[T], step: Callable[[T], int]) -> list[T]:
+    """What was logged, without the last steps that a run resumed in the same folder did again."""
+    kept: list[T] = []
+    for one in found:
+        if kept and step(one) < step(kept[-1]):
+            while kept and step(kept[-1]) >= step(one):
+                kept.pop()
+        kept.append(one)
     return kept
 
 
@@ -146,9 +140,8 @@ def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
 
 def read_gains(folder: Path) -> tuple[str, ...]:
     """Lines of ``gains.json``, which the trainer writes."""
-    gains = _object(folder / GAINS).get("gains")
-    rows = gains.items() if isinstance(gains, dict) else ()
-    return tuple(_told(name, row) for name, row in rows if isinstance(row, dict))
+    rows = _as(dict, _object(folder / GAINS).get("gains"))
+    return tuple(_told(name, row) for name, row in rows.items() if isinstance(row, dict))
 
 
 def _told(name: str, row: Mapping[str, object]) -> str:
@@ -159,10 +152,9 @@ def _told(name: str, row: Mapping[str, object]) -> str:
 def _object(path: Path) -> dict[str, object]:
     """A JSON file that holds an object; empty if it is missing or damaged."""
     try:
-        found = json.loads(path.read_bytes())
+        return _as(dict, json.loads(path.read_bytes()))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]:
@@ -174,12 +166,12 @@ def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]
 
 def _group(rows: Sequence[dict[str, object]]) -> Group:
     first = rows[0]
-    regions = _mapping(first.get("regions"))
+    regions = _as(dict, first.get("regions"))
     return Group(
         step=whole(first.get("step")),
         prompt=_text(first.get("prompt")),
         solution=_text(first.get("solution")),
-        images=tuple(image for image in _list(first.get("images")) if isinstance(image, str)),
+        images=tuple(image for image in _as(list, first.get("images")) if isinstance(image, str)),
         samples=tuple(map(_sample, rows)),
         gold=_regions(regions.get("gold")),
         image_index=whole(regions.get("image")),
@@ -193,16 +185,13 @@ def _sample(row: dict[str, object]) -> Sample:
         text=_text(row.get("completion")),
         rewards={name: value for name, value in figures.items() if name not in _OTHER_COLUMNS},
         advantage=None if advantage is None else float(advantage),
-        regions=_regions(_mapping(row.get("regions")).get("predicted")),
+        regions=_regions(_as(dict, row.get("regions")).get("predicted")),
     )
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _as(kind: type[T], value: object) -> T:
+    """A value that should be of a kind; else an empty one."""
+    return value if isinstance(value, kind) else kind()
 
 
 def whole(value: object) -> int:
@@ -214,8 +203,11 @@ def whole(value: object) -> int:
 
 
 def _regions(value: object) -> tuple[Region, ...]:
-    found = [one for one in map(_mapping, _list(value)[:_MOST_REGIONS]) if _is_place(one.get("at"))]
-    return tuple({"at": tuple(map(float, one["at"])), "label": _text(one.get("label"))[:80]} for one in found)
+    found = [_as(dict, one) for one in _as(list, value)[:_MOST_REGIONS]]
+    places = (one for one in found if _is_place(one.get("at")))
+    return tuple(
+        {"at": tuple(map(float, one["at"])), "label": _text(one.get("label"))[:80]} for one in places
+    )
 
 
 def _is_place(at: object) -> bool:

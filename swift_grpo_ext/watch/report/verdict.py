@@ -40,11 +40,6 @@ class Trend(NamedTuple):
     last: float
     error: float
 
-    @property
-    def clear(self) -> bool:
-        """The difference is more than noise."""
-        return abs(self.last - self.first) > CLEAR * self.error
-
 
 def trend(series: Series) -> Trend | None:
     """Compare the two ends of a series; None if it is too short to say."""
@@ -90,7 +85,7 @@ def judge(run: Run) -> Verdict:
         return Verdict("warn", headline, reasons)
     words = f"from {reward.first:.3g} to {reward.last:.3g}"
     grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)
-    if not reward.clear:
+    if abs(reward.last - reward.first) <= CLEAR * reward.error:
         return Verdict("warn", f"No clear change: the reward went {words}.", grounds)
     if reward.last < reward.first:
         return Verdict("bad", f"It gets worse: the reward fell {words}.", grounds)

@@ -13,8 +13,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
-from swift_grpo_ext.watch.report.charts import Line, thinned
-from swift_grpo_ext.watch.report.page_data import distinct, groups_within
+from swift_grpo_ext.watch.report.page_data import Line, distinct, groups_within, thinned
 from swift_grpo_ext.watch.report.run import read_run
 from tests.watch.report.made_up_run import HOSTILE, PROMPT, Tags, data_of, table, write_run
 
@@ -138,10 +137,11 @@ def test_an_image_is_in_the_page_once(tmp_path):
 
 
 def test_long_curves_are_thinned_to_means():
-    line = Line("", 0, {step: float(step) for step in range(1, 10_001)})
+    steps = tuple(range(1, 10_001))
+    line = Line("", 0, steps, tuple(map(float, steps)))
     thin = thinned(line, most=1000)
-    assert list(thin.series)[:2] == [10, 20]
-    assert list(thin.series.values())[:2] == [5.5, 15.5]
+    assert thin.steps[:2] == (10, 20)
+    assert thin.values[:2] == (5.5, 15.5)
     assert thinned(line, most=10_000) is line
 
 
