@@ -44,7 +44,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)
             self.logging = Logging(self)
-            self.monitors = Monitors(self, self.scoring.infinite)
+            self.monitors = Monitors(self)
             super().__init__(model, *args, **kwargs)
             self.engine_check = EngineCheck(self, current_settings().agree_every)
             self.rows.begin()

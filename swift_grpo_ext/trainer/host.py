@@ -39,6 +39,7 @@ class Host(Watched, Protocol):
 
     # Rewards.
     reward_funcs: list[Any]
+    reward_func_names: list[str]
     reward_model_plugins: list[Any]
     reward_weights: Tensor
     _rewards_per_func: Tensor

@@ -31,9 +31,8 @@ CALLBACK = "ext_watch"
 class Monitors:
     """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing."""
 
-    def __init__(self, host: Host, infinite: Counter[str]) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._infinite = infinite
         self._judged_step = 0
         self._asked = self._encode_share = 0.0  # seconds of vLLM's answers, the encoding's share of them
         self.watch: Watch | None = None
@@ -45,7 +44,6 @@ class Monitors:
         if kind is not None:
             given = (one for one in callbacks if isinstance(one, kind))
             self.watch = next(given, None) or kind(args, self._host)
-            self.watch.infinite = self._infinite
             if self.watch not in callbacks:
                 callbacks.append(self.watch)
         return callbacks
@@ -187,7 +185,10 @@ class Monitors:
         advantaged = advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
-            rewards=tuple(map(records.reward_facts, host.reward_func_names, scores.T.tolist())),
+            rewards=tuple(
+                records.reward_facts(name, column, round(figures.get(f"rewards/{name}/infinite", 0)))
+                for name, column in zip(host.reward_func_names, scores.T.tolist(), strict=False)
+            ),
             reward_std=figures.get("reward_std"),
             advantaged=advantaged,
             zero_variance=figures.get("frac_reward_zero_std"),

@@ -1,6 +1,5 @@
 """Rewards in the trainer: guarded on every rank, judged by all ranks together, logged by task."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
@@ -38,7 +37,6 @@ class Scoring:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self.infinite: Counter[str] = Counter()  # this rank's infinite scores, by function, of the whole run
         self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
         self._budget = cross_rank.Budget(current_settings().reward_failures)
@@ -59,7 +57,7 @@ class Scoring:
         ):
             self._rules.append(self._table.rule(metric, registered))
             if isinstance(function, nn.Module):
-                plugins[number] = PluginGuard(plugins[number], metric, self.infinite)
+                plugins[number] = PluginGuard(plugins[number], metric)
             else:
                 host.reward_funcs[number] = self._guarded(function, metric, self._rules[-1])
 
@@ -70,7 +68,7 @@ class Scoring:
         if own and name not in NAMES:
             runner = cache(lambda name: Runner(get_reward(name), args, table))
             composition = Composition(rule, table.task_column, rule.floor, runner)
-        options = {"composition": composition, "output_dir": args.output_dir, "infinite": self.infinite}
+        options = {"composition": composition, "output_dir": args.output_dir}
         if _is_async_reward(function):
             return AsyncGuard(function, name, seconds=seconds if own else None, **options)
         if own and seconds is not None:

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -90,19 +90,13 @@ class RunFacts:
         return self.precision in ("bfloat16", "float16") and not self.masters
 
 
-def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
+def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
     """Facts of one function's scores of a batch; None, NaN and infinities count as not scored."""
     valid = [score for score in scores if score is not None and math.isfinite(score)]
     if not valid:
-        return RewardFacts(name, scored=0.0)
+        return RewardFacts(name, scored=0.0, infinite=infinite)
     value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
-    return RewardFacts(name, len(valid) / len(scores), value, commonest_share=count / len(valid))
-
-
-def with_infinite(rollout: RolloutFacts, counts: Sequence[float]) -> RolloutFacts:
-    """The rollout with the number of infinite scores of each reward function."""
-    pairs = zip(rollout.rewards, counts, strict=False)
-    return replace(rollout, rewards=tuple(replace(reward, infinite=round(count)) for reward, count in pairs))
+    return RewardFacts(name, len(valid) / len(scores), value, count / len(valid), infinite)
 
 
 def identical_share(completions: Sequence[str], group_size: int) -> float | None:

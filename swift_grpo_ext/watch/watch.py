@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Bill, Phases
-from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts, with_infinite
+from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
@@ -56,8 +55,6 @@ class Watch(TrainerCallback):
         self._kl: float | None = None
         self._learning_rate: float | None = None
         self._stopped_dead = False
-        self.infinite: Counter[str] = Counter()  # scores of this rank, over the whole run; the trainer counts
-        self._infinite_before: Counter[str] = Counter()
         self._end_request = EndRequest()
         self._saved = self.journal.folder / "stall_saved"  # the ranks that do not save wait for this file
         self._watchdog = Watchdog(
@@ -113,7 +110,6 @@ class Watch(TrainerCallback):
             masters=masters.elements,
             masters_moved=masters.moved,
             dead=float(self._first and self._stops and self.monitor.should_stop),
-            infinite=self._new_infinities(),
             asked_to_end=float(bool(self._end_request.reason)),
         )
         total = tally.over_ranks(self._trainer.args.device)
@@ -215,13 +211,6 @@ class Watch(TrainerCallback):
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,
             kl=self._kl,
-            rollout=with_infinite(self.rollout, total.infinite),
+            rollout=self.rollout,
             engine=self.engine,
         )
-
-    def _new_infinities(self) -> tuple[float, ...]:
-        """What this rank's reward functions gave since the last step."""
-        counts = Counter(self.infinite)
-        new = counts - self._infinite_before
-        self._infinite_before = counts
-        return tuple(float(new[name]) for name in self._trainer.reward_func_names)

@@ -33,7 +33,6 @@ class Watched(Protocol):
     is_fsdp_enabled: bool
     num_generations: int
     beta: float
-    reward_func_names: list[str]
     sample_cls: Any
     _metrics: dict[str, defaultdict[str, list[float]]]
 
@@ -95,15 +94,11 @@ class Tally:
     tokens: Any = 0.0  # completion tokens in the loss
     kl: Any = 0.0  # sum over tokens of the estimate of `Probe`
     kl_tokens: Any = 0.0
-    infinite: tuple[float, ...] = ()  # for each reward function, how many infinities it gave
 
     def over_ranks(self, device: torch.device) -> Tally:
         """The sum over all ranks: one small gather."""
-        names = [name for name in vars(self) if name != "infinite"]
-        values = [*(vars(self)[name] for name in names), *self.infinite]
-        mine = torch.stack([torch.as_tensor(value).detach().float().to(device) for value in values])
-        total = gather(mine.unsqueeze(0)).double().sum(0).tolist()
-        return Tally(**dict(zip(names, total, strict=False)), infinite=tuple(total[len(names) :]))
+        mine = [torch.as_tensor(value).detach().float().to(device) for value in vars(self).values()]
+        return Tally(*gather(torch.stack(mine).unsqueeze(0)).double().sum(0).tolist())
 
 
 def add_scalars(

@@ -1,5 +1,4 @@
 import time
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -91,14 +90,14 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
 
 def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
     monkeypatch.setattr(ledger_module, "_told", set())
-    infinite = Counter()
+    ledger("endless").drain()
     for function, guard in (
         (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Guard),
         (lambda inputs, **columns: [1.0, float("inf"), float("nan")], PluginGuard),
     ):
-        scores = guard(function, "endless", infinite=infinite)(["a", "b", "c"])
+        scores = guard(function, "endless")(["a", "b", "c"])
     assert scores == [1.0, None, None]
-    assert infinite == {"endless": 4}
+    assert ledger("endless").drain().counts == {"infinite": 4}
     (line,) = capsys.readouterr().err.splitlines()
     assert "reward 'endless' gives infinite scores" in line
 

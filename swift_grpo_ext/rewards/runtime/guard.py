@@ -61,8 +61,8 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
 class Guard:
     """A reward function that always returns a list of the right length; what it raises goes to the ledger.
 
-    `composition` has a reward of the user's own, `infinite` counts infinite scores by name, and `not_finite`
-    are the places of NaN and infinite scores in the last batch.
+    `composition` has a reward of the user's own, and `not_finite` are the places of NaN and infinite scores
+    in the last batch.
     """
 
     def __init__(
@@ -71,13 +71,11 @@ class Guard:
         name: str,
         composition: Composition | None = None,
         output_dir: str | None = None,
-        infinite: Counter[str] | None = None,
     ) -> None:
         self.function = function
         self.name = name
         self.composition = composition or Composition()
         self._replay = replay_file(output_dir)
-        self._infinite = Counter() if infinite is None else infinite
         self._keeps_ledger = hasattr(function, "keeps_ledger")
         self.not_finite: tuple[int, ...] = ()
 
@@ -111,8 +109,8 @@ class Guard:
         """What the function returned as scores of the whole batch, finite or None."""
         found = checked_scores(output, len(prepared.batch), self.name)
         self.not_finite = tuple(prepared.indices[row] for row in found.not_finite)
+        ledger(self.name).add(Report(counts=Counter(infinite=found.overflows)))
         if found.overflows:
-            self._infinite[self.name] += found.overflows
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
         return self.composition.finish(
             prepared, [None if math.isnan(value) else value for value in found.values]
@@ -149,8 +147,8 @@ class AsyncGuard(Guard):
 class PluginGuard:
     """The same for a reward model's plugin, which ms-swift calls with rows."""
 
-    def __init__(self, plugin: RewardFunction, name: str, infinite: Counter[str] | None = None) -> None:
-        self.guard = Guard(lambda completions, **columns: plugin(**columns), name, infinite=infinite)
+    def __init__(self, plugin: RewardFunction, name: str) -> None:
+        self.guard = Guard(lambda completions, **columns: plugin(**columns), name)
 
     def __call__(self, inputs: Sequence[object], **columns: object) -> list[Score]:
         """Score a batch."""
