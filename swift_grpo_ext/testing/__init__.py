@@ -15,7 +15,7 @@ from swift_grpo_ext.testing.arguments import CPU_ARGUMENTS, command_line, grpo_a
 from swift_grpo_ext.testing.digits import Digits, digits_dataset
 from swift_grpo_ext.testing.run import SwiftResult, cpu_environment, run_in_process, run_swift
 from swift_grpo_ext.testing.tiny import tiny_checkpoint, tiny_config, tiny_ovis2, tiny_qwen2_5_vl
-from swift_grpo_ext.watch.logs import newest_version, read_completions, read_jsonl, read_logging
+from swift_grpo_ext.watch.journal import newest_version, read_completions, read_jsonl, read_logging
 
 __all__ = [
     "CPU_ARGUMENTS",

@@ -8,7 +8,7 @@ from typing import Any
 
 from swift_grpo_ext.trainer.features import FEATURES, Enabled
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.watch.logs import GAINS
+from swift_grpo_ext.watch.journal import GAINS
 
 _LONGEST = 160 - len("swift-grpo-ext: ")  # characters of the line
 _HEAVY = 4  # names that are never left out of the line: passes, and what is computed in them

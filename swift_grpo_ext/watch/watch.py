@@ -141,7 +141,7 @@ class Watch(TrainerCallback):
         """Say what is wrong, once, and write it down."""
         if not self._first:
             return
-        step = self.monitor.verdict.step
+        step = self.monitor.step
         for finding in findings:
             rule, level, text = finding.rule, finding.severity.value, finding.what
             logger.warning(f"swift-grpo-ext [{rule}] at step {step}: {text}")
@@ -190,9 +190,10 @@ class Watch(TrainerCallback):
         self.tell(self.monitor.at_end())
         self.journal.note("bill", int(self._trainer.state.global_step), self.bill.close())
         if self._stopped_dead:
+            shown = self.monitor.errors[:1] or self.monitor.findings
             raise DeadRunError(
-                self.monitor.verdict.text or "the run could not learn",
-                where=f"stopped at step {self.monitor.verdict.step}",
+                "; ".join(finding.what for finding in shown) or "the run could not learn",
+                where=f"stopped at step {self.monitor.step}",
                 fix="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
             )
 

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.watch.logs import GAINS
+from swift_grpo_ext.watch.journal import GAINS
 
 REWARD = Path(__file__).parents[1] / "e2e" / "length_reward.py"
 FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean")

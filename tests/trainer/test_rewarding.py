@@ -10,7 +10,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.rewards.offline import command
-from swift_grpo_ext.watch.logs import read_completions
+from swift_grpo_ext.watch.journal import read_completions
 
 PLUGIN = Path(__file__).with_name("hanging_reward.py")
 

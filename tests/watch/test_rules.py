@@ -168,9 +168,9 @@ def test_the_monitor_tells_each_finding_once_and_asks_to_stop_at_twice_its_patie
     told = [monitor.add(step) for step in steps(6, moved=0.0, grad_norm=0.0)]
     assert [len(found) for found in told] == [0, 0, 1, 0, 0, 0]
     assert monitor.should_stop
-    assert monitor.verdict.errors
+    assert monitor.errors
     assert [finding.rule for finding in monitor.add(replace(GOOD, step=7))] == []
-    assert monitor.verdict.text == ""
+    assert monitor.findings == []
 
 
 def test_a_run_shorter_than_the_patience_is_judged_at_its_end():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import OutputFolderError
-from swift_grpo_ext.watch.logs import GAINS, newest_version, read_completions, read_logging
+from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions, read_logging
 
 # Columns of completions.jsonl that are no reward.
 _OF_PROMPT = {"step", "prompt", "solution", "images"}
