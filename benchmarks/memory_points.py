@@ -78,8 +78,11 @@ def _point(row: dict[str, Any], models: dict[str, dict[str, Any]]) -> Point:
     phases = ("update", "step") if supervised else tuple(needed.phases)
     low = max(needed.low(phase) for phase in phases)
     # What a tool sees holds the allocator's whole blocks; whether a run fails does not depend on them.
-    most_of = needed.high if row["kind"] == "measured" else needed.needed
-    high = max(most_of(phase) for phase in phases)
+    shown = [
+        [one for one in needed.phases[name] if row["kind"] == "measured" or not one.returned]
+        for name in phases
+    ]
+    high = max(sum(term.high for term in terms) for terms in shown)
     high = min(high, max(machine.usable, max(map(needed.needed, phases))))
     return Point(
         row["what"],

@@ -186,7 +186,7 @@ def test_ms_swift_says_the_same_to_every_setting():
 
 def test_the_shapes_of_the_bundled_models_are_stored():
     """If not: python -m swift_grpo_ext.doctor.plan.catalogue."""
-    stored = catalogue._own()
+    stored = catalogue._stored(catalogue.OWN)
     keys = {name: catalogue.key_of(require_config(name)) for name in published()}
     assert [name for name, key in keys.items() if key not in stored] == []
     config = require_config("Ovis2-1B")

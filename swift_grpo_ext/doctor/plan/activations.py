@@ -23,12 +23,7 @@ PIXEL = 4  # pixel_values are float32 until the tower
 
 def prompt_tokens(shape: ModelShape, work: Work) -> int:
     """Tokens of a prompt with its images."""
-    return work.text_tokens + work.images * image_tokens(shape, work)
-
-
-def image_tokens(shape: ModelShape, work: Work) -> int:
-    """Tokens of one image."""
-    return shape.vision.tokens(work.max_pixels) if shape.vision else 0
+    return work.text_tokens + (work.images * shape.vision.tokens(work.max_pixels) if shape.vision else 0)
 
 
 def sequence_tokens(shape: ModelShape, work: Work) -> int:
@@ -95,7 +90,7 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     if vision is None:
         return 0, 0
     images = -(-setting.micro_batch // setting.shared)
-    patches = _patches(shape, vision, work) * images
+    patches = _patches(vision, work) * images
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
     kept = 2.0 * vision.hidden
@@ -111,8 +106,8 @@ def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
     if shape.vision is None:
         return 0
     completions = setting.micro_batch * setting.accumulation
-    return completions * _patches(shape, shape.vision, work) * shape.vision.channels * PIXEL
+    return completions * _patches(shape.vision, work) * shape.vision.channels * PIXEL
 
 
-def _patches(shape: ModelShape, vision: VisionShape, work: Work) -> float:
-    return work.images * image_tokens(shape, work) * vision.merge**2
+def _patches(vision: VisionShape, work: Work) -> float:
+    return work.images * vision.tokens(work.max_pixels) * vision.merge**2

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,10 @@ def require_config(model: str) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        fault = "" if isinstance(config, dict) else "config.json is no object"
-    except ValueError as error:
-        fault = f"config.json cannot be read: {error}"
-    if fault:
-        raise SwiftGrpoExtError(fault, where=str(path), fix="download the model again")
-    return dict(config)
+        return {**json.loads(path.read_text(encoding="utf-8"))}
+    except (ValueError, TypeError) as error:  # no JSON, or no object
+        what, fix = f"config.json cannot be read: {error}", "download the model again"
+        raise SwiftGrpoExtError(what, where=str(path), fix=fix) from None
 
 
 OWN = Path(__file__).with_name("shapes.json.gz")
@@ -88,9 +85,9 @@ _FORM = "2"  # of what is measured; shapes of another form are measured again
 def shape_by_config(config: Mapping[str, object]) -> ModelShape:
     """As `shape_of`, without importing transformers where the shape is known already."""
     key = key_of(config)
-    found = _own().get(key) or _stored(_cached(key)).get(key)
-    if found is not None:
-        return TypeAdapter(ModelShape).validate_python(found)
+    for path in (OWN, _cached(key)):
+        if found := _stored(path).get(key):
+            return TypeAdapter(ModelShape).validate_python(found)
     made = shape_of(config)
     with suppress(OSError):  # a folder that cannot be written: it is measured again the next time
         _write(_cached(key), {key: asdict(made)})
@@ -103,11 +100,7 @@ def key_of(config: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-@lru_cache(maxsize=1)
-def _own() -> dict[str, Any]:
-    return _stored(OWN)
-
-
+@cache
 def _stored(path: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, EOFError):
         found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
@@ -118,6 +111,7 @@ def _stored(path: Path) -> dict[str, Any]:
 def _write(path: Path, shapes: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, gzip.compress(json.dumps(shapes, sort_keys=True).encode(), mtime=0))
+    _stored.cache_clear()
 
 
 def _cached(key: str) -> Path:

@@ -11,15 +11,6 @@ from dataclasses import dataclass, replace
 
 from swift_grpo_ext.doctor.plan import activations, states
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
-from swift_grpo_ext.doctor.plan.states import (
-    gathered,
-    gradient_bytes,
-    optimizer_states,
-    step_bytes,
-    sync_bytes,
-    trained_parameters,
-    weight_bytes,
-)
 
 CONTEXT = (0.4 * GIB, 2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
 COMMUNICATORS = (0.2 * GIB, 1.6 * GIB)  # NCCL's buffers, of one communicator or of several
@@ -56,10 +47,6 @@ class MemoryRange:
         """Least bytes of a phase."""
         return sum(term.low for term in self.phases[phase])
 
-    def high(self, phase: str) -> float:
-        """Most bytes of a phase."""
-        return sum(term.high for term in self.phases[phase])
-
     def needed(self, phase: str) -> float:
         """Most bytes of a phase that are not given back where memory is short."""
         return sum(term.high for term in self.phases[phase] if not term.returned)
@@ -85,38 +72,37 @@ def memory_range(
 ) -> MemoryRange:
     """Memory that a setting needs, from least to most."""
     most = _phases(shape, work, setting, machine)
-    cpu = tuple(_cpu(shape, work, setting, machine))
-    if least is None:
-        return MemoryRange(most, cpu)
-    for phase, lower in _phases(shape, least, setting, machine).items():
+    for phase, lower in _phases(shape, least, setting, machine).items() if least else ():
         pairs = zip(lower, most[phase], strict=True)
         most[phase] = tuple(replace(two, low=min(one.low, two.low)) for one, two in pairs)
-    return MemoryRange(most, cpu)
+    return MemoryRange(most, tuple(_cpu(shape, work, setting, machine)))
 
 
 def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> dict[str, tuple[Term, ...]]:
-    fixed = list(_fixed(setting, machine))
+    fixed = [Term("CUDA context", *CONTEXT)]
+    if setting.train_gpus(machine) > 1:
+        fixed.append(Term("NCCL buffers", *COMMUNICATORS))
     weights = list(_weights(shape, work, setting, machine))
-    optimizer = [_exact("optimizer states", optimizer_states(shape, work, setting, machine))]
-    states = fixed + weights + optimizer
+    optimizer = [_exact("optimizer states", states.optimizer_states(shape, work, setting, machine))]
+    kept = fixed + weights + optimizer
     start = fixed + ([] if setting.offload_model else weights)
     while_rolling = start + ([] if setting.offload_optimizer else optimizer)
     awake, asleep, loaded = _engine_terms(shape, setting, machine)
-    gradients = [_exact("gradients", gradient_bytes(shape, work, setting, machine))]
+    gradients = [_exact("gradients", states.gradient_bytes(shape, work, setting, machine))]
     passing = [
-        _exact("gathered weights", gathered(shape, setting)),
+        _exact("gathered weights", states.gathered(shape, setting)),
         Term("activations", *activations.update_peak(shape, work, setting)),
     ]
     images = _exact("images of the generation batch", activations.pixel_values(shape, work, setting))
-    step = Term("optimizer step", *step_bytes(shape, work, setting, machine))
+    step = Term("optimizer step", *states.step_bytes(shape, work, setting, machine))
     generated = list(_generate_terms(shape, work, setting))
     rolled, passed = (sum(term.high for term in terms) for terms in (generated, passing))
     return {
         "start": (*start, *awake),
-        "sync": (*states, *loaded, _exact("gathered for the sync", sync_bytes(shape, setting))),
+        "sync": (*kept, *loaded, _exact("gathered for the sync", states.sync_bytes(shape, setting))),
         "rollout": (*while_rolling, *awake, *generated, *_kept(rolled, CACHED * rolled)),
-        "update": (*states, *asleep, *gradients, images, *passing, *_kept(passed, CACHED * passed)),
-        "step": (*states, *asleep, *gradients, step, *_kept(step.high, passed)),
+        "update": (*kept, *asleep, *gradients, images, *passing, *_kept(passed, CACHED * passed)),
+        "step": (*kept, *asleep, *gradients, step, *_kept(step.high, passed)),
     }
 
 
@@ -130,14 +116,8 @@ def _kept(fragmented: float, cached: float) -> Iterator[Term]:
     yield Term("cached blocks", 0, cached, returned=True)
 
 
-def _fixed(setting: Setting, machine: Machine) -> Iterator[Term]:
-    yield Term("CUDA context", *CONTEXT)
-    if setting.train_gpus(machine) > 1:
-        yield Term("NCCL buffers", *COMMUNICATORS)
-
-
 def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
-    own = weight_bytes(shape, work, setting, machine)
+    own = states.weight_bytes(shape, work, setting, machine)
     yield Term("weights", *own)
     if not work.full:
         yield Term("LoRA", 2 * shape.lora(work.lora_rank), 4 * shape.lora(work.lora_rank))
@@ -175,7 +155,7 @@ def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator
 
 def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
     """Pinned copies may cost half as much again, as in DeepSpeed's estimators."""
-    trained, nodes = trained_parameters(shape, work), setting.train_nodes(machine)
+    trained, nodes = states.trained_parameters(shape, work), setting.train_nodes(machine)
     share = setting.ranks_per_node(machine)
     yield Term("processes", share * PROCESS[0], share * PROCESS[1])
     if setting.offload_optimizer_states:
@@ -183,10 +163,10 @@ def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> I
     if setting.offload_params:
         yield Term("weights", 2 * shape.total / nodes, 1.5 * 2 * shape.total / nodes)
     if setting.offload_model:
-        low, high = weight_bytes(shape, work, setting, machine)
+        low, high = states.weight_bytes(shape, work, setting, machine)
         yield Term("--offload_model", share * low, share * high)
     if setting.offload_optimizer:
-        yield _exact("--offload_optimizer", share * optimizer_states(shape, work, setting, machine))
+        yield _exact("--offload_optimizer", share * states.optimizer_states(shape, work, setting, machine))
     if setting.rollout == "colocate" and setting.sleep_level == 1:
         yield _exact("vLLM's sleeping weights", share * states.weights(shape, setting))
     if setting.stage < 3:
