@@ -1,0 +1,167 @@
+"""The rules of check: releases, patches, DeepSpeed's file, memory, and what they are held against in ms-swift."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext.doctor.check import command, inputs
+from swift_grpo_ext.doctor.check.arguments import Arguments, parse
+from swift_grpo_ext.doctor.check.rules import host_checks, table, values
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.plugin_files import plugin_file
+
+OLD = {"deepspeed": "0.18.9", "transformers": "5.19.0"}
+OFFLOADED = ["--deepspeed", "zero2_offload", "--gradient_accumulation_steps", "8", "--num_generations", "4"]
+LORA_ZERO3 = ["--deepspeed", "zero3", "--use_vllm", "false"]
+HEALED = {
+    "ds-zero2-offload-drops-gradients": (OFFLOADED, "B1-zero2-offload"),
+    "zero3-loses-its-trace": (LORA_ZERO3, "A3-zero3-trace"),
+}
+
+
+@pytest.mark.parametrize("rule", HEALED)
+@pytest.mark.parametrize("parts", [[], ["all"], ["rewards"], ["compat"]], ids=lambda parts: "+".join(parts))
+def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
+    words, patch_id = HEALED[rule]
+    if parts:
+        words = [*words, "--external_plugins", *(str(plugin_file(part)) for part in parts)]
+    healing = bool({"all", "compat"} & set(parts))
+    for environ in (
+        {},
+        {"SWIFT_GRPO_EXT_DISABLE": f"compat.{patch_id}"},
+        {"SWIFT_GRPO_EXT_DISABLE": "compat"},
+    ):
+        run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
+        found = {finding.rule for finding in table.judged(run)[0]}
+        assert (rule in found) == (not healing or bool(environ))
+
+
+VERSIONS = {
+    "trl-too-old": {"trl": "0.25.1"},
+    "msgspec-missing": {"msgspec": None},
+    "torchvision-of-another-torch": {"torch": "2.6.0", "torchvision": "0.29.0"},
+    "seed-worker": {"transformers": "4.53.0", "trl": "0.18.0"},
+    "zero3-loses-its-trace": {"deepspeed": "0.18.9", "transformers": "5.19.0"},
+    "h20-cublas": {"nvidia-cublas-cu12": "12.1.3.1"},
+}
+
+
+@pytest.mark.parametrize("rule", VERSIONS)
+def test_releases_that_do_not_fit_are_named(rule):
+    values = {
+        "tuner_type": "lora",
+        "external_plugins": [],
+        "use_vllm": False,
+        "ds3_gather_for_generation": True,
+        "deepspeed": {"zero_optimization": {"stage": 3}},
+    }
+    run = Run(Arguments(values, frozenset()), versions=VERSIONS[rule], device="NVIDIA H20")
+    look = next(one for one in table.rules if one.id == rule)
+    assert list(look.findings(run))
+    good = {"trl": "0.29.1", "msgspec": "0.22", "torch": "2.14.0", "torchvision": "0.29.0"} | {
+        "transformers": "5.19.0",
+        "deepspeed": "0.19.8",
+        "nvidia-cublas-cu12": "12.8.0",
+    }
+    assert not list(look.findings(Run(run.arguments, versions=good, device="NVIDIA H20")))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"zero_optimization": True},
+        {"zero_optimization": None},
+        {"zero_optimization": {}},
+        {"zero_optimization": {"stage": "3"}},
+        {"zero_optimization": {"stage": 3, "offload_optimizer": "cpu"}},
+        {"zero_optimization": {"stage": 2, "offload_optimizer": True}},
+    ],
+    ids=json.dumps,
+)
+def test_a_deepspeed_file_that_is_none_is_said_in_one_line(config, tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(config))
+    words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--deepspeed", str(path)]
+    for more in ([], ["--zero_hpz_partition_size", "8"]):
+        found = command.findings_of(inputs.run_of([*words, *more], environ={}, gpu_memory=80))
+        refused = [one.what for one in found if one.rule == "deepspeed-refuses"]
+        assert refused or more
+        assert not any("\n" in what for what in refused)
+
+
+def test_the_losses_are_those_of_the_host():
+    from swift.rlhf_trainers import grpo_trainer
+
+    source = Path(grpo_trainer.__file__).read_text(encoding="utf-8")
+    assert all(f"'{name}'" in source for name in values.LOSSES if name != "dapo")
+    assert "Unknown loss type" in source
+
+
+def test_the_checks_of_ms_swift_that_are_followed_exist():
+    assert all(name in host_checks._methods(owner) for owner, name in host_checks.CHECKS)
+
+
+def test_memory_counts_the_images_of_the_first_rows(tmp_path):
+    from PIL import Image
+
+    from swift_grpo_ext.doctor.check import media
+    from swift_grpo_ext.doctor.check.rules.memory import least_work, work_of
+
+    for name, side in (("a.png", 100), ("b.png", 400)):
+        Image.new("RGB", (side, side)).save(tmp_path / name)
+    rows = [
+        {"images": [str(tmp_path / "a.png")]},
+        {"images": [str(tmp_path / "a.png"), str(tmp_path / "b.png")]},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [
+        "--rlhf_type",
+        "grpo",
+        "--model",
+        "Qwen/Qwen2.5-VL-7B-Instruct",
+        "--dataset",
+        f"{tmp_path}/rows.jsonl",
+    ]
+    run = inputs.run_of(words, environ={})
+    seen = media.seen(run)
+    assert (seen.images, seen.pixels) == ((1, 2), (10_000, 160_000))
+    work = work_of(run, seen)
+    assert (work.images, work.max_pixels) == (2, 160_000)
+    assert least_work(work, seen).max_pixels == 10_000
+    assert work_of(inputs.run_of(words, environ={"MAX_PIXELS": "50176"}), seen).max_pixels == 50_176
+
+
+def test_the_machines_memory_is_part_of_the_arithmetic():
+    words = [
+        "--rlhf_type",
+        "grpo",
+        "--model",
+        "Qwen/Qwen2.5-VL-72B-Instruct",
+        "--dataset",
+        "my/data",
+        "--reward_funcs",
+        "accuracy",
+    ]
+    words += [
+        "--deepspeed",
+        "zero3_offload",
+        "--tuner_type",
+        "full",
+        "--num_generations",
+        "8",
+        "--learning_rate",
+        "1e-6",
+    ]
+    words += ["--gradient_accumulation_steps", "8"]
+    small, large = (
+        command.verdict_of(words, row_limit=0, gpu_memory=80, cpu_memory=size) for size in (64, 8000)
+    )
+    assert "of the machine's 64 GiB of memory" in str(small.findings)
+    assert "of the machine's" not in str(large.findings)
+
+
+def test_every_rule_has_symptom_and_cause_and_its_own_name():
+    names = [rule.id for rule in table.rules]
+    assert len(names) == len(set(names))
+    assert all(rule.symptoms and rule.cause for rule in table.rules)
