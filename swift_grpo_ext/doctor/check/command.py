@@ -11,7 +11,7 @@ from rich.console import Console
 
 from swift_grpo_ext.doctor.check import inputs, rewards, rows
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.rules import host_checks, table
+from swift_grpo_ext.doctor.check.rules import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity, exit_code, worst_first
@@ -55,12 +55,10 @@ class Verdict:
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
     found, not_known = table.judged(run)
-    of_grpo = [lambda: host_checks.findings(run, found), lambda: _of_data(run, found, row_limit)]
-    for step in of_grpo if run.grpo else []:
-        try:
-            found += step()
-        except NotKnown as missing:
-            not_known.add(missing.name)
+    try:
+        found += _of_data(run, found, row_limit) if run.grpo else []
+    except NotKnown as missing:
+        not_known.add(missing.name)
     found += [Finding("not-known-here", Severity.NOTE, name) for name in sorted(not_known)]
     return worst_first(_once(found))
 

@@ -53,11 +53,12 @@ def _parts_of_groups(run: Run) -> Iterator[Problem]:
     if "real" not in (losses if isinstance(losses, (list, tuple)) else [losses]):
         return
     with suppress(SwiftGrpoExtError):  # of which other rules tell
-        size = _sizes(run).batch
+        size = run.arguments.micro_batch_size if run.megatron else _sizes(run).batch
         if size % group:
             what = f"micro-batches of {size} hold parts of groups of {group}; loss_type real needs whole"
-            fix = f"{-(-size // group) * group}, or {SWITCH}=1 alone"
-            yield option("per_device_train_batch_size", what, fix)
+            name = "micro_batch_size" if run.megatron else "per_device_train_batch_size"
+            more = "" if run.megatron else f", or {SWITCH}=1 alone"
+            yield option(name, what, f"{-(-size // group) * group}{more}")
 
 
 @table.on("group-batch")
