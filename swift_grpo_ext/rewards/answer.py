@@ -17,7 +17,6 @@ from contextlib import suppress
 from swift_grpo_ext.rewards.statement import after_label, fold_width
 from swift_grpo_ext.rewards.words import WORDS
 
-THINK = ("<think>", "</think>")
 ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(WORDS["thinking"].items())
 BLOCKS = tuple(WORDS["answer_blocks"].items())

@@ -1,66 +1,49 @@
 """Does the completion keep to the format that the prompt asks for? The formats are data."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from unicodedata import category
 
-from swift_grpo_ext.rewards.answer import ANSWER, THINK, balanced_end
+from swift_grpo_ext.rewards.answer import balanced_end
 from swift_grpo_ext.rewards.contract import Columns, reward
 
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 
-
-@dataclass(frozen=True)
-class Block:
-    """One part of a format."""
-
-    opening: str  # the mark that opens it, "" where it starts at once
-    closing: str  # the mark that closes it, "" where it runs to the next block or to the end
-    loose: bool = False  # free text may stand before and after it
-    written: str = ""  # its opening mark where the chat template wrote it: it must not come again
-
-
-_THINK, _ANSWER = Block(*THINK), Block(*ANSWER)
-_OPENED = Block("", THINK[1], written=THINK[0])
-GRAMMARS: dict[str, tuple[Block, ...]] = {
-    "think_answer": (_THINK, _ANSWER),
-    "think": (_THINK, Block("", "")),
-    "answer": (_ANSWER,),
-    "opened_think_answer": (_OPENED, _ANSWER),
-    "opened_think": (_OPENED, Block("", "")),
-    "think_boxed": (_THINK, Block("\\boxed{", "}", loose=True)),
-    "think_glm_box": (_THINK, Block("<|begin_of_box|>", "<|end_of_box|>", loose=True)),
-    "react": (Block("Thought:", ""), Block("Action:", ""), Block("Action Input:", "")),
-}
+# In turn what stands before a mark, and the mark; last what stands behind them all. "" is white space, "..."
+# something visible, which is a block, "?" anything.
+GRAMMARS: dict[str, tuple[str, ...]] = {
+    "think_answer": ("", "<think>", "...", "</think>", "", "<answer>", "...", "</answer>", ""),
+    "think": ("", "<think>", "...", "</think>", "..."),
+    "answer": ("", "<answer>", "...", "</answer>", ""),
+    "opened_think_answer": ("...", "</think>", "", "<answer>", "...", "</answer>", ""),
+    "opened_think": ("...", "</think>", "..."),
+    "think_boxed": ("", "<think>", "...", "</think>", "?", "\\boxed{", "...", "}", "?"),
+    "think_glm_box": (
+        "", "<think>", "...", "</think>", "?", "<|begin_of_box|>", "...", "<|end_of_box|>", "?",
+    ),
+    "react": ("", "Thought:", "...", "Action:", "...", "Action Input:", "..."),
+}  # fmt: skip
 Grammar: TypeAlias = Literal[
     "think_answer", "think", "answer", "opened_think_answer", "opened_think", "think_boxed",
     "think_glm_box", "react",
 ]  # fmt: skip
 
 
-def contents(text: str, blocks: tuple[Block, ...]) -> list[str] | None:
+def contents(text: str, grammar: tuple[str, ...]) -> list[str] | None:
     """What stands in each block, stripped; None if the text does not keep to the format."""
-    marks = {mark for block in blocks for mark in (block.opening, block.closing) if mark not in ("", "}")}
-    if any(text.count(mark) != 1 for mark in marks) or any(b.written and b.written in text for b in blocks):
+    marks = grammar[1::2]
+    once = {*marks, "<think>"} if "</think>" in marks else {*marks}  # written by the template, or by the model
+    if any(text.count(mark) != (mark in marks) for mark in once - {"}"}):
         return None
     found: list[str] = []
-    rest = text.strip()
-    for block, following in zip(blocks, [*(b.opening for b in blocks[1:]), ""], strict=True):
-        start = rest.find(block.opening)
-        if start < 0 or (start > 0 and not block.loose):
-            return None
-        rest = rest[start + len(block.opening) :]
-        if block.closing == "}":
-            end = balanced_end(rest)
-        else:
-            mark = block.closing or following
-            end = rest.find(mark) if mark else len(rest)
+    for kind, mark in zip(grammar[::2], (*marks, ""), strict=True):
+        end = balanced_end(text) if mark == "}" else text.find(mark) if mark else len(text)
+        part, text = text[:end].strip(), text[end + len(mark) :]
         # Letters without width or ink and lone accents are nothing to see.
-        if end < 0 or not any(category(one)[0] in "LNPS" and one not in _BLANK for one in rest[:end]):
+        shown = any(category(one)[0] in "LNPS" and one not in _BLANK for one in part)
+        if end < 0 or (kind == "" and part) or (kind == "..." and not shown):
             return None
-        found.append(rest[:end].strip())
-        rest = "" if block.loose else rest[end + len(block.closing) :].lstrip()
-    return None if rest else found
+        found += [part] if kind == "..." else []
+    return found
 
 
 @reward()
