@@ -3,7 +3,9 @@
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from swift_grpo_ext.rewards.statement import after_label
 from swift_grpo_ext.rewards.units import NO_UNIT, Unit, find_unit, per, raised, with_digits
@@ -12,7 +14,7 @@ from swift_grpo_ext.rewards.words import meanings
 _SCALES = {word: float(scale) for word, scale in meanings("scales").items()}
 _MANY = 308  # digits that a float can have before its point
 _DIGITS = (
-    r"\d{1,3}(?:,\d{2,3}){0,8},\d{3}(?![\d,])(?:\.\d{1,18})?"
+    r"(?:\d{1,3}(?:,\d{3}){0,8}|\d{1,2}(?:,\d{2}){1,8}),\d{3}(?![\d,])(?:\.\d{1,18})?"
     r"|\d{1,3}(?:\.\d{3}){1,8},\d{1,18}|\d{1,3}(?:\.\d{3}){2,8}(?![\d.])"
     rf"|\d{{1,{_MANY}}}(?!\d)(?:[.,]\d{{0,{_MANY}}})?|\.\d{{1,{_MANY}}}"
 )
@@ -46,16 +48,16 @@ _POWER_OF_TEN = re.compile(
     r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
 )
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
+ANYTHING = re.compile("")
 _SAID = re.compile(
     r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
     r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
 )
-_BOLD_BEFORE = re.compile(r"\*\*[^*\d]{0,20}\Z")
-_BOLD_AFTER = re.compile(r"[^*\d\n]{0,20}\*\*")
+_BOLD = re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*")
 _ASIDE = re.compile(
     r"[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by|compared with|up from|down from)\b) ?\d"
 )
-_OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}")
+_OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}| ?[-~] ?")
 _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’]|\\,|\{,\})(?=\d{3}(?!\d))")
@@ -76,6 +78,10 @@ class Quantity:
         return self.unit.to_base(self.written)
 
 
+Located: TypeAlias = tuple[int, int, Quantity]  # start of a number, end of its digits, value
+Place: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]  # what stands before and behind a number
+
+
 def _written(text: str) -> str:
     """The text in the one writing that `_NUMBER` reads."""
     text = _CLOCK.sub(r"\1 h \2 min", _HALVES.sub(_with_half, with_digits(text)))
@@ -93,12 +99,13 @@ def quantities(text: str) -> list[Quantity]:
     ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``1.2 × 10^5``, ``2 1/2``,
     ``$5 million``, ``12 percent``, ``20 m²``, ``3万``, ``1 hour 30 minutes``, "three hundred", 三百.
     """
-    return [quantity for _, _, quantity in _located(_written(text))]
+    return [quantity for _, _, quantity in _read(text)[1]]
 
 
-def _located(plain: str) -> list[tuple[int, int, Quantity]]:
-    """Start, end of the digits' match, and value of each number; "1 h 30 min" is one."""
-    found: list[tuple[int, int, Quantity]] = []
+def _read(text: str) -> tuple[str, list[Located]]:
+    """The text as `_NUMBER` reads it, and its numbers; "1 h 30 min" is one."""
+    plain = _written(text)
+    found: list[Located] = []
     for match in _NUMBER.finditer(plain):
         if (quantity := _quantity(match)) is None:
             continue
@@ -109,7 +116,7 @@ def _located(plain: str) -> list[tuple[int, int, Quantity]]:
         else:
             start = match.start()
         found.append((start, match.end(2), quantity))
-    return found
+    return plain, found
 
 
 def _adds_to(whole: Quantity, part: Quantity) -> bool:
@@ -133,38 +140,43 @@ def durations(text: str) -> list[str]:
     ]
 
 
-def stated_quantity(text: str) -> Quantity | None:
+def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
     """The number that a text states; None if it has none, or gives a choice ("4.5 or 5").
 
-    In turn: what follows "the answer is", the only one in bold, the last after "is", "=" or 为, the last.
+    In turn: the last in one of the places `first`, what follows "the answer is", the only one in bold, the last
+    after "is", "=" or 为, the last.
     """
-    label = after_label(text)
-    for part in filter(None, (label, text)):
-        plain = _written(part)
-        if found := _located(plain):
-            chosen = _chosen(plain, found, part == label)
-            return None if _is_choice(plain, found, chosen) else found[chosen][2]
-    return None
+    plain, found = _read(text)
+    label, in_label = _read(after_label(text))
+    chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]
+    if not chosen and in_label:
+        plain, found = label, in_label
+    if not found:
+        return None
+    index = chosen[0] if chosen else _chosen(plain, found, bool(in_label))
+    return None if _is_choice(plain, found, index) else found[index][2]
 
 
-def _chosen(plain: str, found: list[tuple[int, int, Quantity]], labelled: bool) -> int:
-    """Index of the number that a text means; one behind a label may begin it."""
-    before = [plain[max(0, start - 24) : start] for start, _, _ in found]
-    bold = [
+def _in_place(plain: str, found: list[Located], place: Place) -> list[int]:
+    """Indices of the numbers that stand in a place."""
+    return [
         index
-        for index, (_, end, _) in enumerate(found)
-        if _BOLD_BEFORE.search(before[index]) and _BOLD_AFTER.match(plain, end)
+        for index, (start, end, _) in enumerate(found)
+        if place[0].search(plain[max(0, start - 48) : start]) and place[1].match(plain, end)
     ]
-    if len(bold) == 1:
+
+
+def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
+    """Index of the number that a text means; one behind a label may begin it."""
+    if len(bold := _in_place(plain, found, _BOLD)) == 1:
         return bold[0]
-    first = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
-    if first and (labelled or _ASIDE.match(plain, found[0][1])):
+    opens = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
+    if opens and (labelled or _ASIDE.match(plain, found[0][1])):
         return 0
-    said = [index for index, words in enumerate(before) if _SAID.search(words)]
-    return said[-1] if said else len(found) - 1
+    return [len(found) - 1, *_in_place(plain, found, (_SAID, ANYTHING))][-1]
 
 
-def _is_choice(plain: str, found: list[tuple[int, int, Quantity]], chosen: int) -> bool:
+def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:
     for index in (chosen, chosen + 1):
         if 0 < index < len(found) and found[index - 1][2] != found[index][2]:
             between = plain[found[index - 1][1] : found[index][0]]

@@ -3,6 +3,7 @@
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,9 +12,9 @@ from swift_grpo_ext.rewards.words import WORDS, meanings
 _SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
 sixteen seventeen eighteen nineteen""".split()  # noqa: SIM905
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
-_VALUES = {word: value for value, word in enumerate(_SMALL)}
+_VALUES: dict[str, float] = {word: value for value, word in enumerate(_SMALL)}
 _VALUES |= {word: 10 * tens for tens, word in enumerate(_TENS, start=2)}
-_SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9}
+_VALUES |= {"half": 0.5, "dozen": 12, "hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9}
 _BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[1:10])})\b)?|(?:{'|'.join(_SMALL)})\b)"
 _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
 _ENGLISH = re.compile(
@@ -30,7 +31,7 @@ _CLASSIFIERS = (
     "时時小分秒度米克千公里厘毫吨噸升斤栏列行排项項处處家所段首部幅面根片份组組队隊群号號枚串袋盒箱户棟つ匹枚羽倍"
 )
 _CHINESE = re.compile(
-    r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,16}(?!\d)"
+    r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,24}(?!\d)"
 )
 _PERCENT = re.compile(
     r"百分之([零〇一二两三四五六七八九十百\d]{1,12})(?:[.点]([零〇一二两三四五六七八九\d]{1,9}))?"
@@ -48,7 +49,7 @@ def with_digits(text: str, alone: bool = False) -> str:
 
 def _percentage(part: re.Match[str]) -> str:
     decimals = f".{''.join(map(str, _han_values(part[2])))}" if part[2] else ""
-    return f"{chinese_number(part[1])}{decimals}%"
+    return f"{spelled(_han_values(part[1]))}{decimals}%"
 
 
 def _han_values(text: str) -> list[int]:
@@ -63,48 +64,30 @@ def _chinese_run(run: re.Match[str], text: str) -> str:
     if not counted or run[0][0] in "万萬亿億百千":
         return run[0]
     apart = " " if run.start() and text[run.start() - 1] != "-" else ""
-    return f"{apart}{chinese_number(run[0])}"
-
-
-def chinese_number(text: str) -> int:
-    """The value of a Chinese numeral: 三百二十, 十万, 二〇二三."""
-    values = _han_values(text)
-    if max(values) < 10:
-        return int("".join(map(str, values)))
-    total = section = digit = 0
-    for value in values:
-        if value < 10:
-            digit = value
-        elif value < 10**4:
-            section, digit = section + max(digit, 1) * value, 0
-        else:
-            total, section, digit = (total + max(section + digit, 1)) * value, 0, 0
-    return total + section + digit
+    return f"{apart}{spelled(_han_values(run[0]))}"
 
 
 def _english_run(words: re.Match[str], text: str, alone: bool) -> str:
-    plain = words[2].casefold().replace("-", " ").replace(",", " ").split()
+    plain = re.findall(r"[a-z]+", words[2].casefold())
     if plain == ["one"]:
         thing = text.startswith(" of ", words.end()) or _PRONOUN.search(text[: words.start()][-8:])
         if thing or not (alone or text.strip(" .*!").casefold() == "one"):
             return words[0]
-    value = english_number(plain) * (12 if words[3] else 1)
+    value = spelled([_VALUES[word] for word in plain if word in _VALUES]) * (12 if words[3] else 1)
     return f"{'-' if words[1] else ''}{value}"
 
 
-def english_number(words: list[str]) -> int:
-    """The value of number words in their order: "two", "hundred", "and", "five"."""
-    total = current = 0
-    for word in words:
-        if word == "dozen":
-            current = max(current, 1) * 12 // (2 if words[0] == "half" else 1)
-        elif word == "hundred":
-            current = max(current, 1) * 100
-        elif word in _SCALES:
-            total, current = total + max(current, 1) * _SCALES[word], 0
-        else:
-            current += _VALUES.get(word, 0)
-    return total + current
+def spelled(values: Sequence[float]) -> int:
+    """The number of the values of its words in order: a greater one multiplies the smaller ones before it."""
+    if max(values) < 10:  # 二〇二三
+        return int("".join(map(str, values)))
+    parts: list[float] = []
+    for value in values:
+        smaller = 0.0
+        while parts and parts[-1] < value:
+            smaller += parts.pop()
+        parts.append(value * (smaller or 1) if value >= 10 else value)
+    return int(sum(parts))
 
 
 @dataclass(frozen=True)
