@@ -16,23 +16,24 @@ MAX_SECONDS = 1e7
 
 Span: TypeAlias = tuple[float, float]
 
-_TIME = re.compile(r"(?<![A-Za-z0-9_.])(?:(\d{1,3}):)?(?:(\d{1,4}):)?(\d{1,9}(?:\.\d{1,9})?)")
-_H = r"(\d{1,3}(?:\.\d{1,9})?)\s?(?:hours?|hrs?|h|小时)(?![A-Za-z])"
-_M = r"(\d{1,4}(?:\.\d{1,9})?)\s?(?:minutes?|mins?|m|分钟|分)(?![A-Za-z])"
-_S = r"([0-5]?\d(?:\.\d{1,9})?)\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
-_WITH_UNITS = re.compile(
-    rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?)"
+_N = r"\d{1,9}(?:\.\d{1,9})?"
+_H = rf"({_N})\s?(?:hours?|hrs?|h|小时)(?![A-Za-z])"
+_M = rf"({_N})\s?(?:minutes?|mins?|m|分钟|分)(?![A-Za-z])"
+_S = rf"({_N})\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
+_WRITTEN = re.compile(
+    rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?|{_S}"
+    rf"|(?:(\d{{1,3}}):)?(\d{{1,4}}):({_N})(?:\s?(?:seconds?|secs?|s|秒)(?![A-Za-z]))?)"
 )
-_SECONDS = r"\s?(?:seconds?|secs?|s|秒)?(?![A-Za-z])"
-_T = rf"((?:\d{{1,3}}:)?(?:\d{{1,4}}:)?\d{{1,9}}(?:\.\d{{1,9}})?){_SECONDS}"
+_SECONDS = (3600, 60, 1, 60, 1, 1, 3600, 60, 1)  # of one in each group of `_WRITTEN`
+_TIME = re.compile(r"(?<![A-Za-z0-9_.])(\d{1,11}(?:\.\d{1,9})?)(s?)")
+_T = rf"{_TIME.pattern}(?![A-Za-z])"
 _PAIRS = re.compile(
-    rf"(?<![A-Za-z0-9_.:]){_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第"
-    rf"|the |about )?{_T}|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}|\b(?:start|begin|enter"
+    rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第"
+    rf"|the |about )?\s?{_T}|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}|\b(?:start|begin|enter"
     rf"|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?\b(?:end|finish|stop|leav|close"
     rf"|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
     re.IGNORECASE,
 )
-_MARKED = re.compile(r"\d:\d|\d\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])")
 _STARTS, _ENDS, _HOLDERS = (WORDS["span_keys"][role].split() for role in ("start", "end", "holder"))
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 _BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
@@ -45,22 +46,27 @@ def parse_spans(text: str) -> list[Span]:
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (found := _from_json(plain)) is None:
-        plain = _WITH_UNITS.sub(_without_units, _SUBTITLE.sub(r"\1.\2", plain))
-        paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups() if time]
-        found = [_times(time)[0] for time in paired] or _times(plain)
+        plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
+        paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups()[::2] if time]
+        found = [float(time) for time in paired] or _times(plain)
     if len(found) % 2:
         return []
     pairs = zip(found[::2], found[1::2], strict=True)
     return [(start, end) for start, end in pairs if start < end <= MAX_SECONDS]
 
 
-def _times(plain: str) -> list[float]:
-    """All times of a text; if some have a unit or a colon, only those."""
-    times = list(_TIME.finditer(plain))
-    marked = [
-        time for time in times if ":" in time[0] or _MARKED.match(plain[time.end() - 1 : time.end() + 9])
-    ]
-    return [_seconds(*time.groups()) for time in marked or times]
+def _in_seconds(text: str) -> str:
+    """The text with every time that has a unit or a colon as ``90.0s``."""
+    return _WRITTEN.sub(
+        lambda time: f"{sum(one * float(n or 0) for one, n in zip(_SECONDS, time.groups(), strict=True)):.9f}s",
+        text,
+    )
+
+
+def _times(text: str) -> list[float]:
+    """All times of a text in seconds; if some have a unit or a colon, only those."""
+    times = _TIME.findall(_in_seconds(text))
+    return [float(time) for time, marked in times if marked] or [float(time) for time, _ in times]
 
 
 def _from_json(text: str) -> list[float] | None:
@@ -79,7 +85,7 @@ def _walked(value: object, depth: int) -> list[float]:
         return [time for span in parse_spans(value) for time in span] if depth else []
     items = value if isinstance(value, list) else []
     if len(items) == 2 and all(isinstance(time, (int, float, str)) for time in items):
-        ends = [_times(_WITH_UNITS.sub(_without_units, str(time))) for time in items]
+        ends = [_times(str(time)) for time in items]
         return [time[0] for time in ends] if all(len(time) == 1 for time in ends) else []
     if items:
         return [time for item in items[:1000] for time in _walked(item, depth + 1)]
@@ -92,17 +98,6 @@ def _walked(value: object, depth: int) -> list[float]:
     held = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
     inner = held or [part for part in plain.values() if isinstance(part, (dict, list))]
     return [time for part in inner for time in _walked(part, depth + 1)]
-
-
-def _without_units(time: re.Match[str]) -> str:
-    hours, minutes, seconds, only_minutes, and_seconds = (float(part or 0) for part in time.groups())
-    total = 3600 * hours + 60 * (minutes + only_minutes) + seconds + and_seconds
-    return f" {total:.9f} "
-
-
-def _seconds(first: str | None, second: str | None, last: str) -> float:
-    hours, minutes = (first, second) if second else (None, first)
-    return 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(last)
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
