@@ -7,38 +7,33 @@ from collections.abc import Iterable
 from swift_grpo_ext.rewards.answer import short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string
-from swift_grpo_ext.rewards.numbers import ANYTHING, Quantity, quantities, stated_quantity
+from swift_grpo_ext.rewards.numbers import Place, Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.units import with_digits
 
 GOLD = ("solution", "count", "answer")
 _NOTHING = re.compile(
-    r"(?<![a-z])(?:none|no|nobody|nothing|not any|n't any)(?![a-z])|没有|沒有|不存在|无(?!法)|ありません|いません|없습니다"
+    r"(?<![a-z])(?:none|no|nobody|nothing|not any|n't any)(?![a-z])|没有|沒有|不存在|无(?!法)"
+    r"|ありません|いません|없습니다"
 )
 _SINGLE = re.compile(r"\b(?:an? |the |only )?(?:single|solitary|lone)\b")
 _NOT_ONE = re.compile(
     r"(?:\bnot|n['’]t)(?: \w{1,10}){0,2} (?:a single|one|an?y?)\b|(?:一|半)\w{0,4}(?:也|都)(?:没|沒|不|无)有?"
 )
 _COUPLE = re.compile(r"\b(?:a )?(?:couple|pair)(?= of)")
-_TOTALS = (  # what stands before and behind a total, and before and behind a number whose parts follow
-    (ANYTHING, re.compile(r"[^\d\n.]{0,60}?\b(?:in total|altogether|in all|overall)\b")),
-    (
-        re.compile(
-            r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b[^\d\n.]{0,40}"
-            r"|(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10})\Z"
-        ),
-        ANYTHING,
-    ),
-    (re.compile(r"[=≈]\s*\**\s?\Z"), re.compile(r"\W{0,6}\Z")),
-    (
-        re.compile(
-            r"(?:\A|\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted|found|identified"
-            r"|detect|shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います)[^\d.,:]{0,24}\Z"
-        ),
-        re.compile(
+_TOTALS: tuple[Place, ...] = tuple(
+    (re.compile(before), re.compile(behind))
+    for before, behind in (
+        ("", r"[^\d\n.]{0,60}?\b(?:in total|altogether|in all|overall)\b"),
+        (r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b[^\d\n.]{0,40})\Z", ""),
+        (r"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10}\Z", ""),
+        (r"[=≈]\s*\**\s?\Z", r"\W{0,6}\Z"),
+        (  # a number whose parts follow
+            r"(?:\A|\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted|found"
+            r"|identified|detect|shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います)[^\d.,:]{0,24}\Z",
             r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
-            r"|[,，]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these)))"
+            r"|[,，]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these)))",
         ),
-    ),
+    )
 )
 
 
@@ -59,7 +54,7 @@ def counts(text: str) -> list[int]:
 
 
 def stated_count(text: str) -> int | None:
-    """The count that a text states: a total, or what `stated_quantity` finds; None if it is no whole number."""
+    """The count that a text states: a total, or what `stated_quantity` finds; else None."""
     return next(iter(_whole([stated_quantity(_plain(text), _TOTALS)])), None)
 
 

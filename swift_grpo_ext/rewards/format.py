@@ -31,7 +31,7 @@ Grammar: TypeAlias = Literal[
 def contents(text: str, grammar: tuple[str, ...]) -> list[str] | None:
     """What stands in each block, stripped; None if the text does not keep to the format."""
     marks = grammar[1::2]
-    once = {*marks, "<think>"} if "</think>" in marks else {*marks}  # written by the template, or by the model
+    once = {*marks, "<think>"} if "</think>" in marks else {*marks}  # or the template wrote it
     if any(text.count(mark) != (mark in marks) for mark in once - {"}"}):
         return None
     found: list[str] = []

@@ -48,10 +48,12 @@ _POWER_OF_TEN = re.compile(
     r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
 )
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
-ANYTHING = re.compile("")
-_SAID = re.compile(
-    r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
-    r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
+_SAID = (
+    re.compile(
+        r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
+        r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
+    ),
+    re.compile(""),
 )
 _BOLD = re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*")
 _ASIDE = re.compile(
@@ -143,8 +145,8 @@ def durations(text: str) -> list[str]:
 def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
     """The number that a text states; None if it has none, or gives a choice ("4.5 or 5").
 
-    In turn: the last in one of the places `first`, what follows "the answer is", the only one in bold, the last
-    after "is", "=" or 为, the last.
+    In turn: the last in one of the places `first`, what follows "the answer is", the only one in bold, the
+    last after "is", "=" or 为, the last.
     """
     plain, found = _read(text)
     label, in_label = _read(after_label(text))
@@ -173,7 +175,7 @@ def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
     opens = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
     if opens and (labelled or _ASIDE.match(plain, found[0][1])):
         return 0
-    return [len(found) - 1, *_in_place(plain, found, (_SAID, ANYTHING))][-1]
+    return [len(found) - 1, *_in_place(plain, found, _SAID)][-1]
 
 
 def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:

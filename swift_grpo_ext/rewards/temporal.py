@@ -28,10 +28,10 @@ _SECONDS = (3600, 60, 1, 60, 1, 1, 3600, 60, 1)  # of one in each group of `_WRI
 _TIME = re.compile(r"(?<![A-Za-z0-9_.])(\d{1,11}(?:\.\d{1,9})?)(s?)")
 _T = rf"{_TIME.pattern}(?![A-Za-z])"
 _PAIRS = re.compile(
-    rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第"
-    rf"|the |about )?\s?{_T}|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}|\b(?:start|begin|enter"
-    rf"|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?\b(?:end|finish|stop|leav|close"
-    rf"|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
+    rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第|the |about )?\s?{_T}"
+    rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
+    rf"|\b(?:start|begin|enter|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?"
+    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
     re.IGNORECASE,
 )
 _STARTS, _ENDS, _HOLDERS = (WORDS["span_keys"][role].split() for role in ("start", "end", "holder"))
@@ -58,7 +58,9 @@ def parse_spans(text: str) -> list[Span]:
 def _in_seconds(text: str) -> str:
     """The text with every time that has a unit or a colon as ``90.0s``."""
     return _WRITTEN.sub(
-        lambda time: f"{sum(one * float(n or 0) for one, n in zip(_SECONDS, time.groups(), strict=True)):.9f}s",
+        lambda time: (
+            f"{sum(one * float(n or 0) for one, n in zip(_SECONDS, time.groups(), strict=True)):.9f}s"
+        ),
         text,
     )
 
