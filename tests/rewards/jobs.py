@@ -1,6 +1,7 @@
 """Rewards and jobs that child processes of the tests import."""
 
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ def do(what, argument=None):
         raise ValueError(argument)
     if what == "exit":
         os._exit(argument)
+    if what == "interrupt":
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(3600)
     if what == "print":
         print(argument)
         print(argument, file=sys.stderr)

@@ -83,6 +83,12 @@ def test_after_too_many_failures_the_rest_is_skipped(pool):
     assert ended.count("skipped") >= 10
 
 
+def test_after_an_interruption_no_old_answer_is_taken_for_a_new_one(pool):
+    with pytest.raises(KeyboardInterrupt):
+        pool.map([("hang",), ("interrupt",)])
+    assert [answer.value for answer in pool.map([("return", "a"), ("return", "b")])] == ["a", "b"]
+
+
 def test_a_job_that_cannot_be_loaded_is_an_error_with_its_reason():
     with pytest.raises(RewardError, match="ImportError: no such thing"):
         Pool(CannotLoad(), workers=1, limit=1.0).map([()])

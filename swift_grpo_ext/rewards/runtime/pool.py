@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Pipe, wait
 from typing import Any, Literal, Protocol, TypeAlias
@@ -122,7 +122,8 @@ class Pool:
         """Run every request; after more than `give_up_after` that went wrong the rest is skipped."""
         pickled = [_pickled(request) for request in requests]
         waiting, done, bad = deque(range(len(pickled))), dict[int, Answer](), 0
-        with self._lock:
+        with self._lock, ExitStack() as interrupted:
+            interrupted.callback(self.close)  # children are at requests of this call: none outlives it
             while len(done) < len(pickled):
                 self._hand_out(waiting, pickled)
                 for number, answer in self._collected():
@@ -131,6 +132,7 @@ class Pool:
                 if give_up_after is not None and bad > give_up_after:
                     done |= dict.fromkeys(waiting, Answer("skipped", "too many failures before it"))
                     waiting.clear()
+            interrupted.pop_all()
         return [done[number] for number in range(len(pickled))]
 
     def warm_up(self) -> None:
