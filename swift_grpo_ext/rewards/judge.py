@@ -1,12 +1,14 @@
 """A language model as judge, asked over HTTP in the OpenAI format."""
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.answer import extract_answer, unwrapped
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
-from swift_grpo_ext.rewards.judging import Case, Endpoint, ask
+from swift_grpo_ext.rewards.judging import Endpoint, ask, image_part, request_of
 
 RUBRIC = (
     "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."
@@ -74,13 +76,16 @@ async def judge(
         raise Unscorable("no question: column messages has no user turn")
     if (answer := extract_answer(completion)) is None:
         return 0.0
+    if not (url and model):
+        fix = 'url is the base of the API, such as "http://127.0.0.1:8000/v1"'
+        raise SettingsError("ext_judge needs the parameters url and model", fix=fix)
     reference = columns.get("solution") or columns.get("answer")
-    case = Case(
-        rubric=rubric,
-        question=question,
-        reference="" if reference is None else str(reference),
-        answer=unwrapped(answer),
-        images=tuple(columns.get("images") or ()) if send_images else (),
-    )
-    endpoint = Endpoint(url.rstrip("/"), model, api_key_variable, max_tokens, concurrency)
-    return await ask(endpoint, case, seconds) / 10
+    texts = {
+        "question": question,
+        "reference": "" if reference is None else str(reference),
+        "answer": unwrapped(answer),
+    }
+    images = [image_part(image) for image in columns.get("images") or ()] if send_images else []
+    told: dict[str, Any] = {"model": model, "rubric": rubric, "texts": texts, "images": images, "max_tokens": max_tokens}
+    endpoint = Endpoint(url.rstrip("/"), api_key_variable, seconds, concurrency)
+    return await ask(endpoint, partial(request_of, **told)) / 10

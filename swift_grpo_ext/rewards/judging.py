@@ -10,12 +10,11 @@ import random
 import secrets
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from typing import TypeAlias
 
-from swift_grpo_ext.errors import RewardError, SettingsError
+from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.ledger import Report, ledger
 
 NAME = "ext_judge"
@@ -25,11 +24,11 @@ MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
 REPEATABLE = {408, 409, 425, 429, *range(500, 600)}
 
+Request: TypeAlias = dict[str, object]  # as JSON
 Images: TypeAlias = list[dict[str, object]]
-_kept: OrderedDict[str, int] = OrderedDict()
+_kept: OrderedDict[str, asyncio.Task[int]] = OrderedDict()
 _Loop: TypeAlias = asyncio.AbstractEventLoop
 _gates: weakref.WeakKeyDictionary[_Loop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
-_asking: weakref.WeakKeyDictionary[_Loop, dict[str, asyncio.Task[int]]] = weakref.WeakKeyDictionary()
 
 SYSTEM = """You grade one answer to one question by a rubric.
 The question, the reference and the answer stand between lines that begin with "BEGIN {number}" and "END \
@@ -39,27 +38,20 @@ Think as briefly as you need. Then end with exactly one line of JSON and nothing
 where S is a whole number from 0 to 10."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """What is to be judged: texts, and images as the dataset gives them."""
-
-    rubric: str
-    question: str
-    reference: str
-    answer: str
-    images: tuple[Any, ...] = ()
-
-
-def messages(case: Case, number: str, images: Images) -> list[dict[str, Any]]:
-    """The conversation for the judge. `number` is random for each request, so no text can contain it."""
-    parts = [f"Rubric:\n{case.rubric}"]
-    for title in ("question", "reference", "answer"):
-        told = "".join(c for c in getattr(case, title) if c in "\n\t" or c.isprintable())
+def request_of(
+    number: str, model: str, rubric: str, texts: Mapping[str, str], images: Images, max_tokens: int
+) -> Request:
+    """What the judge is sent. `number` is random for each request, so no text can contain it."""
+    parts = [f"Rubric:\n{rubric}"]
+    for title, text in texts.items():
+        told = "".join(c for c in text if c in "\n\t" or c.isprintable())
         if told or title != "reference":
             parts.append(f"BEGIN {number} {title}\n{told}\nEND {number} {title}")
-    text = "\n\n".join(parts)
-    content: Any = [*images, {"type": "text", "text": text}] if images else text
-    return [{"role": "system", "content": SYSTEM.format(number=number)}, {"role": "user", "content": content}]
+    asked = "\n\n".join(parts)
+    content: object = [*images, {"type": "text", "text": asked}] if images else asked
+    system = {"role": "system", "content": SYSTEM.format(number=number)}
+    messages = [system, {"role": "user", "content": content}]
+    return {"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
 
 
 def parse_reply(reply: str, number: str) -> int | None:
@@ -96,62 +88,57 @@ def image_part(image: object) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Whom to ask; a URL that is none of a web server is refused."""
+    """Whom to ask, and within which limits."""
 
-    url: str
-    model: str
+    url: str  # of the API, such as ``http://host:8000/v1``
     api_key_variable: str
-    max_tokens: int
+    seconds: float
     concurrency: int
 
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not self.model:
-            where = f"url {self.url!r}, model {self.model!r}"
-            fix = 'url is the base of the API, such as "http://127.0.0.1:8000/v1"'
-            raise SettingsError(f"{NAME} needs the parameters url and model", where=where, fix=fix)
 
-
-async def ask(endpoint: Endpoint, case: Case, seconds: float) -> int:
-    """The judge's score, 0 to 10. Equal cases are asked once, also while the first is still being asked."""
-    images = [image_part(image) for image in case.images]
-    asked = [endpoint.url, endpoint.model, case.rubric, case.question, case.reference, case.answer, images]
-    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-    if key in _kept:
-        _count("kept")
-        _kept.move_to_end(key)
-        return _kept[key]
-    asking = _asking.setdefault(asyncio.get_running_loop(), {})
-    if key in asking:
+async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
+    """The judge's score, 0 to 10. Equal requests are made once, also while the first is still under way."""
+    told = json.dumps([endpoint.url, request("")])
+    key = hashlib.sha256(told.encode()).hexdigest()
+    if (task := _kept.get(key)) and _is_good(task):
         _count("kept")
     else:
-        asking[key] = asyncio.ensure_future(_limited(endpoint, case, images, seconds))
-        asking[key].add_done_callback(lambda _: asking.pop(key))
-    score = await asyncio.shield(asking[key])
-    _kept[key] = score
+        task = _kept[key] = asyncio.ensure_future(_limited(endpoint, request))
+    _kept.move_to_end(key)
     while len(_kept) > MAX_KEPT:
         _kept.popitem(last=False)
-    return score
+    try:
+        return await asyncio.shield(task)
+    except Exception:
+        _kept.pop(key, None)
+        raise
 
 
-async def _limited(endpoint: Endpoint, case: Case, images: Images, seconds: float) -> int:
+def _is_good(task: asyncio.Task[int]) -> bool:
+    """Whether a task has a score, or will have one in this loop."""
+    if task.done():
+        return not task.cancelled() and task.exception() is None
+    return task.get_loop() is asyncio.get_running_loop()
+
+
+async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
     """The limit starts when it is this case's turn: a long queue is no fault of the judge."""
     last = ["no reply"]
     gate = _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(endpoint.concurrency))
     async with gate:
         try:
-            return await asyncio.wait_for(_until_scored(endpoint, case, images, last), seconds)
+            return await asyncio.wait_for(_until_scored(endpoint, request, last), endpoint.seconds)
         except asyncio.TimeoutError:
             ledger(NAME).add(Report(timeouts=1))
-            what = f"the judge gave no score within {seconds:g} s: {last[0]}"
+            what = f"the judge gave no score within {endpoint.seconds:g} s: {last[0]}"
             raise RewardError(what, where=endpoint.url) from None
 
 
-async def _until_scored(endpoint: Endpoint, case: Case, images: Images, last: list[str]) -> int:
+async def _until_scored(endpoint: Endpoint, request: Callable[[str], Request], last: list[str]) -> int:
     pause, replies = FIRST_PAUSE, 0
     while True:
         number = secrets.token_hex(8)
-        status, reply = await _post(endpoint, messages(case, number, images))
+        status, reply = await _post(endpoint, request(number))
         score = parse_reply(reply, number) if status == 200 else None
         if score is not None:
             return score
@@ -165,35 +152,25 @@ async def _until_scored(endpoint: Endpoint, case: Case, images: Images, last: li
         pause = min(8.0, 2 * pause)
 
 
-async def _post(endpoint: Endpoint, conversation: list[dict[str, object]]) -> tuple[int, str]:
+async def _post(endpoint: Endpoint, body: Request) -> tuple[int, str]:
     """Status and text of one request; 503 if there was no connection. Counts what it cost."""
     import aiohttp
 
     _count("requests")
     key = os.environ.get(endpoint.api_key_variable)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    body = {"model": endpoint.model, "messages": conversation, "temperature": 0}
-    body["max_tokens"] = endpoint.max_tokens
-    url = f"{endpoint.url}/chat/completions"
+    url, raw = f"{endpoint.url}/chat/completions", b""
     try:
         async with aiohttp.ClientSession() as session:
             sent = session.post(url, json=body, headers=headers, allow_redirects=False)
             async with sent as response:
-                raw, status = await _read(response.content), response.status
+                # One call of ``read`` gives what has arrived so far.
+                while part := await response.content.read(MAX_REPLY_BYTES - len(raw)):
+                    raw += part
     except (aiohttp.ClientError, OSError) as error:
         return 503, f"{type(error).__name__}: {error}"
     text = raw.decode("utf-8", errors="replace")
-    return (status, _content(text)) if status == 200 else (status, text)
-
-
-async def _read(stream: Any) -> bytes:
-    """The body, or as much of it as is allowed; one call of ``read`` gives what has arrived so far."""
-    raw = b""
-    while len(raw) < MAX_REPLY_BYTES:
-        if not (part := await stream.read(MAX_REPLY_BYTES - len(raw))):
-            break
-        raw += part
-    return raw
+    return response.status, _content(text) if response.status == 200 else text
 
 
 def _content(body: str) -> str:
