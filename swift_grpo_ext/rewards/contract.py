@@ -3,12 +3,14 @@
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.parameters import Parameters
+
+_T = TypeVar("_T")
 
 
 def last_question(messages: object) -> str:
@@ -39,6 +41,16 @@ Columns: TypeAlias = Mapping[str, Any]  # one row of the dataset, as ms-swift ha
 RewardFunction: TypeAlias = Callable[..., Any]  # of the catalogue, of ms-swift or of a plugin file
 # Where a reward runs: in the caller (linear time), in a child process that can be killed, or awaited.
 Cost: TypeAlias = Literal["inline", "process", "async"]
+
+
+def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """The result of a coroutine that waits for nothing, also where a loop runs already."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    raise RuntimeError("a coroutine that waits")
 
 
 class Unscorable(Exception):
@@ -86,25 +98,20 @@ class Reward:
 
         A RewardError if the score is outside its range, a SettingsError for a keyword that does not fit.
         """
+        result = self.awaited(completion, columns, defaults, **parameters)
+        return asyncio.run(result) if self.cost == "async" else finished(result)
+
+    async def awaited(
+        self, completion: object, columns: Columns, defaults: Columns | None = None, **parameters: object
+    ) -> Outcome:
+        """`outcome` inside a running loop."""
         try:
-            score = self._called(completion, columns, defaults, parameters)
-            return Outcome(self.checked(asyncio.run(score) if self.cost == "async" else score))
+            given = self.declared.checked(parameters) if parameters else parameters
+            merged = {**(defaults or {}), **self.row_parameters(columns), **given}
+            score = self.function(completion_text(completion), columns, **self.declared.packed(merged))
+            return Outcome(self.checked(await score if self.cost == "async" else score))
         except Unscorable as fault:
             return Outcome(None, str(fault))
-
-    async def awaited(self, completion: str, columns: Columns, defaults: Columns) -> Outcome:
-        """`outcome` of an async reward."""
-        try:
-            return Outcome(self.checked(await self._called(completion, columns, defaults, {})))
-        except Unscorable as fault:
-            return Outcome(None, str(fault))
-
-    def _called(
-        self, completion: object, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
-    ) -> Any:
-        given = self.declared.checked(parameters) if parameters else parameters
-        merged = {**(defaults or {}), **self.row_parameters(columns), **given}
-        return self.function(completion_text(completion), columns, **self.declared.packed(merged))
 
     def checked(self, score: float) -> float:
         """The score as a float; a RewardError if it is not finite or outside the declared range."""

@@ -1,7 +1,7 @@
 """A language model as judge, asked over HTTP in the OpenAI format."""
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -86,6 +86,6 @@ async def judge(
         "answer": unwrapped(answer),
     }
     images = [image_part(image) for image in columns.get("images") or ()] if send_images else []
-    told: dict[str, Any] = {"model": model, "rubric": rubric, "texts": texts, "images": images, "max_tokens": max_tokens}
+    request = partial(request_of, model, rubric, texts, images, max_tokens)
     endpoint = Endpoint(url.rstrip("/"), api_key_variable, seconds, concurrency)
-    return await ask(endpoint, partial(request_of, **told)) / 10
+    return await ask(endpoint, request) / 10

@@ -39,7 +39,7 @@ where S is a whole number from 0 to 10."""
 
 
 def request_of(
-    number: str, model: str, rubric: str, texts: Mapping[str, str], images: Images, max_tokens: int
+    model: str, rubric: str, texts: Mapping[str, str], images: Images, max_tokens: int, number: str
 ) -> Request:
     """What the judge is sent. `number` is random for each request, so no text can contain it."""
     parts = [f"Rubric:\n{rubric}"]

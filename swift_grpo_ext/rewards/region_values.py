@@ -1,8 +1,8 @@
 """Boxes and points in decoded JSON, by the keys that models and data sets use (``words.json``)."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
 from swift_grpo_ext.rewards.text_coordinates import BOX_SHAPES, NAMES, POINT_SHAPES, Kind, shaped, written_out
@@ -12,6 +12,7 @@ _MAX_DEPTH = 6
 _MAX_TEXT = 256
 _ROLES = {name.replace("_", ""): role for name, role in meanings("place_keys").items()}
 _COORDINATES = {name.replace("_", "").replace("-", ""): role for name, role in NAMES.items()}
+_LENGTHS = {"box": (4,), "point": (2,), "both": (2, 4)}
 _BESIDE = ("label", "score", "image")
 
 
@@ -33,7 +34,7 @@ def _walk(value: object, kind: Kind, convention: Convention, label: str, depth: 
         return
     inner: list[tuple[object, str]] = []
     if isinstance(value, (list, tuple)):
-        if (numbers := _corner_numbers(value, kind)) is not None:
+        if numbers := (_corners(value) if kind == "box" else None) or _numbers(value, _LENGTHS[kind]):
             yield region_of_numbers(numbers, label, convention)
             return
         inner = [(item, label) for item in value]
@@ -92,35 +93,20 @@ def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     return rows
 
 
-def _corner_numbers(value: Sequence[object], kind: Kind) -> Sequence[float] | None:
-    """The numbers of a list that is itself a box or a point."""
-    if kind == "box" and (corners := _two_corners(value)):
-        return corners
-    return _numbers(value) if len(value) in {"box": (4,), "point": (2,), "both": (2, 4)}[kind] else None
-
-
-def _two_corners(value: Sequence[Any]) -> list[float] | None:
+def _corners(value: Sequence[object]) -> list[float] | None:
     """The four numbers of two pairs."""
-    pairs = len(value) == 2 and is_numbers(value[0], 2) and is_numbers(value[1], 2)
-    return [*value[0], *value[1]] if pairs else None
+    pairs = [_numbers(item, (2,)) for item in value] if len(value) == 2 else []
+    return [*pairs[0], *pairs[1]] if len(pairs) == 2 and pairs[0] and pairs[1] else None
 
 
-def _numbers(value: Sequence[Any]) -> Sequence[float] | None:
-    """The items of a list, as far as all are numbers, or all are short texts of numbers: ``["10", "20"]``."""
-    if is_numbers(value, len(value)):
-        return value
-    numbers = [_number(item) if isinstance(item, str) else None for item in value]
-    return [number for number in numbers if number is not None] if None not in numbers else None
-
-
-def is_numbers(value: object, length: int) -> bool:
-    """Whether a value is a list of so many numbers."""
-    if not isinstance(value, (list, tuple)) or len(value) != length:
-        return False
-    for number in value:  # noqa: SIM110  a loop, for this runs for every box
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            return False
-    return True
+def _numbers(value: object, lengths: tuple[int, ...]) -> list[float] | None:
+    """The items of a list of such a length, if all are numbers, or texts of numbers: ``["10", "20"]``."""
+    if not isinstance(value, (list, tuple)) or len(value) not in lengths:
+        return None
+    if len({isinstance(item, str) for item in value}) == 2:
+        return None
+    numbers = [number for item in value if (number := _number(item)) is not None]
+    return numbers if len(numbers) == len(value) else None
 
 
 def _region_of_mapping(value: Mapping[str, object], label: str, convention: Convention) -> Region | None:
@@ -181,9 +167,9 @@ def _place(value: object, key: str, convention: Convention) -> Region | None:
         return None
     if len(value) == 1 and isinstance(value[0], (list, tuple)):
         return _place(value[0], key, convention)
-    if "point" not in key and (corners := _two_corners(value)):
+    if "point" not in key and (corners := _corners(value)):
         return region_of_numbers(corners)
-    numbers = _numbers(value) if len(value) in (2, 4) else None
+    numbers = _numbers(value, _LENGTHS["both"])
     return None if numbers is None else region_of_numbers(numbers, "", convention, key)
 
 
@@ -192,5 +178,7 @@ def _number(value: object) -> float | None:
         return None
     try:
         return float(value) if not isinstance(value, str) or len(value) < 24 else None
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    except OverflowError:
+        return math.inf

@@ -54,8 +54,7 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Seq
     runner = Runner(reward, table=table, given=given)
     batch = _batch(samples)
     runner.look_at(batch.columns)
-    is_async = reward.cost == "async"
-    outcomes = asyncio.run(runner.awaited_outcomes(batch)) if is_async else runner.outcomes(batch)
+    outcomes = runner.outcomes(batch)
     asked = [index for index, outcome in enumerate(outcomes) if outcome.score is not None or outcome.reason]
     return Scored(reward, [samples[index] for index in asked], [outcomes[index] for index in asked])
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, SupportsFloat
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.contract import Columns, Score
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Score
 from swift_grpo_ext.rewards.gold import gold_from
 from swift_grpo_ext.rewards.runtime.ledger import Failure, Report, ledger, record_failure, say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
@@ -86,10 +86,11 @@ class Batch:
         wanted = self.columns if names is None else [name for name in names if name in self.columns]
         return {name: self.columns[name][index] for name in wanted}
 
-    def failed(self, failure: Failure, replay: Path | None) -> None:
-        """Count all of it as failed, and write its rows to the replay file."""
-        timeouts = int(failure.kind == "timeout")
-        ledger(failure.reward).add(Report(failures=len(self), timeouts=timeouts, first=failure))
+    def failed(self, failure: Failure, replay: Path | None, counted: bool = True) -> None:
+        """Write all of it to the replay file, and count it unless it is no fault of the reward."""
+        report = Report(failures=len(self), first=failure) if counted else Report()
+        report.timeouts = int(failure.kind == "timeout")
+        ledger(failure.reward).add(report)
         for index, completion in enumerate(self.completions):
             record_failure(replay, failure, completion, self.row(index))
 
@@ -105,16 +106,6 @@ Scorer = Callable[[Batch], Sequence[Score]]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What is left to be scored, and how its scores become those of the whole batch."""
-
-    batch: Batch  # the completions that the reward applies to, with gold and inputs in place
-    indices: list[int]  # their places in the whole batch
-    size: int  # completions of the whole batch
-    closed: list[bool]  # for each completion of `batch`, whether its gate is closed
-
-
-@dataclass(frozen=True)
 class Composition:
     """One reward's rule, ready to use; by default none, so that every completion is scored as it is."""
 
@@ -125,8 +116,10 @@ class Composition:
     inputs: dict[str, str] = field(default_factory=dict)  # columns to fill, with the catalogue's own defaults
     gold: tuple[str, ...] = ()  # columns that the reward reads its gold from
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Route, look at the gate, rename the gold, and fill inputs."""
+    async def scored(
+        self, batch: Batch, score: Callable[[Batch], Awaitable[Sequence[Outcome]]]
+    ) -> list[Outcome]:
+        """Outcomes of a batch: rows that it applies to, with gold and inputs in place, behind the gate."""
         rule = self.rule
         for name in ([rule.gold] if rule.gold else []) + [self.task_column] * bool(rule.tasks):
             if name not in batch.columns:
@@ -141,13 +134,11 @@ class Composition:
         for column, name in {**self.inputs, **rule.inputs}.items():
             if column not in part.columns:
                 part = replace(part, columns={**part.columns, column: self._scored(name, part)})
-        return Prepared(part, indices, len(batch), closed)
-
-    def finish(self, prepared: Prepared, scores: Sequence[Score]) -> list[Score]:
-        """Scores of the whole batch: None where the reward does not apply, the floor behind closed gates."""
-        whole: list[Score] = [None] * prepared.size
-        for index, score, closed in zip(prepared.indices, scores, prepared.closed, strict=True):
-            whole[index] = self.floor if closed and score is not None else score
+        whole = [Outcome(None)] * len(batch)
+        found = await score(part) if indices else []
+        for index, outcome, behind in zip(indices, found, closed, strict=True):
+            shut = behind and outcome.score is not None
+            whole[index] = replace(outcome, score=self.floor) if shut else outcome
         return whole
 
     def _closed(self, batch: Batch) -> list[bool]:

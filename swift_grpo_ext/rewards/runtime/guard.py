@@ -9,14 +9,14 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError, SwiftGrpoExtError
-from swift_grpo_ext.rewards.contract import RewardFunction, Score
-from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared, checked_scores
+from swift_grpo_ext.rewards.contract import Outcome, RewardFunction, Score, finished
+from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, checked_scores
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     FailureKind,
@@ -26,7 +26,7 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     row_in_words,
     say,
 )
-from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
+from swift_grpo_ext.rewards.runtime.pool import Pool
 from swift_grpo_ext.rewards.runtime.runner import worker_count
 from swift_grpo_ext.rewards.runtime.worker import PickledJob
 from swift_grpo_ext.settings import current_settings
@@ -81,46 +81,42 @@ class Guard:
 
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch."""
-        batch = Batch.of(completions, columns)
-        with self._settling(batch) as scores:
-            prepared = self.composition.prepare(batch)
-            scores[:] = self._finished(prepared, self._call(prepared.batch) if len(prepared.batch) else [])
-        return scores
+        return finished(self._guarded(Batch.of(completions, columns)))
 
-    def _call(self, batch: Batch) -> Any:
-        return self.function(batch.completions, **batch.columns, **batch.shared)
-
-    @contextmanager
-    def _settling(self, batch: Batch) -> Iterator[list[Score]]:
-        """Scores to be filled in; all stay None if that raises."""
-        scores: list[Score] = [None] * len(batch)
+    async def _guarded(self, batch: Batch) -> list[Score]:
         self.not_finite = ()
         started = time.perf_counter()
         try:
-            yield scores
+            outcomes = await self.composition.scored(batch, self._scored)
         except Exception as error:
             self._failed(batch, error)
+            return [None] * len(batch)
         finally:
             if not self._keeps_ledger:
                 each = (time.perf_counter() - started) / max(1, len(batch))
                 ledger(self.name).add(Report(completions=len(batch), seconds=[each] * len(batch)))
+        self.not_finite = tuple(row for row, outcome in enumerate(outcomes) if outcome.reason)
+        return [outcome.score for outcome in outcomes]
 
-    def _finished(self, prepared: Prepared, output: object) -> list[Score]:
-        """What the function returned as scores of the whole batch, finite or None."""
-        found = checked_scores(output, len(prepared.batch), self.name)
-        self.not_finite = tuple(prepared.indices[row] for row in found.not_finite)
+    async def _scored(self, batch: Batch) -> list[Outcome]:
+        """What the function returns: finite scores, or None, with a reason where it gave another number."""
+        found = checked_scores(await self._output(batch), len(batch), self.name)
         ledger(self.name).add(Report(counts=Counter(infinite=found.overflows)))
         if found.overflows:
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
-        return self.composition.finish(
-            prepared, [None if math.isnan(value) else value for value in found.values]
-        )
+        outcomes = [Outcome(None if math.isnan(value) else value) for value in found.values]
+        for row in found.not_finite:
+            outcomes[row] = Outcome(None, "not finite")
+        return outcomes
+
+    async def _output(self, batch: Batch) -> Any:
+        return self.function(batch.completions, **batch.columns, **batch.shared)
 
     def _failed(self, batch: Batch, error: Exception) -> None:
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
         kind = "timeout" if isinstance(error, TimeoutError) else kind
-        where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
         what = str(error).removeprefix("swift-grpo-ext: ") if kind == "refused" else repr(error)
+        where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
         batch.failed(Failure(self.name, kind, what, where, traceback.format_exc()), self._replay)
 
 
@@ -133,15 +129,11 @@ class AsyncGuard(Guard):
 
     async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:  # type: ignore[override]
         """Score a batch."""
-        batch = Batch.of(completions, columns)
-        with self._settling(batch) as scores:
-            prepared = self.composition.prepare(batch)
-            if self.seconds is None:
-                output = await self._call(prepared.batch)
-            else:
-                output = await within(self.seconds, lambda: self._call(prepared.batch))
-            scores[:] = self._finished(prepared, output)
-        return scores
+        return await self._guarded(Batch.of(completions, columns))
+
+    async def _output(self, batch: Batch) -> Any:
+        call = partial(self.function, batch.completions, **batch.columns, **batch.shared)
+        return await (call() if self.seconds is None else within(self.seconds, call))
 
 
 class PluginGuard:
@@ -195,16 +187,13 @@ class Limited:
                 checked_scores(answer.value, len(part), self.name)
                 scores += answer.value
             else:
-                self._report(part, answer, row=len(scores))
+                kind: FailureKind = "timeout" if answer.ended == "timeout" else "error"
+                details = str(answer.value) if answer.ended == "failed" else ""
+                where = row_in_words(len(scores), part.row(0))
+                failure = Failure(self.name, kind, answer.reason, where, details)
+                part.failed(failure, None if answer.ended == "skipped" else self._replay)
                 scores += [None] * len(part)
         return scores
-
-    def _report(self, part: Batch, answer: Answer, row: int) -> None:
-        kind: FailureKind = "timeout" if answer.ended == "timeout" else "error"
-        lines = str(answer.value).strip().splitlines() or ["no reason given"]
-        details = str(answer.value) if answer.ended == "failed" else ""
-        failure = Failure(self.name, kind, lines[-1], row_in_words(row, part.row(0)), details)
-        part.failed(failure, None if answer.ended == "skipped" else self._replay)
 
 
 def limited(reward: type | RewardFunction, seconds: float | None = None) -> object:

@@ -43,6 +43,11 @@ class Answer:
     value: Any  # the job's value, or the traceback, or what is known of the end
     seconds: float = 0.0  # time that it took
 
+    @property
+    def reason(self) -> str:
+        """The last line of what is known of an end without a value."""
+        return (str(self.value).strip().splitlines() or ["no reason given"])[-1]
+
 
 class Job(Protocol):
     """What a child loads once: a picklable object whose ``load()`` returns the function to run."""
@@ -175,7 +180,9 @@ class Pool:
                 self.children.remove(child)
                 child.end()
             if not loaded:
-                raise _not_loaded(str(answer.value).strip())
+                what = f"a child process cannot load the reward: {answer.reason}"
+                fix = "define the reward in a module or plugin file that imports without side effects"
+                raise RewardError(what, where=str(answer.value).strip(), fix=fix)
             if number != LOADING:
                 yield number, answer
 
@@ -190,14 +197,6 @@ def _for_all_pools(action: Callable[[Pool], None]) -> None:
 
 atexit.register(_for_all_pools, Pool.close)
 os.register_at_fork(after_in_child=lambda: _for_all_pools(Pool.forget))
-
-
-def _not_loaded(why: str) -> RewardError:
-    return RewardError(
-        f"a child process cannot load the reward: {(why.splitlines() or ['no reason given'])[-1]}",
-        where=why,
-        fix="define the reward in a module or plugin file that can be imported, without side effects",
-    )
 
 
 def _pickled(request: tuple[object, ...]) -> bytes:

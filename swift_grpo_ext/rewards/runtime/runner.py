@@ -7,30 +7,27 @@ import os
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import product
 from statistics import fmean
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Outcome, Reward, Score
+from swift_grpo_ext.rewards.contract import Outcome, Reward, Score, finished
 from swift_grpo_ext.rewards.frames import FRAMES
-from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, Prepared
+from swift_grpo_ext.rewards.runtime.batch import Batch, Composition
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     FailureKind,
     Report,
     is_new,
     ledger,
-    record_failure,
     replay_file,
     row_in_words,
     say,
 )
-from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
+from swift_grpo_ext.rewards.runtime.pool import Pool
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table, told_columns
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from swift_grpo_ext.settings import current_settings
@@ -99,49 +96,42 @@ class Runner:
 
     def __call__(self, batch: Batch) -> list[Score]:
         """Score a batch."""
-        return self._told(batch, self.outcomes(batch))
+        return finished(self.awaited(batch))
 
     async def awaited(self, batch: Batch) -> list[Score]:
-        """Score a batch with an async reward."""
+        """Score a batch inside a running loop."""
         return self._told(batch, await self.awaited_outcomes(batch))
 
     def outcomes(self, batch: Batch) -> list[Outcome]:
         """Score a batch, with the reason of each None; rows left to other rewards have none."""
-        prepared = self.composition.prepare(batch)
-        run = self._in_children if self.reward.cost == "process" else self._in_place
-        return self._settled(prepared, run(prepared.batch))
+        result = self.awaited_outcomes(batch)
+        return asyncio.run(result) if self.reward.cost == "async" else finished(result)
 
     async def awaited_outcomes(self, batch: Batch) -> list[Outcome]:
-        """`outcomes` of an async reward."""
-        prepared = self.composition.prepare(batch)
-        rows = range(len(prepared.batch))
-        found = await asyncio.gather(*(self._await_one(prepared.batch, row) for row in rows))
-        return self._settled(prepared, found)
+        """`outcomes` inside a running loop."""
+        return await self.composition.scored(batch, self._scored)
 
-    def _in_place(self, batch: Batch) -> list[Outcome]:
-        outcomes = []
-        for index, completion in enumerate(batch.completions):
-            with self._watched(batch, index) as found:
-                row = batch.row(index, self.reward.columns)
-                found.append(self.reward.outcome(completion, row, self.parameters))
-            outcomes += found
-        return outcomes
+    async def _scored(self, batch: Batch) -> list[Outcome]:
+        """Of the completions that it applies to. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
+        each = (self._one(batch, row) for row in range(len(batch)))
+        if self.reward.cost == "process":
+            found = self._in_children(batch)
+        elif self.reward.cost == "async":
+            found = await asyncio.gather(*each)
+        else:
+            found = [finished(one) for one in each]
+        self._batches += 1
+        if "frame" in self.reward.parameters and self._batches & (self._batches - 1) == 0:
+            diagnose(self.reward, self.parameters, batch, [outcome.score for outcome in found])
+        return found
 
-    async def _await_one(self, batch: Batch, index: int) -> Outcome:
-        with self._watched(batch, index) as found:
-            row = batch.row(index, self.reward.columns)
-            found.append(await self.reward.awaited(batch.completions[index], row, self.parameters))
-        return found[0]
-
-    @contextmanager
-    def _watched(self, batch: Batch, index: int) -> Iterator[list[Outcome]]:
-        """Times one completion; what scoring it raises becomes its outcome."""
-        found: list[Outcome] = []
+    async def _one(self, batch: Batch, index: int) -> Outcome:
         started = time.perf_counter()
+        row = batch.row(index, self.reward.columns)
         try:
-            yield found
+            return await self.reward.awaited(batch.completions[index], row, self.parameters)
         except Exception as error:
-            found.append(self._failed(batch, index, repr(error), traceback.format_exc()))
+            return self._failed(batch, index, "error", repr(error), traceback.format_exc())
         finally:
             self._book.add(Report(completions=1, seconds=[time.perf_counter() - started]))
 
@@ -149,37 +139,22 @@ class Runner:
         rows = [(text, batch.row(row, self.reward.columns)) for row, text in enumerate(batch.completions)]
         answers = catalogue_pool().map([(self.reward.name, *row, self.parameters) for row in rows])
         self._book.add(Report(completions=len(batch), seconds=[answer.seconds for answer in answers]))
-        return [self._outcome(batch, index, answer) for index, answer in enumerate(answers)]
+        found = []
+        for index, answer in enumerate(answers):
+            if answer.ended == "value":
+                found.append(Outcome(*answer.value))
+            else:
+                kind: FailureKind = "error" if answer.ended == "failed" else "timeout"
+                details = answer.value if kind == "error" else ""
+                found.append(self._failed(batch, index, kind, answer.reason, details))
+        return found
 
-    def _outcome(self, batch: Batch, index: int, answer: Answer) -> Outcome:
-        if answer.ended == "value":
-            return Outcome(*answer.value)
-        if answer.ended == "failed":
-            return self._failed(batch, index, answer.value.strip().splitlines()[-1], answer.value)
-        return self._failed(batch, index, answer.value, kind="timeout")
-
-    def _failed(
-        self, batch: Batch, index: int, what: str, details: str = "", kind: FailureKind = "error"
-    ) -> Outcome:
-        failure = Failure(self.reward.name, kind, what, row_in_words(index, batch.row(index)), details)
-        record_failure(self._replay, failure, batch.completions[index], batch.row(index, self.reward.columns))
-        if kind == "timeout":
-            # The completion is what made the child hang or break, and what cannot be checked is not right.
-            self._book.add(Report(timeouts=1))
-            return Outcome(self.reward.low, what)
-        self._book.add(Report(failures=1, first=failure))
-        return Outcome(None, what, failed=True)
-
-    def _settled(self, prepared: Prepared, found: Sequence[Outcome]) -> list[Outcome]:
-        """Outcomes of the whole batch. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
-        scores = [outcome.score for outcome in found]
-        self._batches += 1
-        if "frame" in self.reward.parameters and self._batches & (self._batches - 1) == 0:
-            diagnose(self.reward, self.parameters, prepared.batch, scores)
-        whole = [Outcome(score) for score in self.composition.finish(prepared, scores)]
-        for index, outcome in zip(prepared.indices, found, strict=True):
-            whole[index] = replace(outcome, score=whole[index].score)
-        return whole
+    def _failed(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
+        """No score; the lowest at a timeout: what cannot be checked is not right, and no fault of ours."""
+        counted, row = kind != "timeout", batch.select([index])
+        failure = Failure(self.reward.name, kind, what, row_in_words(index, row.row(0)), details)
+        row.failed(failure, self._replay, counted)
+        return Outcome(None, what, failed=True) if counted else Outcome(self.reward.low, what)
 
     def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
         """The scores; rows that cannot be scored are counted, and named the first time."""
