@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,7 +13,7 @@ from swift_grpo_ext.rewards.action import OPPOSITE, Action, keys_of, status_of
 from swift_grpo_ext.rewards.actions import action_of, parse_action
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, convert, extent, image_aspect
+from swift_grpo_ext.rewards.frames import SIZES_COLUMN, extent, image_aspect
 from swift_grpo_ext.rewards.geometry import Region, pointed_at, strictly_inside
 from swift_grpo_ext.rewards.gold import as_text, gold_value
 from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
@@ -28,7 +29,7 @@ _NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click`
 
 
 def _gold_action(columns: Columns, places: Places) -> Action:
-    """The row's action, in the frame of the gold; unscorable if a part of it is not known or missing."""
+    """The row's action, in the frame of the answers; unscorable if a part of it is not known or missing."""
     gold = gold_value(columns, GOLD)
     source = next(name for name in GOLD if columns.get(name) is not None)
     beside = {
@@ -44,10 +45,8 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         raise Unscorable(f"gold {gold!r:.80} is no action")
     if action.unknown:
         raise Unscorable(f"gold {gold!r:.80} has {', '.join(map(repr, action.unknown))}, which is not known")
-    for place in (action.target, action.end):
-        if place is not None:
-            check_gold_region(place)
-            check_inside(place, places.gold_frame or places.frame, columns, places.image_index)
+    target, end = (_placed(place, columns, places) for place in (action.target, action.end))
+    action = replace(action, target=target, end=end)
     if action.kind in _MOVES and not (action.text or action.towards):
         raise Unscorable(f"gold {gold!r:.80} has no direction")
     if action.kind.endswith(_NEED_A_PLACE) and action.target is None:
@@ -55,13 +54,21 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     return action
 
 
+def _placed(place: Region | None, columns: Columns, places: Places) -> Region | None:
+    if place is None:
+        return None
+    source = places.gold_frame or places.frame
+    check_gold_region(place)
+    check_inside(place, source, columns, places.image_index)
+    return moved(place, source, places.frame, columns, places.image_index)
+
+
 def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:
     gold = _gold_action(columns, places)
     written: dict[str, Any] = {"action": gold.kind}
     for key, place in (("coordinate", gold.target), ("coordinate2", gold.end)):
         if place is not None:
-            there = moved(place, places.gold_frame or places.frame, places.frame, columns, places.image_index)
-            written[key] = written_point(pointed_at(there), places)
+            written[key] = written_point(pointed_at(place), places)
     if gold.text:
         written["text"] = gold.text
     if gold.seconds is not None:
@@ -159,21 +166,17 @@ def _nearness(
     """How well a predicted place meets the gold's, as a function of the prediction."""
     if gold is None:
         return lambda target: 1.0
-    frame, image = places.frame, places.image_index
-    source = places.gold_frame or frame
-    if gold.box is not None:
-        box = moved(gold, source, frame, columns, image).box
-        assert box is not None
+    if (box := gold.box) is not None:
         return lambda target: float(target is not None and strictly_inside(pointed_at(target), box))
-    wanted = convert(pointed_at(gold), source, "norm1", columns, image)
-    width, height = extent(frame, columns, image)
-    aspect = image_aspect(columns, image)
+    width, height = extent(places.frame, columns, places.image_index)
+    aspect = image_aspect(columns, places.image_index)
+    wanted = pointed_at(gold)
 
     def nearness(target: Region | None) -> float:
         if target is None:
             return 0.0
-        x, y = pointed_at(target)
-        distance = math.hypot((x / width - wanted[0]) * aspect, y / height - wanted[1])
+        right, down = (a - b for a, b in zip(pointed_at(target), wanted, strict=True))
+        distance = math.hypot(right / width * aspect, down / height)
         return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)
 
     return nearness

@@ -1,6 +1,7 @@
 """Visual grounding: boxes that cover the gold's, points that lie in them, and prompts for a segmenter."""
 
 import json
+from dataclasses import replace
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.frames import extent
@@ -20,10 +21,16 @@ from swift_grpo_ext.rewards.gold_regions import (
 )
 
 
-def written_box(box: Box, places: Places) -> dict[str, object]:
-    """A box as an answer: Gemini's key in Gemini's order, else Qwen's."""
-    left, top, right, bottom = box
-    return {"box_2d": [top, left, bottom, right]} if places.order == "yxyx" else {"bbox_2d": list(box)}
+def written(region: Region, places: Places) -> dict[str, object]:
+    """An object as an answer: Gemini's key in Gemini's order, else Qwen's."""
+    found: dict[str, object] = {"label": region.label} if region.label else {}
+    if region.point is not None:
+        found = {"point_2d": written_point(region.point, places), **found}
+    if region.box is not None:
+        left, top, right, bottom = region.box
+        gemini = {"box_2d": [top, left, bottom, right]}
+        found = {**(gemini if places.order == "yxyx" else {"bbox_2d": list(region.box)}), **found}
+    return found
 
 
 def written_point(point: Point, places: Places) -> list[float]:
@@ -33,18 +40,13 @@ def written_point(point: Point, places: Places) -> list[float]:
 
 def gold_boxes_text(columns: Columns, *, places: Objects = OBJECTS, **_: object) -> str:
     """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
-    regions = gold_places(columns, "box", places)
-    listed = [
-        written_box(region.box, places) | ({"label": region.label} if region.label else {})
-        for region in regions
-        if region.box is not None
-    ]
+    listed = [written(replace(region, point=None), places) for region in gold_places(columns, "box", places)]
     return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
 
 
 def _gold_points_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
     points = map(pointed_at, gold_places(columns, "box", places))
-    return json.dumps([{"point_2d": written_point(point, places)} for point in points])
+    return json.dumps([written(Region(point=point), places) for point in points])
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -155,13 +157,11 @@ def _gold_objects(columns: Columns, places: Places) -> list[Region]:
 
 
 def _gold_objects_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
-    written = []
-    for region in _gold_objects(columns, places):
-        there = moved(region, "norm1", places.frame, columns, places.of_image(region))
-        assert there.box is not None
-        assert there.point is not None
-        written.append(written_box(there.box, places) | {"point_2d": written_point(there.point, places)})
-    return json.dumps(written)
+    gold = [
+        moved(region, "norm1", places.frame, columns, places.of_image(region))
+        for region in _gold_objects(columns, places)
+    ]
+    return json.dumps([written(region, places) for region in gold], ensure_ascii=False)
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_objects_text)

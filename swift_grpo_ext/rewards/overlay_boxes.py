@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
-from swift_grpo_ext.rewards.frames import Frame, convert
+from swift_grpo_ext.rewards.frames import Frame
 from swift_grpo_ext.rewards.geometry import Region
-from swift_grpo_ext.rewards.gold_regions import Places, gold_regions
+from swift_grpo_ext.rewards.gold_regions import Places, gold_regions, moved
 from swift_grpo_ext.rewards.regions import parse_regions
 from swift_grpo_ext.rewards.text_coordinates import Kind
 
@@ -34,17 +34,19 @@ def located(
         return {
             "image": index,
             "gold": _drawn(gold, source, columns, index),
-            "predicted": _drawn(predicted, places.frame, columns, index),
+            "predicted": [
+                one for region in predicted for one in _drawn(region, places.frame, columns, index)
+            ],
         }
     except Unscorable:
         return None
 
 
 def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:
-    places: list[dict[str, object]] = []
-    for region in regions:
-        for values in (region.box, region.point):
-            if values is not None:
-                at = convert(values, frame, "norm1", columns, index)
-                places.append({"at": [round(value, 5) for value in at], "label": region.label})
-    return places
+    there = [moved(region, frame, "norm1", columns, index) for region in regions]
+    return [
+        {"at": [round(value, 5) for value in values], "label": one.label}
+        for one in there
+        for values in (one.box, one.point)
+        if values is not None
+    ]
