@@ -34,9 +34,7 @@ def located(
         return {
             "image": index,
             "gold": _drawn(gold, source, columns, index),
-            "predicted": [
-                one for region in predicted for one in _drawn(region, places.frame, columns, index)
-            ],
+            "predicted": _drawn(predicted, places.frame, columns, index),
         }
     except Unscorable:
         return None
