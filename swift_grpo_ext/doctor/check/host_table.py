@@ -5,8 +5,11 @@ kept in the user's cache. ``python -m swift_grpo_ext.doctor.check.host_table`` w
 """
 
 import argparse
+import ast
+import dataclasses
 import json
 import os
+import typing
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -14,16 +17,24 @@ from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
-from swift_grpo_ext.doctor.check import megatron_options
 from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.versions import installed_version
 
 OWN = Path(__file__).with_name("host_table.json")
 KINDS = ("RLHFArguments", "RolloutArguments")
 MEGATRON = "MegatronRLHFArguments"
-_FORM = 2  # of the table; a table of another form is made again
+_MEGATRON = (  # files and classes of its arguments, each overriding the ones before it
+    ("megatron_args.py", "RLHFMegatronArgumentsMixin"),
+    ("megatron_args.py", "MegatronTunerMixin"),
+    ("megatron_args.py", "MegatronArguments"),
+    ("megatron_base_args.py", "MegatronBaseArguments"),
+    ("sft_args.py", "MegatronSftArguments"),
+    ("rlhf_args.py", "MegatronRLHFArguments"),
+)
+_FORM = 3  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 Option = list[Any]  # [option strings, type, nargs, choices, default, const]
 
@@ -110,17 +121,33 @@ def make() -> dict[str, object]:
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
-    parsers = {}
-    for kind in (*KINDS, "BaseArguments"):
-        with _patch_get_type_hints():
-            parsers[kind] = HfArgumentParser([getattr(arguments, kind)])
-    options = {
-        kind: [_option(action) for action in parser._actions if action.dest != "help"]
-        for kind, parser in parsers.items()
+    classes = {
+        **{kind: getattr(arguments, kind) for kind in KINDS},
+        MEGATRON: _megatron(arguments.BaseArguments),
     }
-    options[MEGATRON] = megatron_options.add_to(options.pop("BaseArguments"), folder())
+    options = {}
+    for kind, of_kind in classes.items():
+        with _patch_get_type_hints():
+            actions = HfArgumentParser([of_kind])._actions
+        options[kind] = [_option(action) for action in actions if action.dest != "help"]
     known = {name: sorted(str(one) for one in read()) for name, read in _NAMES.items()}
     return {"versions": versions(), "options": options, "names": known, "architectures": _architectures()}
+
+
+def _megatron(base: type) -> type:
+    """The fields of the arguments of ``megatron rlhf``: importing their own class needs megatron-core."""
+    import torch
+
+    fields = dict[str, str]()  # by name: a class overrides the ones before it
+    for file, owner in _MEGATRON:
+        tree = ast.parse((folder() / "megatron" / "arguments" / file).read_text(encoding="utf-8"))
+        own = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
+        parts = [one for node in own for one in node.body if isinstance(one, ast.AnnAssign)]
+        fields |= {ast.unparse(one.target): ast.unparse(one) for one in parts}
+    names = {**vars(typing), **vars(dataclasses), "torch": torch, "Base": base}
+    exec("@dataclass\nclass Megatron(Base):\n" + indent("\n".join(fields.values()), "    "), names)
+    made: type = names["Megatron"]
+    return made
 
 
 def as_text(made: dict[str, Any]) -> str:
