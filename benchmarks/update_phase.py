@@ -118,7 +118,7 @@ def bytes_of_weights(trainer: Any) -> int:
 
 def measure_silent(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Our update phase over two groups of which some are silent: with their passes, and without, in turn."""
-    from swift_grpo_ext.group.narrowed import silent_rows
+    from swift_grpo_ext.group.silent import silent_rows
     from swift_grpo_ext.trainer import silence
 
     case = case_of(asked)

@@ -225,7 +225,7 @@ def selftest(
     if stock:
         os.environ.update({"SELFTEST_STOCK": "1", "SWIFT_GRPO_EXT_DISABLE": "compat,trainer"})
     from swift_grpo_ext.testing.selftest.cases import FAMILIES
-    from swift_grpo_ext.testing.selftest.report import selftest as run_selftest
+    from swift_grpo_ext.testing.selftest.runs import selftest as run_selftest
 
     if not run_selftest(family or FAMILIES, only, folder):
         raise typer.Exit(1)

@@ -23,7 +23,6 @@ from swift_grpo_ext.group.layout import (
     Reach,
     Span,
     completions_mask,
-    prompt_mask,
     visible,
 )
 
@@ -50,9 +49,8 @@ def two_part(
     parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
     done: list[Tensor] = []
     for span, (q, k, v), completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
-        causal = reach == EVERYTHING_BEFORE
-        mask = None if causal else prompt_mask(layout, span, reach, query.device)
-        done.append(_sdpa(q, k, v, scale, mask, causal))
+        mask = _prompt_mask(span, layout, reach, query.device)
+        done.append(_sdpa(q, k, v, scale, mask, mask is None))
         if sum(span.completions):
             done.append(_attend_completions(completions, k, v, span, layout, scale, reach))
     return torch.cat(done, 2)
@@ -68,39 +66,30 @@ def _attend_completions(
     reach: Reach,
 ) -> Tensor:
     """Attention of one group's completions: ``(1, heads, sum of completions, dim)``."""
-    lengths, device = span.completions, key.device
-    rows, width = len(lengths), max(lengths)
-    ragged = min(lengths) != width
-    index = layout.once((lengths, device), lambda: _ragged_index(lengths, device)) if ragged else None
-    own_query, own_key, own_value = (_to_rows(part, rows, width, index) for part in completions)
+    own_query, own_key, own_value = (layout.to_rows(part, span, 2)[0].transpose(0, 1) for part in completions)
+    rows, _, width, _ = own_query.shape
     if reach.window is not None:  # no completion sees more of its prompt
         seen = min(span.prompt, reach.window - 1)
         key, value = (part[:, :, span.prompt - seen :] for part in (key, value))
     keys = torch.cat([key.expand(rows, -1, -1, -1), own_key], 2)
     values = torch.cat([value.expand(rows, -1, -1, -1), own_value], 2)
-    if reach == EVERYTHING_BEFORE:
-        out = _sdpa_lower_right(own_query, keys, values, layout, scale)
+    if reach == EVERYTHING_BEFORE and key.is_cuda and key.dtype != torch.float32:
+        from torch.nn.attention.bias import causal_lower_right
+
+        bias = causal_lower_right(width, keys.shape[2])  # reaches the flash kernel without a mask in memory
+        grouped = own_query.shape[1] != keys.shape[1]
+        out = scaled_dot_product_attention(own_query, keys, values, bias, scale=scale, enable_gqa=grouped)
     else:
-        mask = completions_mask(layout, span, reach, own_query.device)
-        out = _sdpa(own_query, keys, values, scale, mask)
-    flat = out.transpose(0, 1).flatten(1, 2)[None]
-    return flat if index is None else flat.index_select(2, index[1])
+        out = _sdpa(own_query, keys, values, scale, completions_mask(layout, span, reach, key.device))
+    return layout.to_pack(out.transpose(0, 1)[None], span, 2)
 
 
-def _ragged_index(completions: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Index from packed to padded completions, and back. Padding repeats some token; nobody looks at it."""
-    lengths, width = torch.tensor(completions), max(completions)
-    starts = lengths.cumsum(0) - lengths
-    columns = torch.arange(width)
-    padded = (starts[:, None] + columns).clamp(max=sum(completions) - 1)
-    real = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
-    return padded.flatten().to(device), real.to(device)
-
-
-def _to_rows(packed: Tensor, rows: int, width: int, index: tuple[Tensor, Tensor] | None) -> Tensor:
-    """``(1, heads, sum of completions, dim)`` to ``(rows, heads, width, dim)``."""
-    padded = packed if index is None else packed.index_select(2, index[0])
-    return padded[0].unflatten(1, (rows, width)).transpose(0, 1)
+def _prompt_mask(span: Span, layout: PackLayout, reach: Reach, device: torch.device) -> Tensor | None:
+    """``(prompt, prompt)`` True where a token may look at another; None where it sees all before it."""
+    if reach == EVERYTHING_BEFORE:
+        return None
+    prompt = slice(span.start, span.start + span.prompt)
+    return layout.once(("prompt", span, reach, device), lambda: visible(layout, reach, prompt).to(device))
 
 
 def _sdpa(
@@ -116,24 +105,6 @@ def _sdpa(
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
     )
-
-
-def _sdpa_lower_right(
-    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None
-) -> Tensor:
-    """Causal SDPA whose last query sees the last key, as of a sequence whose beginning has been computed."""
-    queries, keys = query.shape[2], key.shape[2]
-    if query.is_cuda and query.dtype != torch.float32:
-        from torch.nn.attention.bias import causal_lower_right
-
-        bias = causal_lower_right(queries, keys)  # reaches the flash kernel without a mask in memory
-        grouped = query.shape[1] != key.shape[1]
-        return scaled_dot_product_attention(query, key, value, bias, scale=scale, enable_gqa=grouped)
-    mask = layout.once(
-        ("lower right", queries, keys, query.device),
-        lambda: torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries),
-    )
-    return _sdpa(query, key, value, scale, mask)
 
 
 def choose_backend(asked: str, implementation: str, device: torch.device, dtype: torch.dtype) -> str:

@@ -11,8 +11,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
+from torch.nn.functional import pad
 
-from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackLayout, Reach
+from swift_grpo_ext.group.layout import PackLayout, Reach, Sight
 
 BLOCK = 128  # side of FlexAttention's blocks, tokens
 
@@ -35,67 +36,36 @@ def _flex_attention(compiled: bool) -> Callable[..., Tensor]:
 
 
 def _block_mask(layout: PackLayout, device: torch.device, reach: Reach) -> object:
-    """FlexAttention's ``BlockMask`` of a layout, made from the spans without a ``(T, T)`` mask."""
+    """FlexAttention's ``BlockMask`` of a layout, made without a ``(T, T)`` mask."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    group, branch = (tensor.to(device) for tensor in layout.branches())
-    place, number = layout.positions().to(device), layout.block_numbers().to(device)
-
-    def mask_mod(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        same_branch = (branch[k] == 0) | (branch[k] == branch[q])
-        before = q >= k
-        if reach.blocks:
-            before = before | ((number[q] == number[k]) & (number[k] >= 0))
-        if reach.window is not None:
-            before = before & (place[q] - place[k] < reach.window)
-        return before & (group[q] == group[k]) & same_branch
-
-    some, full = block_grid(layout)
-    if reach != EVERYTHING_BEFORE:  # every block that might hold a visible pair is looked at in full
-        full = torch.zeros_like(full)
-        for start, stop in layout.blocks if reach.blocks else ():
-            run = slice(start // BLOCK, (stop - 1) // BLOCK + 1)
-            some[run, run] = True
+    seen = layout.sight(reach, device)
+    some, full = block_grid(seen, torch.arange(layout.length, device=device))
     return BlockMask.from_kv_blocks(
-        *_block_lists(some & ~full, device),
-        *_block_lists(full, device),
+        *_block_lists(some & ~full),
+        *_block_lists(full),
         BLOCK_SIZE=BLOCK,
-        mask_mod=mask_mod,
+        mask_mod=seen,
         seq_lengths=(layout.length, layout.length),
     )
 
 
-def block_grid(layout: PackLayout) -> tuple[Tensor, Tensor]:
+def block_grid(seen: Sight, places: Tensor) -> tuple[Tensor, Tensor]:
     """Which blocks hold a visible pair, and which hold nothing else: two ``(blocks, blocks)`` masks."""
-    blocks = -(-layout.length // BLOCK)
-    some, full = (torch.zeros(blocks, blocks, dtype=torch.bool) for _ in range(2))
-    for span in layout.spans:
-        prompt_end = span.start + span.prompt
-        _mark(some, full, (span.start, span.stop), (span.start, prompt_end))
-        at = prompt_end
-        for tail in span.completions:
-            _mark(some, full, (at, at + tail), (at, at + tail))
-            at += tail
-    return some, full
+    behind = -len(places) % BLOCK
+    some, full = [], []
+    for queries in places.split(BLOCK):  # a row of blocks at a time
+        row = pad(seen(0, 0, queries[:, None], places), (0, behind)).unflatten(1, (-1, BLOCK))
+        some.append(row.any(2).any(0))
+        full.append(row.all(2).sum(0) == BLOCK)
+    return torch.stack(some), torch.stack(full)
 
 
-def _mark(some: Tensor, full: Tensor, queries: tuple[int, int], keys: tuple[int, int]) -> None:
-    """Mark the blocks of a causal rectangle of columns ``[start, stop)`` of queries and of keys."""
-    if queries[0] == queries[1] or keys[0] == keys[1]:
-        return
-    first, last = queries[0] // BLOCK, (queries[1] - 1) // BLOCK
-    for row in range(first, last + 1):
-        some[row, keys[0] // BLOCK : min((keys[1] - 1) // BLOCK, row) + 1] = True
-        inside = queries[0] <= row * BLOCK and (row + 1) * BLOCK <= queries[1]
-        if inside:  # whole blocks of keys that end before the block of queries begins
-            full[row, -(-keys[0] // BLOCK) : min(keys[1] // BLOCK, row)] = True
-
-
-def _block_lists(grid: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+def _block_lists(grid: Tensor) -> tuple[Tensor, Tensor]:
     """``(1, 1, blocks)`` counts and ``(1, 1, blocks, blocks)`` indices of the marked blocks in each row."""
     counts = grid.sum(1, dtype=torch.int32)
     indices = grid.int().argsort(dim=1, descending=True, stable=True).int()
-    return counts[None, None].to(device), indices[None, None].to(device)
+    return counts[None, None], indices[None, None]
 
 
 def varlen(

@@ -37,6 +37,7 @@ class Reach:
 
 
 Made = TypeVar("Made")
+Sight = Callable[[object, object, Tensor, Tensor], Tensor]  # of batch, head, and places in the pack
 EVERYTHING_BEFORE = Reach()
 ImageBlocks = Literal["none", "windows", "all"]  # windows: those with a sliding window
 
@@ -75,10 +76,22 @@ class PackLayout:
             for branch, length in enumerate((span.prompt, *span.completions))
         ]
 
-    def branches(self) -> tuple[Tensor, Tensor]:
-        """``(T,)`` number of each token's group, and ``(T,)`` of its completion in it (0: the prompt)."""
-        group, branch, length = torch.tensor(self.segments).unbind(1)
-        return group.repeat_interleave(length), branch.repeat_interleave(length)
+    def sight(self, reach: Reach, device: torch.device | str = "cpu") -> Sight:
+        """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
+        group, branch, length = torch.tensor(self.segments, device=device).unbind(1)
+        group, branch = group.repeat_interleave(length), branch.repeat_interleave(length)
+        place, number = self.positions().to(device), self.block_numbers().to(device)
+
+        def seen(batch: object, head: object, q: Tensor, k: Tensor) -> Tensor:
+            before = q >= k
+            if reach.blocks:
+                before = before | ((number[q] == number[k]) & (number[k] >= 0))
+            if reach.window is not None:
+                before = before & (place[q] - place[k] < reach.window)
+            same_branch = (branch[k] == 0) | (branch[k] == branch[q])
+            return before & (group[q] == group[k]) & same_branch
+
+        return seen
 
     def positions(self) -> Tensor:
         """``(T,)`` place of each token in the row that it came from."""
@@ -100,6 +113,33 @@ class PackLayout:
         longest = max(span.prompt + max(span.completions, default=0) for span in self.spans)
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Reach(None if window is None or window >= longest else window, blocks)
+
+    def to_rows(self, packed: Tensor, span: Span, dim: int) -> Tensor:
+        """The completions of a group, one after another along ``dim``, as ``(rows, longest)``."""
+        index = self._ragged(span.completions, packed.device)
+        padded = packed if index is None else packed.index_select(dim, index[0])
+        return padded.unflatten(dim, (len(span.completions), -1))
+
+    def to_pack(self, rows: Tensor, span: Span, dim: int) -> Tensor:
+        """The way back, of ``(..., rows, longest, ...)`` from ``dim`` on."""
+        index = self._ragged(span.completions, rows.device)
+        flat = rows.flatten(dim, dim + 1)
+        return flat if index is None else flat.index_select(dim, index[1])
+
+    def _ragged(self, completions: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor] | None:
+        """Index from packed to padded completions, where nobody looks at the padding, and back."""
+        width = max(completions)
+        if min(completions) == width:
+            return None
+
+        def make() -> tuple[Tensor, Tensor]:
+            lengths, columns = torch.tensor(completions), torch.arange(width)
+            starts = lengths.cumsum(0) - lengths
+            padded = (starts[:, None] + columns).clamp(max=sum(completions) - 1)
+            real = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
+            return padded.flatten().to(device), real.to(device)
+
+        return self.once((completions, device), make)
 
     def once(self, key: object, make: Callable[[], Made]) -> Made:
         """``make()``, kept under ``key``."""
@@ -125,23 +165,12 @@ class PackMask(Tensor):
         return found
 
 
-def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE) -> Tensor:
-    """``(T, T)`` mask on the CPU, True where the query of the row may look at the key of the column."""
-    group, branch = layout.branches()
-    same_branch = (branch == 0) | (branch[:, None] == branch)
-    place, blocks = layout.positions(), layout.block_numbers() if reach.blocks else None
-    return _seen(place, place, reach, blocks, blocks) & (group[:, None] == group) & same_branch
-
-
-def prompt_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
-    """``(prompt, prompt)`` True where a token of the prompt may look at another."""
-
-    def make() -> Tensor:
-        place = torch.arange(span.prompt)
-        blocks = layout.block_numbers()[span.start : span.start + span.prompt] if reach.blocks else None
-        return _seen(place, place, reach, blocks, blocks).to(device)
-
-    return layout.once(("prompt", span.start, reach, device), make)
+def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE, of: slice = slice(None)) -> Tensor:
+    """``(T, T)`` mask on the CPU, True where the query of the row may look at the key of the column; ``of``
+    some tokens only.
+    """
+    places = torch.arange(layout.length)[of]
+    return layout.sight(reach)(0, 0, places[:, None], places)
 
 
 def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
@@ -153,24 +182,15 @@ def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch
     def make() -> Tensor:
         width = max(span.completions)
         seen = span.prompt if reach.window is None else min(span.prompt, reach.window - 1)
-        queries = torch.arange(width) + span.prompt
-        keys = torch.arange(span.prompt - seen, span.prompt + width)
+        queries, keys = torch.arange(width) + seen, torch.arange(seen + width)
+        ahead = queries[:, None] - keys
+        found = (ahead >= 0)[None]
         numbers = layout.block_numbers()[span.start + span.prompt : span.stop]
-        if not reach.blocks or not bool((numbers >= 0).any()):
-            return _seen(queries, keys, reach)[None, None].to(device)
-        rows = pad_sequence(numbers.split(list(span.completions)), batch_first=True, padding_value=-1)
-        # A run that begins in the prompt is none of a completion's: each is a turn of its own.
-        return _seen(queries, keys, reach, rows, pad(rows, (seen, 0), value=-1))[:, None].to(device)
+        if reach.blocks and bool((numbers >= 0).any()):
+            rows = pad_sequence(numbers.split(list(span.completions)), batch_first=True, padding_value=-1)
+            # A run that begins in the prompt is none of a completion's: each is a turn of its own.
+            of_keys = pad(rows, (seen, 0), value=-1)[:, None]
+            found = found | (rows[..., None] == of_keys) & (of_keys >= 0)
+        return (found if reach.window is None else found & (ahead < reach.window))[:, None].to(device)
 
-    return layout.once(("completions", span.start, reach, device), make)
-
-
-def _seen(
-    queries: Tensor, keys: Tensor, reach: Reach, runs_q: Tensor | None = None, runs_k: Tensor | None = None
-) -> Tensor:
-    """``(..., queries, keys)`` True where one sees another, by places in the row and numbers of runs."""
-    ahead = queries[:, None] - keys
-    seen = ahead >= 0
-    if runs_q is not None and runs_k is not None:
-        seen = seen | (runs_q[..., None] == runs_k[..., None, :]) & (runs_k[..., None, :] >= 0)
-    return seen if reach.window is None else seen & (ahead < reach.window)
+    return layout.once(("completions", span, reach, device), make)

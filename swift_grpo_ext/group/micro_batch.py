@@ -2,9 +2,10 @@
 
 from collections import UserDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from swift_grpo_ext.group.family import MEDIA_INPUTS, Family
@@ -20,6 +21,7 @@ from swift_grpo_ext.group.forward import (
 )
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack, Row, build_pack, find_groups, read_rows
+from swift_grpo_ext.group.silent import first_token
 from swift_grpo_ext.group.vision import Images, assign_media
 
 
@@ -40,8 +42,11 @@ class MicroBatch:
     given: Mapping[str, Tensor]  # the model's inputs as the host collated them
     inputs: Mapping[str, Tensor]  # the same by rows, which without padding lie end to end in ``given``
     completion_mask: Tensor  # ``(batch, keep)`` at the time of its first pass
+    family: Family | None = None  # None for a language model, or if nobody can tell its images apart
+    form: PackForm | None = None  # how the model takes packs; None if there shall be none
+    prompts: Sequence[str] = ()  # of each row, as far as they are known: only equal ones are a group
     # By the name of the input that holds the pixels; None if they cannot be told apart.
-    media: dict[str, Images] | None
+    media: dict[str, Images] | None = None
     pack: Pack | None = None  # its pack; None if no prompt is shared or it cannot be packed
     # Images of the pack in the order of their tokens.
     order: dict[str, list[int]] = field(default_factory=dict)
@@ -110,47 +115,67 @@ def analyse(
     form: PackForm | None,
     prompts: Sequence[str] = (),
 ) -> MicroBatch:
-    """Find the images and the groups of a micro-batch; make no pack without a ``form``.
-
-    Only rows of equal ``prompts``, as far as they are known, are a group; their tokens and images are
-    compared.
-    """
+    """Find the images and the groups of a micro-batch, whose tokens and images are compared."""
     rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
+    batch = MicroBatch(inputs, rows, completion_mask, family, form, prompts)
     try:
-        media = _media_of(rows, family)
-        batch = MicroBatch(inputs, rows, completion_mask, media)
-    except CannotPackError as problem:
-        return MicroBatch(inputs, rows, completion_mask, None, reason=str(problem))
-    if form:
-        try:
-            groups, order = groups_of(batch, completion_mask, family, prompts)
+        batch.media = _media_of(rows, family)
+        if form:
+            groups, order = _groups_of(batch, completion_mask)
             if is_flat(inputs) or any(len(group) > 1 for group in groups):
-                batch.pack, batch.order = packed(batch, groups, completion_mask, form), order
-        except CannotPackError as problem:
-            batch.reason = str(problem)
+                batch.pack, batch.order = _packed(batch, groups, completion_mask), order
+    except CannotPackError as problem:
+        batch.reason = str(problem)
     return batch
 
 
+def narrowed(batch: MicroBatch, tokens: Tensor) -> MicroBatch:
+    """The same micro-batch with some of its completions only; with none, a pack of two tokens.
+
+    ``tokens``, ``(batch, keep)`` bool, have the loss of those that stay. Raises `CannotPackError`.
+    """
+    if batch.media is None:
+        raise CannotPackError("images that cannot be told apart")
+    if bool(tokens.any()):
+        groups, order = _groups_of(batch, tokens)
+        return replace(batch, completion_mask=tokens, pack=_packed(batch, groups, tokens), order=order)
+    # Something has to run, or this rank would call the model less often than the others.
+    attention_mask, losses = batch.inputs["attention_mask"], batch.completion_mask
+    token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
+    rows = [row for row in read_rows(attention_mask, token) if row.stop > row.split]
+    start = [[replace(row, start=row.split - 1)] for row in rows]
+    return replace(batch, completion_mask=token, pack=_packed(batch, start, token), order={})
+
+
+def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
+    """Packs of some rows each, that have all completions between them; the whole, if it cannot be packed."""
+    mask = batch.completion_mask
+    # As many parts on every rank, for each is a call of the model.
+    chunks = torch.arange(len(mask), device=mask.device).tensor_split(parts)
+    try:
+        return [narrowed(batch, torch.zeros_like(mask).index_copy(0, rows, mask[rows])) for rows in chunks]
+    except CannotPackError:
+        return [batch]
+
+
 def _media_of(inputs: Mapping[str, Tensor], family: Family | None) -> dict[str, Images] | None:
-    if family is None:  # a language model, or a family whose images nobody here can tell apart
+    if family is None:
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     return assign_media(inputs, family.media)
 
 
-def groups_of(
-    batch: MicroBatch, completion_mask: Tensor, family: Family | None, prompts: Sequence[str]
-) -> tuple[list[list[Row]], dict[str, list[int]]]:
+def _groups_of(batch: MicroBatch, completion_mask: Tensor) -> tuple[list[list[Row]], dict[str, list[int]]]:
     """Groups of a micro-batch's rows, and their images in the order of a pack."""
     ids, media = batch.inputs["input_ids"], batch.media or {}
     rows = read_rows(batch.inputs["attention_mask"], completion_mask)
-    token_of = {medium.pixels: medium.token_id for medium in family.media} if family else {}
+    token_of = {medium.pixels: medium.token_id for medium in batch.family.media} if batch.family else {}
     parts = {
         name: [_of_prompt_and_completion(images, row, ids[row.index] == token_of[name]) for row in rows]
         for name, images in media.items()
     }
-    known = prompts if len(prompts) == len(rows) else [""] * len(rows)
+    known = batch.prompts if len(batch.prompts) == len(rows) else [""] * len(rows)
     shown = [
         [tuple(images.keys[image] for image in prompt) for prompt, _ in parts[name]]
         for name, images in media.items()
@@ -160,13 +185,12 @@ def groups_of(
     return groups, {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
 
 
-def packed(
-    batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Tensor, form: PackForm
-) -> Pack:
+def _packed(batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Tensor) -> Pack:
     """The pack of a micro-batch's groups."""
+    assert batch.form is not None
     found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
     types = next((one for one in found if one.shape == batch.inputs["input_ids"].shape), None)
-    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, form, types)
+    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     return pack
 

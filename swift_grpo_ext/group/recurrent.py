@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from swift_grpo_ext.group.layout import PackLayout, PackMask, Span
 
@@ -93,12 +92,13 @@ def convolve(
         done.append(usual(prompt, weight, *args, **kwargs))
         if not sum(span.completions):
             continue
-        rows = _to_rows(whole.transpose(1, 2), span).transpose(1, 2)
+        completions = whole[:, :, span.start + span.prompt : span.stop]
+        rows = layout.to_rows(completions, span, 2)[0].transpose(0, 1)
         # Shorter prompts have the zeros that stand before every row.
         front = torch.nn.functional.pad(prompt, (before, 0))[:, :, span.prompt :]
         rows = torch.cat([front.expand(len(rows), -1, -1), rows], 2)
         out = usual(rows, weight, *args, **kwargs)[:, :, before:]
-        done.append(_to_pack(out.transpose(1, 2), span).transpose(1, 2))
+        done.append(layout.to_pack(out.transpose(0, 1)[None], span, 2))
     return torch.cat(done, 2)
 
 
@@ -121,49 +121,35 @@ def delta_rule(
         g, beta = parts[3:]
         return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
 
-    attend = _completions_without_padding if _takes_lengths(query) else _completions_as_rows
     done = []
     for span in layout.spans:
         end = span.start + span.prompt
-        of_prompt = [part[:, span.start : end] for part in mixed]
-        out, state = run(of_prompt, None, output_final_state=True)
+        out, state = run([part[:, span.start : end] for part in mixed], None, output_final_state=True)
         done.append(out)
-        if sum(span.completions):
-            done.append(attend(run, mixed, span, state))
+        if not sum(span.completions):
+            continue
+        own = [part[:, end : span.stop] for part in mixed]
+        if _takes_lengths(query):
+            done.append(_completions_without_padding(run, own, span, state))
+        else:  # padded rows; what stands behind a completion changes nothing before it
+            rows = [layout.to_rows(part, span, 1)[0] for part in own]
+            spread = state.expand(len(span.completions), -1, -1, -1)
+            out, _ = run(rows, spread, output_final_state=False)
+            done.append(layout.to_pack(out[None], span, 1))
     return torch.cat(done, 1), None
 
 
-def _completions_as_rows(run: Callable[..., Run], mixed: list[Tensor], span: Span, state: Tensor) -> Tensor:
-    """A group's completions as padded rows; what stands behind a completion changes nothing before it."""
-    rows = [_to_rows(part, span) for part in mixed]
-    spread = state.expand(len(span.completions), -1, -1, -1)
-    out, _ = run(rows, spread, output_final_state=False)
-    return _to_pack(out, span)
-
-
 def _completions_without_padding(
-    run: Callable[..., Run], mixed: list[Tensor], span: Span, state: Tensor
+    run: Callable[..., Run], own: list[Tensor], span: Span, state: Tensor
 ) -> Tensor:
     """A group's completions one after another, as flash-linear-attention takes them: ``cu_seqlens``."""
     lengths = torch.tensor([length for length in span.completions if length])
     starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(state.device)
-    parts = [part[:, span.start + span.prompt : span.stop] for part in mixed]
     spread = state.expand(len(lengths), -1, -1, -1).contiguous()
-    out, _ = run(parts, spread, output_final_state=False, cu_seqlens=starts)
+    out, _ = run(own, spread, output_final_state=False, cu_seqlens=starts)
     return torch.as_tensor(out)
 
 
 def _takes_lengths(tensor: Tensor) -> bool:
     """True where the model's function is flash-linear-attention's: its kernels need a GPU."""
     return tensor.is_cuda and find_spec("fla") is not None
-
-
-def _to_rows(packed: Tensor, span: Span) -> Tensor:
-    """``(1, T, ...)`` to the ``(rows, longest, ...)`` completions of a group, zeros behind shorter ones."""
-    parts = packed[0, span.start + span.prompt : span.stop].split(list(span.completions))
-    return pad_sequence(list(parts), batch_first=True)
-
-
-def _to_pack(rows: Tensor, span: Span) -> Tensor:
-    """``(rows, longest, ...)`` to ``(1, sum of completions, ...)``."""
-    return torch.cat([row[:length] for row, length in zip(rows, span.completions, strict=True)])[None]

@@ -35,10 +35,7 @@ def refusal(problems: Iterable[str]) -> DatasetRowError:
 
 
 def row_number(dataset: Any, row: Mapping[str, Any]) -> int | None:
-    """Number of a row, counted from 0 before the host shuffled; None in a stream, or if it is not there.
-
-    It is the line of the dataset file, unless the host has dropped lines before it.
-    """
+    """Line of a row in the dataset file, from 0, if the host has dropped none before it; None in a stream."""
     try:
         conversations = dataset["messages"]
     except (TypeError, KeyError, NotImplementedError):
@@ -53,10 +50,7 @@ def row_number(dataset: Any, row: Mapping[str, Any]) -> int | None:
 def instead_of(
     bad: Collection[str], rows: Sequence[object], dataset: object, usable: Callable[[Any], bool], main: bool
 ) -> dict[str, Any]:
-    """For each broken row, by its key, another one, the same on every rank: all of them come here.
-
-    Rows that no rank holds come first; there may be fewer than broken ones. ``main`` is the rank that looks.
-    """
+    """By the key of each broken row another one, on every rank alike; ``main`` is the rank that looks."""
     from accelerate.utils import broadcast_object_list, gather_object
 
     held = set(gather_object([key_of_row(row) for row in rows if isinstance(row, Mapping)]))
@@ -83,9 +77,7 @@ def _fresh_first(rows: Iterable[Any], held: Collection[str]) -> Iterator[tuple[s
 
 
 def other_rows(dataset: Any, batch: Sequence[object], bad: Collection[str]) -> Iterator[Any]:
-    """Rows that may take the place of broken ones, given by their keys: of the dataset, from a place on that
-    they decide, of a stream from its start on, and of the same batch.
-    """
+    """Rows for broken ones: of the dataset from a place on that their keys decide, and of the same batch."""
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset):
         start = int(min(bad), 16) % len(dataset)
         for offset in range(min(len(dataset), _MOST_TRIED)):
@@ -102,9 +94,7 @@ def prompt_key(
     images: Iterable[object] = (),
     other: Mapping[str, object] | None = None,
 ) -> str:
-    """Name of a prompt, of its conversation, image sources and further parts (videos, tools, objects). Two
-    files of equal bytes may count as different, a changed file always does.
-    """
+    """Name of a prompt: its conversation, image sources (a changed file is another) and further parts."""
     parts = {"messages": messages, "images": [source_key(image) for image in images], "other": other or {}}
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_key_of)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

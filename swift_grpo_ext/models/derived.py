@@ -25,9 +25,7 @@ Modules = dict[str, tuple[str, ...]]
 
 
 def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily | None:
-    """The description of a model that follows from its config; None if too little is known. Of one that is
-    described already only the ids are the config's.
-    """
+    """What follows from a config, or None; of a family that is described already only the ids."""
     if described is None:
         return None if why_unknown(config) else _derived(speaking(config))
     return replace(described, **_ids_of(config))

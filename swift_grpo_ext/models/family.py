@@ -13,9 +13,7 @@ Capability = Literal["shared_prefix", "vision_once", "vllm", "zero3"]
 
 @dataclass(frozen=True)
 class VisionFamily:
-    """One family of vision-language models. Module paths are relative to the ``*ForConditionalGeneration``
-    module, without a PEFT prefix.
-    """
+    """One family; module paths are those inside its ``*ForConditionalGeneration`` module."""
 
     family: str  # ``model_type`` in the checkpoint's config.json
     architecture: str  # class name there
@@ -58,9 +56,7 @@ class VisionFamily:
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
 
     def require(self, capability: Capability, fix: str = "") -> None:
-        """Raise a RefusedError that names the family, the capability and why it lacks it; `fix` is what to do
-        without.
-        """
+        """Raise a RefusedError that names the family, the capability and why it lacks it."""
         if reason := self.lacks.get(capability):
             raise RefusedError(f"{self.family} does not support {capability}: {reason}", fix=fix)
 
@@ -77,8 +73,9 @@ class Tiny:
     ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()  # special tokens beside Qwen's; with the published ids all
     top: Mapping[str, Any] = field(default_factory=dict)  # other fields of the config
-    # Makes the processor of a tokenizer, the config and the most pixels of an image.
-    processor: Callable[[Any, Any, int], Any] | None = None
+    # Of the config and the most pixels of an image what `processors.build_processor` takes.
+    processor: Callable[[Any, int], Mapping[str, Any]] | None = None
+    chat: Mapping[str, Any] = field(default_factory=dict)  # what `processors.chat_template` takes
     stock_vocabulary: bool = False  # the special tokens have published ids, from 151643 on
     empty_files: tuple[str, ...] = ()  # with a dictionary of tensors that the class wants to see
     # Name of the config that holds the parts, where it is not the config itself, and fields around.

@@ -7,9 +7,9 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from PIL import Image
@@ -40,7 +40,7 @@ class PreparedImageCache:
     """Least-recently-used memo of expensive results, at most `limit` bytes; a larger one is returned, not
     held.
 
-    Threads that ask for the same key at the same time wait for the first one: ms-swift encodes the
+    Of threads that ask for the same key at the same time the first one works: ms-swift encodes the
     completions of a group in parallel. A row that failed keeps failing for a minute, since ms-swift tries
     every row three times, and a URL without network takes its time to fail.
     """
@@ -50,57 +50,33 @@ class PreparedImageCache:
         self.counts = StoreCounts()
         self._lock = threading.Lock()
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._making: dict[Hashable, Future[Any]] = {}
+        self._making: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
         self._failed: dict[Hashable, tuple[DatasetRowError, float]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
-        """The result for a key, which names content and every option that the result depends on; computed if
-        it is not held. An exception of `make` goes to every waiting thread.
-        """
+        """The result for a key, which names content and options; computed if it is not held."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                self.counts.reused += 1
-                return self._held[key][0]
-            self._forget_old_failures()
-            if key in self._failed:
-                raise self._failed[key][0].fresh()
-            running = self._making.get(key)
-            if running is None:
-                mine = self._making[key] = Future()
-            else:
-                self.counts.reused += 1
-        if running is not None:
-            return running.result()
-        return self._make(key, make, size_of, mine)
-
-    def clear(self) -> None:
-        """Drop everything that is held; the counts go on."""
-        with self._lock:
-            self._held.clear()
-            self.counts.held_bytes = 0
-
-    def _make(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int], mine: Future[T]) -> T:
-        try:
-            result = make()
-        except BaseException as error:
+            of_key = self._making.setdefault(key, threading.Lock())
+        with of_key:
             with self._lock:
-                del self._making[key]
-                if isinstance(error, DatasetRowError):
-                    # Without its traceback, which would hold the bytes of the broken file.
+                if key in self._held:
+                    self._held.move_to_end(key)
+                    self.counts.reused += 1
+                    return self._held[key][0]
+                while self._failed and time.monotonic() >= next(iter(self._failed.values()))[1]:
+                    del self._failed[next(iter(self._failed))]
+                if key in self._failed:
+                    raise self._failed[key][0].fresh()
+            try:
+                result = make()
+            except DatasetRowError as error:
+                with self._lock:  # without its traceback, which would hold the bytes of the broken file
                     self._failed[key] = (error.fresh(), time.monotonic() + _KEEP_FAILURE)
-            mine.set_exception(error)
-            raise
-        with self._lock:
-            del self._making[key]
-            self.counts.made += 1
-            self._hold(key, result, size_of(result))
-        mine.set_result(result)
-        return result
-
-    def _forget_old_failures(self) -> None:
-        while self._failed and time.monotonic() >= next(iter(self._failed.values()))[1]:
-            del self._failed[next(iter(self._failed))]
+                raise
+            with self._lock:
+                self.counts.made += 1
+                self._hold(key, result, size_of(result))
+            return result
 
     def _hold(self, key: Hashable, result: object, size: int) -> None:
         if size > self.limit:
@@ -133,16 +109,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """One image as the model takes it: width and height in pixels of the file and of what the vision tower
-    sees; inputs of the model (``pixel_values`` and what belongs to it; the first dimension runs over patches,
-    tiles or images, so those of several images can be concatenated); a placeholder for every feature, with
-    any indicators.
-    """
+    """One image as the model takes it; sizes are width and height in pixels."""
 
-    original: Size
-    resized: Size
-    tensors: Mapping[str, torch.Tensor]
-    token_ids: list[int]
+    original: Size  # of the file
+    resized: Size  # that the vision tower sees
+    tensors: Mapping[str, torch.Tensor]  # inputs; the first dimension runs over patches, tiles or images
+    token_ids: list[int]  # a placeholder for each feature, with any indicators
 
     @property
     def nbytes(self) -> int:
@@ -163,9 +135,7 @@ class ImagePipeline:
     prepare_image: Callable[[Image.Image], tuple[dict[str, torch.Tensor], Size, list[int]]]
 
     def load(self, source: object) -> Image.Image:
-        """Decoded pixels in RGB of any source that `images.read_source` takes, or a Pillow image; a
-        DatasetRowError names it.
-        """
+        """Decoded pixels in RGB of any source that `images.read_source` takes, or a Pillow image."""
         where = images.describe(source)
         with images.decoding(where):  # a Pillow image that was opened, not yet read
             key = images.source_key(source)

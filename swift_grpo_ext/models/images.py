@@ -1,7 +1,4 @@
-"""From whatever a dataset row calls an image to RGB pixels: all of it, or an error that names the file.
-
-Needs Pillow only.
-"""
+"""From whatever a dataset row calls an image to RGB pixels, or an error that names it. Needs Pillow only."""
 
 import base64
 import binascii
@@ -156,9 +153,7 @@ def _file_key(text: str) -> str:
 
 
 def find_file(text: str) -> str:
-    """Absolute path of an image or video: looked up as it is, then under ``ROOT_IMAGE_DIR``, as by ms-swift;
-    a FileNotFoundError if there is none.
-    """
+    """Absolute path of a file, looked up as it is, then under ``ROOT_IMAGE_DIR``; or FileNotFoundError."""
     text = local_path(text)
     if len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:")):
         for root in ("", os.environ.get("ROOT_IMAGE_DIR", "")):

@@ -54,9 +54,7 @@ class RemoteOvis2Loader(HostRemoteLoader):
     """ms-swift's loader of the original checkpoints, where transformers still takes their code."""
 
     def get_config(self, model_dir: str) -> object:
-        """Read the config, unless it is of the native class or this transformers cannot load the model: a
-        RefusedError.
-        """
+        """Read the config; RefusedError of the native class, or where transformers cannot load the model."""
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
         if is_native(model_dir):

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
-from swift_grpo_ext.models.families.ovis2 import ATOM, INDICATORS, processor
+from swift_grpo_ext.models.families.ovis2 import ATOM, CHAT, INDICATORS, processor
 from swift_grpo_ext.models.ovis2_keys import configuration, convert, no_config
+from swift_grpo_ext.models.processors import build_processor
 
 if TYPE_CHECKING:
     from transformers import Ovis2Config
@@ -178,7 +179,8 @@ def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
     if max(indicators) >= config.vocab_size:
         what = f"the embedding has {config.vocab_size} rows, image tokens need {max(indicators) + 1}"
         raise CheckpointError(what, fix=_TOGETHER)
-    processor(tokenizer, config, 0, MAX_TILES).save_pretrained(target)
+    made = build_processor(tokenizer, "Ovis2", CHAT, **processor(config, 0, MAX_TILES))
+    made.save_pretrained(target)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

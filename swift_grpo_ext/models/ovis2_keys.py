@@ -37,9 +37,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
 
 
 def native_names(original: str) -> tuple[str, ...]:
-    """Names in transformers of a weight of the original: three for the fused attention, else one; a
-    CheckpointError if unknown.
-    """
+    """Names in transformers of a weight of the original: three for the fused attention, else one."""
     if original.startswith(_LLM[0]):
         return (original.replace(*_LLM, 1),)
     number = _NUMBER.search(original)

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) -> list[int]:
-    """Tokens for one image of `rows` x `columns` tiles with `per_tile` features: those that `Ovis2Processor`
-    writes.
-    """
+    """Tokens that `Ovis2Processor` writes for ``rows x columns`` tiles of ``per_tile`` features."""
     tile = [facts.image_token_id] * per_tile
     start, grid, column, row, end = facts.indicator_token_ids
     tokens = [start, *tile, grid]
@@ -29,9 +27,7 @@ def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) ->
 
 
 def image_features(model: PreTrainedModel, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features ``(tiles, per_tile, hidden)`` of tiles ``(tiles, channels, height, width)``, and those of the
-    five indicators ``(5, hidden)`` from the visual embedding table.
-    """
+    """Features ``(tiles, per_tile, hidden)`` of tiles, and those of the indicators ``(5, hidden)``."""
     found = model.get_image_features(pixel_values=pixel_values)
     if isinstance(found, tuple):  # transformers 4
         return found[0], found[1]

@@ -37,10 +37,7 @@ _TEMPLATE = """\
 def chat_template(
     *, turns: Turns = CHATML, start: str = "", system: str = SYSTEM, answer: str = "", **media: str
 ) -> str:
-    """Jinja source of a family's template: how the turns of each role begin and end, what stands before all,
-    what the system says where the row does not, what an answer begins with, and what stands in the prompt for
-    each type of part, such as ``image="<image>"``.
-    """
+    """Jinja source of a family's template; ``media`` are what stands for each, as ``image="<image>"``."""
     given = {"TURNS": turns, "MEDIA": media, "START": start, "SYSTEM": system, "ANSWER": answer}
     source = _TEMPLATE
     for name, value in given.items():
@@ -48,18 +45,22 @@ def chat_template(
     return source
 
 
-def build_processor(
-    stem: str,
-    tokenizer: object,
-    image: tuple[str, Mapping[str, Any]],
-    video: tuple[str, Mapping[str, Any]] | None = None,
-    **options: Any,
-) -> Any:
-    """transformers' ``<stem>Processor`` around those of images and videos: each a stem with its options."""
+_KINDS = {
+    "image": ("image_processor", "ImageProcessor"),
+    "video": ("video_processor", "VideoProcessor"),
+    "sound": ("feature_extractor", "FeatureExtractor"),
+}
+
+
+def build_processor(tokenizer: object, stem: str, chat: Mapping[str, Any], **given: Any) -> Any:
+    """transformers' ``<stem>Processor`` around those of ``image``, ``video`` and ``sound``: each a stem with
+    its options. ``chat`` is what `chat_template` takes; the rest goes to the processor.
+    """
     import transformers
 
-    parts = {"ImageProcessor": ("image_processor", image), "VideoProcessor": ("video_processor", video)}
-    for kind, (name, given) in parts.items():
-        if given is not None:
-            options[name] = getattr(transformers, given[0] + kind)(**given[1])
-    return getattr(transformers, f"{stem}Processor")(tokenizer=tokenizer, **options)
+    for medium, (name, kind) in _KINDS.items():
+        if medium in given:
+            of, options = given.pop(medium)
+            given[name] = getattr(transformers, of + kind)(**options)
+    made = getattr(transformers, f"{stem}Processor")
+    return made(tokenizer=tokenizer, chat_template=chat_template(**chat), **given)

@@ -112,9 +112,7 @@ def grouped_dataloader(trainer: Any) -> DataLoader:
 
 
 def refuse_single_use(stream: Any) -> None:
-    """Stop a run whose stream cannot be read again (RefusedError): a second epoch would be empty, a resumed
-    run lost.
-    """
+    """RefusedError for a stream that cannot be read again: no second epoch, no resumed run."""
     if iter(stream) is iter(stream):
         raise RefusedError(
             "the stream can be read once only: a second epoch would be empty, and no run could be resumed",

@@ -22,9 +22,7 @@ _SHOWN = 60
 
 
 def keep_as_text(text: str, pieces: Iterable[str]) -> str:
-    """Mark each occurrence of special tokens or tags, of two or more characters each, to be tokenized as
-    plain text.
-    """
+    """Mark each occurrence of special tokens or tags, so that they are tokenized as plain text."""
     pattern = _any_of(tuple(sorted(set(pieces), key=len, reverse=True)))
     text = text.replace(MARKER, "")
     return pattern.sub(lambda match: match[0][0] + MARKER + match[0][1:], text) if pattern else text

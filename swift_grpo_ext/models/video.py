@@ -21,9 +21,7 @@ UNREADABLE = (OSError, ValueError, IndexError)
 def videos_as_images(
     contents: Sequence[str | None], images: Sequence[object], videos: Sequence[Sequence[object]]
 ) -> tuple[list[str | None], list[object]]:
-    """Turn every video (its frames) into images in its place, one tag and line for each: the texts of a row
-    with image tags only, and all images in the order of their tags.
-    """
+    """Texts with image tags only, a line for each frame, and all images in the order of their tags."""
     media: dict[str, Iterator[Sequence[object]]] = {
         "image": ([image] for image in images),
         "video": iter(videos),
@@ -39,9 +37,7 @@ def videos_as_images(
 
 
 def frames_of(video: object, count: int) -> list[object]:
-    """Image sources of a video: `count` evenly spread frames of a file (fewer if it has fewer), or all of a
-    list of images. A DatasetRowError if the file cannot be read as a video, or there is no frame.
-    """
+    """``count`` evenly spread frames of a video file, or all of a list of images; or a DatasetRowError."""
 
     def spread(total: int, _: float) -> list[int]:
         taken = min(count, total)

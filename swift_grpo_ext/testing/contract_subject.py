@@ -14,9 +14,7 @@ FRAME_RATE = 2.0  # frames per second that the host takes a list of frames for
 
 @dataclass(frozen=True)
 class Subject:
-    """A model in fp32 and eval mode, its template of ms-swift, the processor that transformers itself would
-    use, and ms-swift's ``--model_type``.
-    """
+    """A model in fp32, its template, the processor of transformers, and ms-swift's ``--model_type``."""
 
     model: Any
     template: Any
@@ -27,9 +25,7 @@ class Subject:
 def load(
     checkpoint: str | Path, *, model_type: str | None = None, template_type: str | None = None
 ) -> Subject:
-    """Load a checkpoint as ms-swift does, with the types that its config does not say, and its processor as
-    transformers does.
-    """
+    """Load a checkpoint as ms-swift does, and its processor as transformers does."""
     from swift.model import get_model_processor
     from swift.template import get_template
     from transformers import AutoProcessor
@@ -106,9 +102,7 @@ def by_processor(subject: Subject, case: Case, images: list[object]) -> dict[str
 
 
 def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
-    """What the processor makes of a row of one question with one ``<video>`` tag, and the video as a list of
-    frames: of its frames, where it knows no videos.
-    """
+    """What the processor makes of a video, a list of frames; of its frames, where it knows no videos."""
     question, frames = row["messages"][0]["content"], row["videos"][0]
     if not hasattr(subject.processor, "video_processor"):
         images = question.replace("<video>", "<image>" * len(frames))

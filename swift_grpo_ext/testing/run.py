@@ -30,9 +30,7 @@ class SwiftResult:
 
 
 def cpu_environment() -> dict[str, str]:
-    """Variables under which ms-swift runs on the CPU and asks no hub for anything, to be set before torch is
-    imported: offline, it waits 22 s a start for a hub's answer.
-    """
+    """Variables, to be set before torch is imported: no GPU, and no hub, whose answer takes 22 s a start."""
     return {
         "CUDA_VISIBLE_DEVICES": "",
         "DS_ACCELERATOR": "cpu",

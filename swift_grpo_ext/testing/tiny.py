@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.models.families import TINY
+from swift_grpo_ext.models.processors import build_processor
 
 # What the merges are learned from: the words that short vision tasks need, in both of the host's languages.
 CORPUS = (
@@ -77,7 +78,11 @@ def tiny_checkpoint(
     text = {"vocab_size": size, **ends, **text}
     config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
     pixels = max_pixels or made.max_pixels
-    processor = made.processor(tokenizer, config, pixels) if made.processor else tokenizer
+    processor = tokenizer
+    if made.processor:
+        processor = build_processor(
+            tokenizer, **{"stem": made.stem, "chat": made.chat, **made.processor(config, pixels)}
+        )
     processor.save_pretrained(folder)
     _write_model(folder, config, made.empty_files, seed, dtype, **ends)
     return folder

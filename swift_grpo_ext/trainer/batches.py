@@ -13,7 +13,7 @@ from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
-from swift_grpo_ext.group.narrowed import heard, silent_rows
+from swift_grpo_ext.group.silent import heard, silent_rows
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.logps import CHUNK_BYTES
-from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
-from swift_grpo_ext.group.narrowed import filled, in_parts, narrowed, summed
+from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, in_parts, narrowed
 from swift_grpo_ext.group.recompute import sparing
 from swift_grpo_ext.group.self_check import forward_dtype
 from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.silent import filled, summed
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
@@ -163,7 +163,7 @@ class Passes:
         if tokens is None or batch.reason:
             return None
         try:
-            part = narrowed(batch, tokens, self._family, self._form, known.prompts)
+            part = narrowed(batch, tokens)
         except CannotPackError as problem:
             self.tell(f"completions without an advantage were forwarded: {problem}")
             return None
@@ -194,7 +194,7 @@ class Passes:
         """Log-probs and entropies of the completions, ``(batch, keep, 2)``, 0 where there is no loss."""
         if self.halves.parts == 1 or not self.enabled.shared_prefix:
             return self._scores_at_once(model, batch, with_entropy)
-        parts = in_parts(batch, self.halves.parts, self._family, self._form)
+        parts = in_parts(batch, self.halves.parts)
         return summed([partial(self._scores_at_once, model, part, with_entropy) for part in parts])
 
     def _scores_at_once(self, model: nn.Module, batch: MicroBatch, with_entropy: bool) -> Tensor:

@@ -162,7 +162,7 @@ def test_the_scale_is_passed_on(backend):
 @settings(max_examples=15)
 def test_the_block_grid_is_that_of_the_mask(sizes):
     layout = layout_of(sizes, "flex")
-    some, full = attention_gpu.block_grid(layout)
+    some, full = attention_gpu.block_grid(layout.sight(EVERYTHING_BEFORE), torch.arange(layout.length))
     block = attention_gpu.BLOCK
     mask = visible(layout)
     padded = torch.zeros(len(some) * block, len(some) * block, dtype=torch.bool)

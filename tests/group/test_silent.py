@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from swift_grpo_ext.group.narrowed import filled, first_token, heard, silent_rows
+from swift_grpo_ext.group.silent import filled, first_token, heard, silent_rows
 
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.bool)
 

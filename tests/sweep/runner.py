@@ -14,8 +14,8 @@ from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_grpo_ext import register, testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.selftest import segments
 from swift_grpo_ext.testing.selftest.cases import BASE
+from swift_grpo_ext.testing.selftest.plugin import allow_segments
 
 ARGUMENTS = {"Stock": "swift.rlhf_trainers.GRPOConfig", "Ours": "swift_grpo_ext.trainer.arguments.GRPOConfig"}
 
@@ -83,8 +83,8 @@ def trainer(kind, script):
     SDPA by segments stands in for flash attention, which needs a GPU.
     """
     register()
-    segments.register()
-    check, SftArguments._check_padding_free = SftArguments._check_padding_free, lambda self: None
+    check = SftArguments._check_padding_free
+    allow_segments()
     built, arguments = TrainerFactory.TRAINER_MAPPING["grpo"], TrainerFactory.TRAINING_ARGS_MAPPING["grpo"]
     orms.update(REWARDS)
     Recorded.script = script

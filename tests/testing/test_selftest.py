@@ -9,8 +9,7 @@ from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.testing.selftest import runs
 from swift_grpo_ext.testing.selftest.cases import Case, cases, cut
-from swift_grpo_ext.testing.selftest.report import selftest
-from swift_grpo_ext.testing.selftest.runs import Comparison
+from swift_grpo_ext.testing.selftest.runs import Comparison, selftest
 
 EQUAL = {"loss": 0.0, "grad_norm": 1e-7, "parameters": 1e-6}
 
@@ -56,7 +55,7 @@ def test_two_rows_in_real_runs_and_the_exit_code(tmp_path, monkeypatch):
         Case("cut", cut(8), cut(4, 2)),
         Case("another beta", cut(8), {**cut(8), "beta": 0.5}),
     ]
-    monkeypatch.setattr("swift_grpo_ext.testing.selftest.report.cases", lambda: iter(rows))
+    monkeypatch.setattr("swift_grpo_ext.testing.selftest.runs.cases", lambda: iter(rows))
     command = ["selftest", "--family", "qwen2_5_vl", "--only"]
     good = CliRunner().invoke(app, [*command, "cut"])
     assert good.exit_code == 0, good.output

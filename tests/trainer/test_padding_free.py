@@ -4,16 +4,16 @@ import pytest
 from swift.arguments.sft_args import SftArguments
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.selftest import segments
+from swift_grpo_ext.testing.selftest import plugin
 from tests.trainer.runs import STOCK, figures, told
 
-FLAT = {"padding_free": True, "attn_impl": segments.NAME}
+FLAT = {"padding_free": True, "attn_impl": plugin.SEGMENTS}
 
 
 @pytest.fixture(autouse=True)
 def _flash_attention_is_not_asked_for(monkeypatch):
-    segments.register()
-    monkeypatch.setattr(SftArguments, "_check_padding_free", lambda self: None)
+    monkeypatch.setattr(SftArguments, "_check_padding_free", SftArguments._check_padding_free)
+    plugin.allow_segments()
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,7 @@ def is_native(folder: str | Path) -> bool:
 
 
 def frame_of(model_type: str) -> Frame | None:
-    """The frame in which a family, by the ``model_type`` of its config, writes boxes and points; None if
-    nobody knows.
-    """
+    """The frame in which a family (``model_type`` of its config) writes boxes and points, if it is known."""
     return _entry_of(model_type).frame
 
 
@@ -83,9 +81,7 @@ def _entry_of(model_type: str) -> Entry:
 
 
 def forbidden_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Ids that a model must never write: placeholders of media and what stands around them. The tokenizer is
-    asked where nobody has described the family and its config says that it takes images.
-    """
+    """Ids that a model must never write: placeholders of media and what stands around them."""
     facts = family_of(config)
     if facts is not None and facts.family in FAMILIES:
         return facts.forbidden_token_ids

@@ -4,7 +4,6 @@ from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _IDS = {
     "image_token_index": "<image_soft_token>",
@@ -25,16 +24,11 @@ def image_blocks(config: Any) -> dict[str, object]:
     return {"image_blocks": "windows" if seen else "none"}
 
 
-def processor_3(tokenizer: object, config: Any, _max_pixels: int) -> object:
-    """Of Gemma 3."""
+def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
+    """Images of one size."""
     side = config.vision_config.image_size
-    return build_processor(
-        "Gemma3",
-        tokenizer,
-        image=("Gemma3", {"size": {"height": side, "width": side}}),
-        image_seq_length=config.mm_tokens_per_image,
-        chat_template=chat_template(turns=_TURNS, start="<bos>", system="", image="<start_of_image>"),
-    )
+    size = {"size": {"height": side, "width": side}}
+    return {"image": ("Gemma3", size), "image_seq_length": config.mm_tokens_per_image}
 
 
 FAMILY = Entry(
@@ -53,7 +47,8 @@ FAMILY = Entry(
             _IDS,
             ("<bos>", "<start_of_turn>", "<end_of_turn>"),
             {"mm_tokens_per_image": 4},
-            processor_3,
+            processor,
+            {"turns": _TURNS, "start": "<bos>", "system": "", "image": "<start_of_image>"},
             named={name.removesuffix("_index"): token for name, token in _IDS.items()},
         ),
     },

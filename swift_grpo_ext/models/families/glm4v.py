@@ -1,8 +1,9 @@
 """GLM-4.1V to 4.6V."""
 
+from typing import Any
+
 from swift_grpo_ext.models.families.sizes import ROPE, ROUTED, TEXT, TOWER
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _IDS = {
     "image_token_id": "<|image|>",
@@ -15,23 +16,20 @@ _IDS = {
 _TURNS = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
 
 
-def processor(tokenizer: object, _config: object, max_pixels: int) -> object:
+_CHAT = {
+    "turns": {role: (f"<|{role}|>\n", "") for role in ("system", "user", "assistant")},
+    "start": "[gMASK]<sop>",
+    "system": "",
+    "answer": "<think></think>\n",
+    "image": "<|begin_of_image|><|image|><|end_of_image|>",
+    "video": "<|begin_of_video|><|video|><|end_of_video|>",
+}
+
+
+def processor(_config: object, max_pixels: int) -> dict[str, Any]:
     """Patches of 14 pixels."""
     size = {"size": {"shortest_edge": 56 * 56, "longest_edge": max_pixels}}
-    return build_processor(
-        "Glm4v",
-        tokenizer,
-        image=("Glm4v", size),
-        video=("Glm4v", size),
-        chat_template=chat_template(
-            turns={role: (f"<|{role}|>\n", "") for role in ("system", "user", "assistant")},
-            start="[gMASK]<sop>",
-            system="",
-            answer="<think></think>\n",
-            image="<|begin_of_image|><|image|><|end_of_image|>",
-            video="<|begin_of_video|><|video|><|end_of_video|>",
-        ),
-    )
+    return {"stem": "Glm4v", "image": ("Glm4v", size), "video": ("Glm4v", size)}
 
 
 FAMILY = Entry(
@@ -46,6 +44,7 @@ FAMILY = Entry(
             _IDS,
             (*_TURNS, *_IDS.values()),
             processor=processor,
+            chat=_CHAT,
         )
     },
 )

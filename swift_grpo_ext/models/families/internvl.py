@@ -4,20 +4,16 @@ from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 
-def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
+def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
     """Tiles."""
     side = dict(zip(("height", "width"), config.vision_config.image_size, strict=True))
-    return build_processor(
-        "InternVL",
-        tokenizer,
-        image=("GotOcr2", {"crop_to_patches": True, "max_patches": 4, "size": side}),
-        video=("InternVL", {"size": side}),
-        image_seq_length=config.image_seq_length,
-        chat_template=chat_template(system="", image="<IMG_CONTEXT>\n", video="<video>\n"),
-    )
+    return {
+        "image": ("GotOcr2", {"crop_to_patches": True, "max_patches": 4, "size": side}),
+        "video": ("InternVL", {"size": side}),
+        "image_seq_length": config.image_seq_length,
+    }
 
 
 FAMILY = Entry(
@@ -38,6 +34,7 @@ FAMILY = Entry(
             },
             top={"image_seq_length": 4},
             processor=processor,
+            chat={"system": "", "image": "<IMG_CONTEXT>\n", "video": "<video>\n"},
         )
     },
 )

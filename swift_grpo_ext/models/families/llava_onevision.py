@@ -4,23 +4,19 @@ from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _PINPOINTS = [[56, 56], [56, 112], [112, 56]]
 
 
-def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
+def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
     """An overview of 4 x 4 patches, and tiles by the shape of the image."""
     side = {"height": config.vision_config.image_size, "width": config.vision_config.image_size}
-    return build_processor(
-        "LlavaOnevision",
-        tokenizer,
-        image=("LlavaOnevision", {"size": side, "image_grid_pinpoints": config.image_grid_pinpoints}),
-        video=("LlavaOnevision", {"size": side}),
-        num_image_tokens=(side["height"] // config.vision_config.patch_size) ** 2,
-        vision_feature_select_strategy=config.vision_feature_select_strategy,
-        chat_template=chat_template(system="", image="<image>\n", video="<video>\n"),
-    )
+    return {
+        "image": ("LlavaOnevision", {"size": side, "image_grid_pinpoints": config.image_grid_pinpoints}),
+        "video": ("LlavaOnevision", {"size": side}),
+        "num_image_tokens": (side["height"] // config.vision_config.patch_size) ** 2,
+        "vision_feature_select_strategy": config.vision_feature_select_strategy,
+    }
 
 
 FAMILY = Entry(
@@ -37,6 +33,7 @@ FAMILY = Entry(
             ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"),
             {"image_grid_pinpoints": _PINPOINTS, "vision_feature_select_strategy": "full"},
             processor,
+            {"system": "", "image": "<image>\n", "video": "<video>\n"},
             stock_vocabulary=True,
         )
     },

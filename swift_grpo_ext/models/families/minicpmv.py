@@ -4,10 +4,11 @@ from typing import Any
 
 from swift_grpo_ext.models.families.sizes import HYBRID, INTERLEAVED, SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import NO_THOUGHT, build_processor, chat_template
+from swift_grpo_ext.models.processors import NO_THOUGHT
 
 # transformers' merger calls its layers once for each slice, and each call gathers parameters from all ranks.
 _NO_ZERO3 = "ranks of ZeRO-3 would have to encode as many slices each; --deepspeed zero2 where it fits"
+_CHAT = {"system": "", "answer": NO_THOUGHT, "image": "<|image_pad|>\n", "video": "<|video_pad|>\n"}
 _NAMED = {
     "image_token": "<|image_pad|>",
     "video_token": "<|video_pad|>",
@@ -20,18 +21,10 @@ _NAMED = {
 }
 
 
-def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
+def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
     """Slices of at most 112 pixels a side."""
     sizes = {"scale_resolution": 112, "patch_size": config.vision_config.patch_size}
-    return build_processor(
-        "MiniCPMV4_6",
-        tokenizer,
-        image=("MiniCPMV4_6", sizes),
-        video=("MiniCPMV4_6", sizes),
-        chat_template=chat_template(
-            system="", answer=NO_THOUGHT, image="<|image_pad|>\n", video="<|video_pad|>\n"
-        ),
-    )
+    return {"image": ("MiniCPMV4_6", sizes), "video": ("MiniCPMV4_6", sizes)}
 
 
 FAMILY = Entry(
@@ -53,6 +46,7 @@ FAMILY = Entry(
             named=_NAMED,
             top={"insert_layer_id": 0},
             processor=processor,
+            chat=_CHAT,
         )
     },
 )

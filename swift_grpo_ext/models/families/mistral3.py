@@ -4,7 +4,6 @@ from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 _TURNS = {
     "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
@@ -14,18 +13,12 @@ _TURNS = {
 _TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
 
 
-def processor(tokenizer: object, config: Any, _max_pixels: int) -> object:
+def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
     """Rows of patches, with a token at the end of each."""
     patch = config.vision_config.patch_size
     sizes = {"size": {"longest_edge": 112}, "patch_size": {"height": patch, "width": patch}}
-    return build_processor(
-        "Pixtral",
-        tokenizer,
-        image=("Pixtral", sizes),
-        patch_size=patch,
-        spatial_merge_size=config.spatial_merge_size,
-        chat_template=chat_template(turns=_TURNS, start="<s>", system="Answer.", image="[IMG]"),
-    )
+    merged = config.spatial_merge_size
+    return {"stem": "Pixtral", "image": ("Pixtral", sizes), "patch_size": patch, "spatial_merge_size": merged}
 
 
 FAMILY = Entry(
@@ -42,6 +35,7 @@ FAMILY = Entry(
             (*_TOKENS, "[IMG]", "[IMG_BREAK]", "[IMG_END]"),
             {"tie_word_embeddings": False},
             processor,
+            {"turns": _TURNS, "start": "<s>", "system": "Answer.", "image": "[IMG]"},
         )
     },
 )

@@ -4,7 +4,6 @@ from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2
 from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -36,18 +35,16 @@ ATOM = "<IMG_ATOM>"
 INDICATORS = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 
 
-def processor(tokenizer: object, config: Any, _max_pixels: int, max_tiles: int = 12) -> Any:
+CHAT = {"image": "<image>\n"}
+
+
+def processor(config: Any, _max_pixels: int, max_tiles: int = 12) -> dict[str, Any]:
     """Tiles."""
     vision = config.vision_config
     per_side = -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
     side = {"height": vision.image_size, "width": vision.image_size}
-    return build_processor(
-        "Ovis2",
-        tokenizer,
-        image=("Ovis2", {"crop_to_patches": True, "max_patches": max_tiles, "size": side}),
-        chat_template=chat_template(image="<image>\n"),
-        image_seq_length=per_side**2,
-    )
+    tiles = {"crop_to_patches": True, "max_patches": max_tiles, "size": side}
+    return {"image": ("Ovis2", tiles), "image_seq_length": per_side**2}
 
 
 def follow(text: dict[str, Any], _vision: dict[str, Any]) -> dict[str, object]:
@@ -69,6 +66,7 @@ FAMILY = Entry(
             {"image_token_id": ATOM, "visual_indicator_token_ids": INDICATORS},
             (ATOM, *INDICATORS),
             processor=processor,
+            chat=CHAT,
             follow=follow,
         )
     },

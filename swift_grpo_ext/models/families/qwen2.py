@@ -1,19 +1,16 @@
 """Qwen2-VL; Qwen2.5-VL, with a template of this package; Qwen2.5-Omni, of which it reads and sees."""
 
-from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import (
+    QWEN_CHAT,
     QWEN_IDS,
-    QWEN_IMAGE,
-    QWEN_VIDEO,
     ROPE,
     TEXT,
     TEXT_2,
     TOWER,
 )
 from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
-from swift_grpo_ext.models.processors import build_processor, chat_template
 
 QWEN2_5_VL = VisionFamily(
     family="qwen2_5_vl",
@@ -51,20 +48,10 @@ _AUDIO = {
 }
 
 
-def processor(
-    stem: str, image: str = QWEN_IMAGE, video: str = QWEN_VIDEO, ears: str = ""
-) -> Callable[[object, object, int], object]:
-    """Maker of a processor of that class, for patches of 14 pixels; ``ears`` is the class of what hears."""
-
-    def make(tokenizer: object, _config: object, max_pixels: int) -> object:
-        import transformers
-
-        seen = ("Qwen2VL", {"min_pixels": 56 * 56, "max_pixels": max_pixels})
-        heard = {"feature_extractor": getattr(transformers, ears)(feature_size=128)} if ears else {}
-        template = chat_template(image=image, video=video)
-        return build_processor(stem, tokenizer, seen, seen, chat_template=template, **heard)
-
-    return make
+def processor(_config: object, max_pixels: int) -> dict[str, Any]:
+    """Patches of 14 pixels."""
+    sizes = {"min_pixels": 56 * 56, "max_pixels": max_pixels}
+    return {"image": ("Qwen2VL", sizes), "video": ("Qwen2VL", sizes)}
 
 
 def follow(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, object]:
@@ -89,7 +76,8 @@ VL = Entry(
             {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}},
             {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2},
             QWEN_IDS,
-            processor=processor("Qwen2VL"),
+            processor=processor,
+            chat=QWEN_CHAT,
         )
     },
 )
@@ -105,7 +93,8 @@ VL_2_5 = Entry(
             {**TEXT_2, "rms_norm_eps": 1e-6},
             TOWER,
             QWEN_IDS,
-            processor=processor("Qwen2_5_VL"),
+            processor=processor,
+            chat=QWEN_CHAT,
             follow=follow,
             max_pixels=1280 * 28 * 28,
         )
@@ -123,12 +112,11 @@ OMNI = Entry(
             _OMNI_IDS,
             named=_OMNI_NAMED,
             top={"audio_config": _AUDIO},
-            processor=processor(
-                "Qwen2_5Omni",
-                "<|vision_bos|><|IMAGE|><|vision_eos|>",
-                "<|vision_bos|><|VIDEO|><|vision_eos|>",
-                "WhisperFeatureExtractor",
-            ),
+            processor=lambda *args: {**processor(*args), "sound": ("Whisper", {"feature_size": 128})},
+            chat={
+                "image": "<|vision_bos|><|IMAGE|><|vision_eos|>",
+                "video": "<|vision_bos|><|VIDEO|><|vision_eos|>",
+            },
             empty_files=("spk_dict.pt",),
             inside=("thinker_config", {"enable_audio_output": False}),
         )

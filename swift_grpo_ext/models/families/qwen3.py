@@ -6,15 +6,14 @@ from swift_grpo_ext.models.families.sizes import (
     EXPERTS,
     HYBRID,
     INTERLEAVED,
+    QWEN_CHAT,
     QWEN_IDS,
-    QWEN_IMAGE,
-    QWEN_VIDEO,
     SHARED_EXPERT,
     TEXT,
     TOWER,
 )
 from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import NO_THOUGHT, build_processor, chat_template
+from swift_grpo_ext.models.processors import NO_THOUGHT
 
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
@@ -22,27 +21,19 @@ _VL = {**TEXT, "rope_parameters": INTERLEAVED}
 _3_5 = {**TEXT, **HYBRID, "rope_parameters": {**INTERLEAVED, "partial_rotary_factor": 1.0}}
 
 
-def processor(tokenizer: object, config: Any, max_pixels: int) -> object:
-    """Patches of 16 pixels. Qwen3.5 thinks, unless it is told that it has."""
-    return build_processor(
-        "Qwen3VL",
-        tokenizer,
-        image=("Qwen2VL", {"patch_size": 16, "min_pixels": 32 * 32, "max_pixels": max_pixels}),
-        video=("Qwen3VL", {}),
-        chat_template=chat_template(
-            system="",
-            answer=NO_THOUGHT if config.model_type.startswith("qwen3_5") else "",
-            image=QWEN_IMAGE,
-            video=QWEN_VIDEO,
-        ),
-    )
+def processor(_config: object, max_pixels: int) -> dict[str, Any]:
+    """Patches of 16 pixels."""
+    sizes = {"patch_size": 16, "min_pixels": 32 * 32, "max_pixels": max_pixels}
+    return {"stem": "Qwen3VL", "image": ("Qwen2VL", sizes), "video": ("Qwen3VL", {})}
 
 
 def _tiny(
     model_type: str, stem: str, text: dict[str, object], vision: dict[str, object], **top: object
 ) -> dict[str, Tiny]:
     host = {"model_type": model_type, "template": model_type.removesuffix("_moe")}
-    return {model_type: Tiny(stem, host, text, vision, QWEN_IDS, top=top, processor=processor)}
+    # Qwen3.5 thinks, unless it is told that it has.
+    chat = {**QWEN_CHAT, "system": "", "answer": NO_THOUGHT if stem.startswith("Qwen3_5") else ""}
+    return {model_type: Tiny(stem, host, text, vision, QWEN_IDS, (), top, processor, chat)}
 
 
 FAMILY = Entry(

@@ -54,5 +54,7 @@ QWEN_IDS = {
     "vision_start_token_id": "<|vision_start|>",
     "vision_end_token_id": "<|vision_end|>",
 }
-QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
+QWEN_CHAT = {
+    "image": "<|vision_start|><|image_pad|><|vision_end|>",
+    "video": "<|vision_start|><|video_pad|><|vision_end|>",
+}

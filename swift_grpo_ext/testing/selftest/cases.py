@@ -1,7 +1,7 @@
 """Which runs are held against each other, and where a difference is part of a definition."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Options = dict[str, Any]
@@ -22,24 +22,18 @@ BASE: Options = {
     "reward_funcs": "selftest",
     "save_strategy": "steps",
 }
+_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo")
 LOSSES: dict[str, Options] = {
-    "grpo": {"loss_type": "grpo"},
-    "bnpo": {"loss_type": "bnpo"},
-    "dr_grpo": {"loss_type": "dr_grpo"},
-    "dapo": {"loss_type": "dapo"},
+    **{name: {"loss_type": name} for name in _TYPES},
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
-    "sapo": {"loss_type": "sapo"},
-    "fipo": {"loss_type": "fipo"},
     "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     "gspo_token": {"loss_type": "grpo", "importance_sampling_level": "sequence_token"},
 }
 BNPO = "bnpo divides by the tokens of the micro-batch"
-REAL = "real compares the completions of a group, so a micro-batch holds whole groups"
-KERNEL = "SDPA by segments stands in for flash attention, which needs a GPU"
 # A ratio off 1 by one rounding counts as clipped where the update is against it.
 ON_POLICY: Options = {"epsilon": 0.0, "max_steps": 3}
 LORA: Options = {"tuner_type": "lora", "learning_rate": 1.0}
-OLD_PASS = {"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}
+RATIO = ("log_ratio", "clipped")
 
 
 @dataclass(frozen=True)
@@ -52,9 +46,8 @@ class Case:
     ranks: int = 1  # processes of the second run
     resume: int = 0  # the second run starts from the first one's checkpoint of this step
     measures: tuple[str, ...] = ()  # of the first run what must be zero, where there is no second
-    variables: dict[str, str] = field(default_factory=dict)
+    disabled: str = ""  # parts of this package that are switched off
     differs: str = ""  # why the two may differ, if the difference is part of a definition
-    note: str = ""  # said beside the verdict
 
 
 def cut(size: int, accumulation: int = 1) -> Options:
@@ -64,30 +57,31 @@ def cut(size: int, accumulation: int = 1) -> Options:
 
 def cases() -> Iterator[Case]:
     """Every equality, in the order of the table."""
-    for name, loss in LOSSES.items():
+    some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
+    finest = {**LOSSES, "dapo, some unscored": some, "LoRA": LORA}
+    for name, options in finest.items():
         differs = BNPO if name == "bnpo" else ""
-        yield Case(f"{name}: 1 x 8 = 8 x 1", {**loss, **cut(8)}, {**loss, **cut(1, 8)}, differs=differs)
+        yield Case(f"{name}: 1 x 8 = 8 x 1", options | cut(8), options | cut(1, 8), differs=differs)
+    # It compares the completions of a group.
     real = {"loss_type": "real"}
-    yield Case("real: 4 x 2 = 8 x 1", {**real, **cut(8)}, {**real, **cut(4, 2)}, note=REAL)
+    yield Case("real, of whole groups: 4 x 2 = 8 x 1", real | cut(8), real | cut(4, 2))
     for name in ("grpo", "dapo"):
         twice = {**LOSSES[name], "num_iterations": 2, "max_steps": 4}
-        yield Case(f"{name}, num_iterations 2: 2 x 4 = 8 x 1", {**twice, **cut(8)}, {**twice, **cut(2, 4)})
-        one, other = {**LOSSES[name], **cut(8)}, {**LOSSES[name], **cut(4)}
-        yield Case(f"{name}: 2 ranks = 1 rank", one, other, ranks=2)
-    some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
-    yield Case("dapo, some unscored: 1 x 8 = 8 x 1", {**some, **cut(8)}, {**some, **cut(1, 8)})
-    yield Case("LoRA: 1 x 8 = 8 x 1", {**LORA, **cut(8)}, {**LORA, **cut(1, 8)})
+        yield Case(f"{name}, num_iterations 2: 2 x 4 = 8 x 1", twice | cut(8), twice | cut(2, 4))
+        yield Case(f"{name}: 2 ranks = 1 rank", LOSSES[name] | cut(8), LOSSES[name] | cut(4), ranks=2)
     for name, options in (("", {}), ("LoRA ", LORA)):
         steps = {**options, **cut(8), "max_steps": 4, "save_steps": 2}
         yield Case(f"{name}resumed at step 2 = uninterrupted", steps, steps, resume=2)
+    # Flash attention needs a GPU.
     packed = {**cut(8), "padding_free": True, "attn_impl": "selftest_segments"}
-    yield Case("padding_free = padded", cut(8), packed, note=KERNEL)
+    yield Case("padding_free, by SDPA of segments = padded", cut(8), packed)
     lora = {**cut(8), **ON_POLICY, **LORA}
+    dropout = {**lora, "lora_dropout": 0.2}
     yield Case("LoRA off = a separate reference", lora, measures=("reference",))
-    ratio = ("log_ratio", "clipped")
-    yield Case("importance ratio is 1: full", {**cut(8), **ON_POLICY}, measures=ratio)
-    yield Case("importance ratio is 1: LoRA", lora, measures=ratio)
-    yield Case("importance ratio is 1: LoRA, dropout .2", {**lora, "lora_dropout": 0.2}, measures=ratio)
-    penalty = {**lora, "lora_dropout": 0.2, "kl_in_reward": True}
-    yield Case("importance ratio is 1: LoRA, dropout .2, KL in rewards", penalty, measures=ratio)
-    yield Case("importance ratio is 1: LoRA, with an old pass", lora, measures=ratio, variables=OLD_PASS)
+    yield Case("importance ratio is 1: full", {**cut(8), **ON_POLICY}, measures=RATIO)
+    yield Case("importance ratio is 1: LoRA", lora, measures=RATIO)
+    yield Case("importance ratio is 1: LoRA, dropout .2", dropout, measures=RATIO)
+    penalty = {**dropout, "kl_in_reward": True}
+    yield Case("importance ratio is 1: LoRA, dropout .2, KL in rewards", penalty, measures=RATIO)
+    old = "trainer.skip_old_logps"
+    yield Case("importance ratio is 1: LoRA, with an old pass", lora, measures=RATIO, disabled=old)

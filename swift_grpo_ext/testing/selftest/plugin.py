@@ -1,6 +1,4 @@
-"""What selftest runs give the host: scripted completions, a reward for them, a trainer that measures."""
-
-from __future__ import annotations
+"""What selftest runs give ms-swift: scripted completions, rewards, a trainer that measures, attention."""
 
 import hashlib
 import json
@@ -9,8 +7,9 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from swift.arguments.sft_args import SftArguments
@@ -22,39 +21,43 @@ from swift.infer_engine.protocol import (
     UsageInfo,
 )
 from swift.rewards import ORM, orms
+from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift.trainers.trainer_factory import TrainerFactory
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
-from swift_grpo_ext.testing.selftest import segments
+from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 
-if TYPE_CHECKING:
-    from swift.rl_core.data import GRPOBatch
-    from transformers import PreTrainedModel
-
 WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"
+SEGMENTS = "selftest_segments"
 
 
 class SelftestReward(ORM):
     """A number in 0 ... 1 that depends on the completion's text alone."""
 
-    def __call__(self, completions: list[str], **kwargs: object) -> list[float]:
+    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:
         """Score each completion by a hash of its text."""
-        return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in completions]
+        return list(map(_of_text, completions))
 
 
-class SomeScores(SelftestReward):
+class SomeScores(ORM):
     """The same for some completions, None for the others, an infinity for a few."""
 
-    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:  # type: ignore[override]
+    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:
         """Score each completion, or not, by a hash of its text."""
-        marks = [hashlib.sha256(text[::-1].encode()).digest()[0] for text in completions]
-        scores = super().__call__(completions)
+        marks = [_of_text(text[::-1]) for text in completions]
         return [
-            None if mark < 90 else math.inf if mark < 110 else score
-            for mark, score in zip(marks, scores, strict=True)
+            None if mark < 0.35 else math.inf if mark < 0.43 else _of_text(text)
+            for mark, text in zip(marks, completions, strict=True)
         ]
+
+
+def _of_text(text: str) -> float:
+    return hashlib.sha256(text.encode()).digest()[0] / 255
 
 
 class Scripted(HostGRPOTrainer):
@@ -65,6 +68,7 @@ class Scripted(HostGRPOTrainer):
     """
 
     measured: ClassVar[dict[str, float]] = {}
+    with_reference: ClassVar[bool] = False
     _latest: Tensor  # log-probs of the latest pass
     _base: Any = None
 
@@ -72,10 +76,8 @@ class Scripted(HostGRPOTrainer):
         self, infer_requests: list[object], *args: object, **kwargs: object
     ) -> list[RolloutOutput]:
         first = self.accelerator.process_index * len(infer_requests)
-        return [
-            self._answer(request, (first + row) % self.num_generations)
-            for row, request in enumerate(infer_requests)
-        ]
+        places = ((first + row) % self.num_generations for row in range(len(infer_requests)))
+        return list(map(self._answer, infer_requests, places))
 
     def _answer(self, request: Any, place: int) -> RolloutOutput:
         images = [Path(str(image)).name for image in request.images]
@@ -84,17 +86,15 @@ class Scripted(HostGRPOTrainer):
         words = generator.choices(WORDS.split(), k=generator.randint(1, 3))
         tokenizer = self.template.tokenizer
         tokens = tokenizer.encode(" ".join(words))[: self.max_completion_length]
-        choice = ChatCompletionResponseChoice(
-            0, ChatMessage("assistant", tokenizer.decode(tokens)), "stop", token_ids=tokens
-        )
+        message = ChatMessage("assistant", tokenizer.decode(tokens))
+        choice = ChatCompletionResponseChoice(0, message, "stop", token_ids=tokens)
         usage = UsageInfo(0, len(tokens), len(tokens))
         return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
 
     def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, object]]:
         batches = super()._prepare_batch_inputs(samples)
-        if os.environ.get("SELFTEST_REFERENCE"):
-            for batch in batches:
-                self._measure_reference(batch["model_inputs"], batch["grpo_batch"])
+        for batch in batches if self.with_reference else ():
+            self._measure_reference(batch["model_inputs"], batch["grpo_batch"])
         return batches
 
     def _get_per_token_logps_and_entropies(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
@@ -115,8 +115,7 @@ class Scripted(HostGRPOTrainer):
     def _measure_reference(self, model_inputs: object, grpo_batch: GRPOBatch) -> None:
         """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
         if self._base is None:
-            unwrapped = self.accelerator.unwrap_model(self.model)
-            base = unwrapped.get_base_model()
+            base = self.accelerator.unwrap_model(self.model).get_base_model()
             self._base = type(base).from_pretrained(base.model_dir, dtype=base.dtype).to(base.device).eval()
             for name in ("model_meta", "model_info"):
                 setattr(self._base, name, getattr(base, name))
@@ -137,27 +136,52 @@ class StockTrainer(Scripted):
     """ms-swift's own."""
 
 
-def install() -> None:
-    """Make ms-swift build one of these trainers and know this reward, in this process."""
-    orms["selftest"] = SelftestReward
-    orms["selftest_some"] = SomeScores
-    trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
-    TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{trainer.__name__}"
-    segments.register()
+def attend_segments(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    cu_seq_lens_q: Tensor | None = None,
+    **kwargs: object,
+) -> tuple[Tensor, None]:
+    """Attention of each segment to itself alone, ``(batch, seq, heads, head_dim)``, by SDPA: on a CPU instead
+    of flash attention. Without bounds, ``cu_seq_lens_q``, the mask has them: transformers makes it from
+    position ids that start again.
+    """
+    if cu_seq_lens_q is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    parts = [
+        sdpa_attention_forward(module, *(t[:, :, start:end] for t in (query, key, value)), None, **kwargs)[0]
+        for start, end in pairwise(cu_seq_lens_q.tolist())
+    ]
+    return torch.cat(parts, dim=1), None
+
+
+def allow_segments() -> None:
+    """Let ``--attn_impl`` know them, and ``--padding_free`` take them."""
+    AttentionInterface.register(SEGMENTS, attend_segments)
+    AttentionMaskInterface.register(SEGMENTS, sdpa_mask)
     SftArguments._check_padding_free = lambda self: None  # it asks for flash attention
 
 
-@contextmanager
-def installed() -> Iterator[dict[str, float]]:
-    """Install for a run in this process, with empty measurements; afterwards ms-swift is as it was.
+def install() -> None:
+    """Make ms-swift build one of these trainers and know these rewards, in this process."""
+    orms.update(selftest=SelftestReward, selftest_some=SomeScores)
+    trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
+    TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{trainer.__name__}"
+    allow_segments()
 
-    It does not rely on the plugin file: ms-swift 4.5 imports a file of that name once per process.
-    """
-    trainer, check = TrainerFactory.TRAINER_MAPPING["grpo"], SftArguments._check_padding_free
+
+@contextmanager
+def installed(with_reference: bool = False) -> Iterator[dict[str, float]]:
+    """Install for a run in this process, with empty measurements; afterwards ms-swift is as it was."""
     Scripted.measured.clear()
-    try:
+    own = dict(TrainerFactory.TRAINER_MAPPING)
+    with (
+        swapped(TrainerFactory, "TRAINER_MAPPING", own),
+        swapped(SftArguments, "_check_padding_free", None),
+        swapped(Scripted, "with_reference", with_reference),
+    ):
         install()
         yield Scripted.measured
-    finally:
-        TrainerFactory.TRAINER_MAPPING["grpo"] = trainer
-        SftArguments._check_padding_free = check

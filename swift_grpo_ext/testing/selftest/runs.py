@@ -1,24 +1,30 @@
-"""Makes the runs of a case and holds their numbers against each other."""
+"""The command: makes the runs of each case, holds their numbers against each other, prints the table."""
 
+import logging
 import math
 import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext import register, testing
-from swift_grpo_ext.errors import HostRunError
+from swift_grpo_ext.errors import HostRunError, SwiftGrpoExtError
+from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import PREFIX
-from swift_grpo_ext.testing.selftest.cases import BASE, Case, Options
+from swift_grpo_ext.testing.selftest.cases import BASE, FAMILIES, Case, Options, cases
 
 DISABLE = f"{PREFIX}DISABLE"
 PLUGIN = "from swift_grpo_ext.testing.selftest import plugin\n\nplugin.install()\n"
 # Largest difference that the order of single-precision sums explains.
 TOLERANCE = {
-    **dict.fromkeys(("loss", "grad_norm", "kl", "reference"), 1e-5),
-    **{"parameters": 1e-4, "log_ratio": 0.0, "clipped": 0.0},
+    **{"loss": 1e-5, "grad_norm": 1e-5, "kl": 1e-5, "parameters": 1e-4},
+    **{"reference": 1e-5, "log_ratio": 0.0, "clipped": 0.0},
 }
+_WIDTH = 56  # characters of a case's name
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,60 @@ class Comparison:
     @property
     def violated(self) -> bool:
         """The case is one that must be equal, and is not."""
-        if self.case.differs:
-            return False
-        far = [name for name, value in self.differences.items() if not value <= TOLERANCE[name]]
-        return bool(self.error or far)
+        equal = all(value <= TOLERANCE[name] for name, value in self.differences.items())  # NaN is not
+        return not self.case.differs and (bool(self.error) or not equal)
+
+    def __str__(self) -> str:
+        """A row of the table."""
+        far = (self.differences.get(name) for name in TOLERANCE)
+        figures = ("" if value is None else f"{value:.1e}" for value in far)
+        verdict = f"VIOLATED {self.error}" if self.violated else self.case.differs or "equal"
+        return _row(self.case.name, *figures, verdict)
+
+
+def _row(name: str, *cells: str) -> str:
+    return name.ljust(_WIDTH) + "".join(f"{cell:>11}" for cell in cells[:-1]) + f"  {cells[-1]}"
+
+
+def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
+    """Run the equivalence suite on tiny models of `FAMILIES` and print what it found; True if no equality is
+    violated. ``only`` cases with that in their name run; an empty ``folder`` keeps the runs and their log.
+    """
+    chosen = [case for case in cases() if only in case.name]
+    unknown = [family for family in families if family not in FAMILIES]
+    if unknown or not chosen:
+        what, known = (unknown[0], FAMILIES) if unknown else (only, [case.name for case in cases()])
+        raise SwiftGrpoExtError(f"selftest knows no {what!r}", fix=f"one of: {'; '.join(known)}")
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise SwiftGrpoExtError("selftest needs an empty folder", where=str(folder), fix="another --folder")
+    violated = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        root = made_folder(folder or Path(temporary), "--folder").resolve()
+        for family in families:
+            print(_row(f"tiny {family}: largest differences", *TOLERANCE, "verdict"))
+            for comparison in _findings(family, chosen, root):
+                violated += comparison.violated
+                print(comparison, flush=True)
+    print(f"{violated} equalities are VIOLATED." if violated else "No equality is violated.")
+    return not violated
+
+
+def _findings(family: str, chosen: Sequence[Case], root: Path) -> Iterator[Comparison]:
+    with _quiet(root / f"{family}.log"):
+        model = testing.tiny_checkpoint(family, root / family / "model")
+        digits = testing.digits_dataset(root / family / "digits", limit=32)
+    for case in chosen:
+        with _quiet(root / f"{family}.log"):
+            found = find(case, Bench(model, digits.train, root / family))
+        yield found
+
+
+@contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """What ms-swift says goes to a file."""
+    with open(log, "a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        logging.getLogger("swift").propagate = False
+        yield
 
 
 def find(case: Case, bench: Bench) -> Comparison:
@@ -91,18 +147,17 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
 def _parameter_difference(one: Path, other: Path, model: Path) -> float:
     from safetensors.torch import load_file
 
-    checkpoints = [
-        max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-        for folder in (one, other)
-    ]
-    adapters = (checkpoints[0] / "adapter_model.safetensors").is_file()
+    def last(folder: Path) -> Path:
+        return max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+
+    adapters = (last(one) / "adapter_model.safetensors").is_file()
     name = "adapter_model.safetensors" if adapters else "model.safetensors"
     start = {} if adapters else load_file(model / name)
-    ends = [load_file(checkpoint / name) for checkpoint in checkpoints]
+    ours, theirs = (load_file(last(folder) / name) for folder in (one, other))
     # Of an adapter's two matrices B starts at 0.
-    moving = [key for key in ends[0] if not adapters or "lora_B" in key]
-    moved = max(float((ends[0][key] - start.get(key, 0.0)).abs().max()) for key in moving)
-    apart = max(float((ends[0][key] - ends[1][key]).abs().max()) for key in ends[0])
+    moving = [key for key in ours if not adapters or "lora_B" in key]
+    moved = max(float((ours[key] - start.get(key, 0.0)).abs().max()) for key in moving)
+    apart = max(float((ours[key] - theirs[key]).abs().max()) for key in ours)
     return apart / moved if moved else math.nan
 
 
@@ -111,17 +166,16 @@ def _run(
 ) -> Result:
     """One run of ms-swift: inside this process, or as a command where it takes several ranks."""
     folder.mkdir(parents=True)
-    plugin = folder / "ext_selftest.py"
-    plugin.write_text(PLUGIN, encoding="utf-8")
+    plugins = [plugin_file()]
+    if ranks > 1:
+        plugins.append(folder / "ext_selftest.py")
+        plugins[1].write_text(PLUGIN, encoding="utf-8")
     chosen = {**BASE, "save_steps": options.get("max_steps", BASE["max_steps"]), **options}
     if checkpoint is not None:
         chosen["resume_from_checkpoint"] = checkpoint
-    arguments = testing.grpo_arguments(
-        bench.model, bench.dataset, folder, external_plugins=[plugin_file(), plugin], **chosen
-    )
-    reference = "1" if "reference" in case.measures else ""
-    asked = (os.environ.get(DISABLE), case.variables.get(DISABLE), "callbacks.report")
-    env = {"SELFTEST_REFERENCE": reference, **case.variables, DISABLE: ",".join(filter(None, asked))}
+    arguments = testing.grpo_arguments(bench.model, bench.dataset, folder, external_plugins=plugins, **chosen)
+    off = (os.environ.get(DISABLE), case.disabled, "callbacks.report")
+    env = {DISABLE: ",".join(filter(None, off))}
     measured: dict[str, float] = {}
     if ranks > 1:
         testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
@@ -129,9 +183,9 @@ def _run(
         register()  # it does so once per process, so a host put back to before would stay without
         from swift_grpo_ext.testing.selftest.plugin import installed
 
-        with installed() as measured:
+        with installed("reference" in case.measures) as found:
             testing.run_in_process("rlhf", arguments, env)
-            measured = dict(measured)
+            measured |= found
     steps = [row for row in testing.read_logging(folder) if "loss" in row]
     measured["clipped"] = max(row.get("clip_ratio/region_mean", math.nan) for row in steps)
     return Result(steps, testing.newest_version(folder), measured)
