@@ -126,7 +126,7 @@ def _centred_and_scaled(rewards: Tensor, segments: Segments, estimator: Estimato
     if scale == "group":
         return centred / (segments.std(spread_of) + STD_EPSILON)
     if scale == "batch":
-        return centred / (_batch_std(spread_of[segments.member]) + STD_EPSILON)
+        return centred / (_std(spread_of[segments.member]) + STD_EPSILON)
     return centred
 
 
@@ -136,12 +136,8 @@ def _gdpo(values: Tensor, weights: Tensor, segments: Segments) -> Tensor:
         normed = (column - segments.mean(column)) / (segments.std(column) + GDPO_EPSILON)
         total = total + weight * normed.nan_to_num(0.0)
     of_kept = total[segments.member]
-    # Of none the mean is NaN, which stands where no completion is kept.
-    return (total - of_kept.mean()) / (_batch_std(of_kept) + GDPO_EPSILON)
-
-
-def _batch_std(values: Tensor) -> Tensor:
-    return values.std() if values.numel() > 1 else values.new_zeros(())
+    # Of none the figures are NaN, which stands where no completion is kept.
+    return (total - of_kept.mean()) / (_std(of_kept) + GDPO_EPSILON)
 
 
 def _total(index: Tensor, values: Tensor) -> Tensor:
@@ -159,7 +155,8 @@ def reward_statistics(
     with fewer than two) and ``unscored/<reward>``. The others are taken over what is scored.
     """
     rewards = result.rewards[result.scored]
-    first = _first_rows(result.segments.index)
+    groups = result.segments.index.tolist()
+    first = [groups.index(group) for group in sorted(set(groups))]  # row at which each is met
     group_kept = result.segments.count[first] > 0
     group_std = result.group_std[first][group_kept].float()
     figures = {
@@ -169,7 +166,7 @@ def reward_statistics(
         "reward_std": _std(rewards) if scale == "batch" else group_std.mean(),
         "frac_reward_zero_std": torch.isclose(group_std, torch.zeros_like(group_std)).float().mean(),
     }
-    if len(first) == len(result.segments.index):  # an evaluation of one completion per prompt
+    if len(first) == len(groups):  # an evaluation of one completion per prompt
         figures["reward_std"] = _std(rewards) if scale == "batch" else torch.zeros(())
         figures["frac_reward_zero_std"] = torch.ones(())
     for name, column in zip(names, rewards_per_func.T, strict=True):
@@ -178,13 +175,6 @@ def reward_statistics(
         figures[f"rewards/{name}/std"] = _std(valid)
         figures[f"unscored/{name}"] = 1 - column.isfinite().float().mean()
     return {key: float(value) for key, value in figures.items() if value.isfinite()}
-
-
-def _first_rows(index: Tensor) -> Tensor:
-    """Row at which each group is first met, ``(groups,)``."""
-    groups = int(index.max()) + 1 if index.numel() else 0
-    rows = torch.arange(len(index))
-    return torch.full((groups,), len(index)).scatter_reduce(0, index, rows, "amin")
 
 
 def _std(values: Tensor) -> Tensor:

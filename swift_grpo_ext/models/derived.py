@@ -6,7 +6,7 @@ placeholders; what is wrong with it the self-check of the first micro-batch find
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -109,7 +109,8 @@ def _modules_by_class() -> dict[str, Modules]:
         )
         if not meta.is_multimodal or arch is None or not getattr(arch, "vision_tower", None):
             continue
-        modules = {part: _seeing(getattr(arch, part)) for part in _PARTS}
+        # Without the parts that hear: they have pixels neither to encode nor to share.
+        modules = {part: tuple(p for p in getattr(arch, part) if "audio" not in p) for part in _PARTS}
         for architecture in meta.architectures or ():
             found.setdefault(architecture, modules)
         outer = {path.partition(".")[0] for path in modules["language_model"] if path.endswith(".lm_head")}
@@ -117,11 +118,6 @@ def _modules_by_class() -> dict[str, Modules]:
             inside = {part: tuple(p.partition(".")[2] for p in paths) for part, paths in modules.items()}
             found.setdefault(f"{meta.model_type}_{outer.pop()}", inside)
     return found
-
-
-def _seeing(paths: Iterable[str]) -> tuple[str, ...]:
-    """Without the parts that hear: they have pixels neither to encode nor to share."""
-    return tuple(path for path in paths if "audio" not in path)
 
 
 def _token(config: Any, fields: tuple[str, ...]) -> int | None:

@@ -43,9 +43,12 @@ def family_of(config_or_model_type: Any) -> VisionFamily | None:
         config_or_model_type: A config (or what holds it as ``.config``), whose ids are taken, or a name:
             ``model_type``, ms-swift's ``--model_type`` or an architecture, described ones only.
     """
-    if isinstance(config_or_model_type, str):
-        return _by_name(config_or_model_type)
     config = config_or_model_type
+    if isinstance(config, str):
+        named = (
+            one for one in FAMILIES.values() if config in (one.family, one.host_model_type, one.architecture)
+        )
+        return next(named, None)
     if not hasattr(config, "model_type") and hasattr(config, "config"):
         config = config.config
     name = getattr(config, "model_type", "")
@@ -88,10 +91,3 @@ def forbidden_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
     if facts is None and getattr(config, "vision_config", None) is None:
         return ()
     return tuple(sorted({*(facts.forbidden_token_ids if facts else ()), *derived.media_tokens(tokenizer)}))
-
-
-def _by_name(name: str) -> VisionFamily | None:
-    for facts in FAMILIES.values():
-        if name in (facts.family, facts.host_model_type, facts.architecture):
-            return facts
-    return None
