@@ -128,6 +128,7 @@ def delta_rule(
         done.append(out)
         if not sum(span.completions):
             continue
+        assert state is not None
         own = [part[:, end : span.stop] for part in mixed]
         if _takes_lengths(query):
             done.append(_completions_without_padding(run, own, span, state))

@@ -52,9 +52,9 @@ _KINDS = {
 }
 
 
-def build_processor(tokenizer: object, stem: str, chat: Mapping[str, Any], **given: Any) -> Any:
-    """transformers' ``<stem>Processor`` around those of ``image``, ``video`` and ``sound``: each a stem with
-    its options. ``chat`` is what `chat_template` takes; the rest goes to the processor.
+def build_processor(tokenizer: object, usual: str, chat: Mapping[str, Any], **given: Any) -> Any:
+    """transformers' ``<usual>Processor``, or that of a ``stem`` in ``given``, around those of ``image``,
+    ``video`` and ``sound`` there: each a stem with its options. ``chat`` is what `chat_template` takes.
     """
     import transformers
 
@@ -62,5 +62,5 @@ def build_processor(tokenizer: object, stem: str, chat: Mapping[str, Any], **giv
         if medium in given:
             of, options = given.pop(medium)
             given[name] = getattr(transformers, of + kind)(**options)
-    made = getattr(transformers, f"{stem}Processor")
+    made = getattr(transformers, given.pop("stem", usual) + "Processor")
     return made(tokenizer=tokenizer, chat_template=chat_template(**chat), **given)

@@ -77,12 +77,8 @@ def tiny_checkpoint(
     size = STOCK_VOCABULARY_SIZE if stock else -(-len(tokenizer) // 8) * 8
     text = {"vocab_size": size, **ends, **text}
     config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
-    pixels = max_pixels or made.max_pixels
-    processor = tokenizer
-    if made.processor:
-        processor = build_processor(
-            tokenizer, **{"stem": made.stem, "chat": made.chat, **made.processor(config, pixels)}
-        )
+    asked = made.processor(config, max_pixels or made.max_pixels) if made.processor else None
+    processor = build_processor(tokenizer, made.stem, made.chat, **asked) if asked else tokenizer
     processor.save_pretrained(folder)
     _write_model(folder, config, made.empty_files, seed, dtype, **ends)
     return folder
