@@ -8,9 +8,9 @@ of it, so the log-probs that they had then against those that they have now esti
 of now), at the price of one small forward every few steps.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -58,37 +58,33 @@ class Sampler:
         self._tensors = tensors
         found = list(tensors())
         generator = torch.Generator().manual_seed(0)
-        # Places in some of the tensors, evenly spread, and how many elements each stands for. At each look
-        # the number of tensors and their sizes are the same.
-        self._chosen: dict[int, tuple[Tensor, Tensor]] = {}
+        # Places in some of the tensors, evenly spread; at each look their number and sizes are the same.
+        self._places: dict[int, Tensor] = {}
+        weights = [torch.zeros(0, dtype=torch.double)]
         last, chosen = len(found) - 1, min(len(found), limit)
         for number in (round(step * last / max(1, chosen - 1)) for step in range(chosen)):
-            size, device = found[number].numel(), found[number].device
+            size = found[number].numel()
             places = torch.randint(size, (min(elements, size),), generator=generator)
-            weights = torch.full(places.shape, size / len(places), device=device)
-            self._chosen[number] = places.to(device), weights
+            self._places[number] = places.to(found[number].device)
+            weights.append(torch.full(places.shape, size / len(places), dtype=torch.double))
+        self._weights = torch.cat(weights)  # how many elements each sampled one stands for
         self._before = self._values()
 
     def look(self) -> Movement:
         """What changed since the last look."""
         before, self._before = self._before, self._values()
-        elements = moved = log2_ulps = 0.0
-        for kind, (now, weights) in self._before.items():
-            distance = ulp_distance(before[kind][0], now)
-            elements += float(weights.sum())
-            moved += float(weights[distance != 0].sum())
-            log2_ulps += float((distance.clamp(min=1).double().log2() * weights).sum())
-        return Movement(elements, moved, log2_ulps)
+        distance = (self._before - before).abs()
+        log2_ulps = distance.clamp(min=1).double().log2() @ self._weights
+        moved = self._weights[distance != 0].sum()
+        return Movement(float(self._weights.sum()), float(moved), float(log2_ulps))
 
-    def _values(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
-        """Sampled elements and how many each stands for, for each type and device."""
+    def _values(self) -> Tensor:
+        """The sampled elements, `ordered`, on the CPU; neighbours of one type are copied there together."""
         found = list(self._tensors())
-        kinds: defaultdict[tuple[torch.dtype, torch.device], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for number, (places, weights) in self._chosen.items():
-            tensor = found[number].detach()
-            kinds[tensor.dtype, tensor.device].append((torch.take(tensor, places), weights))
-        joined = {kind: map(torch.cat, zip(*parts, strict=True)) for kind, parts in kinds.items()}
-        return {kind: (values, weights) for kind, (values, weights) in joined.items()}
+        taken = (torch.take(found[number].detach(), places) for number, places in self._places.items())
+        runs = groupby(taken, key=lambda one: (one.dtype, one.device))
+        nothing = torch.zeros(0, dtype=torch.long)
+        return torch.cat([nothing, *(ordered(torch.cat([*run])).cpu() for _, run in runs)])
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
@@ -116,13 +112,11 @@ def local_masters(optimizer: object) -> Iterator[Tensor]:
                 yield partition
 
 
-def ulp_distance(before: Tensor, now: Tensor) -> Tensor:
-    """Representable steps between floats of one type, ``(n,)`` int64; 0 between -0 and +0."""
-    return (_ordered(now) - _ordered(before)).abs()
+def ordered(values: Tensor) -> Tensor:
+    """Floats of one type as places among all of them, int64: neighbours are one apart, -0 and +0 none.
 
-
-def _ordered(values: Tensor) -> Tensor:
-    """Floats of one sign are ordered as their bits read as integers; those of the other count downwards."""
+    Those of one sign are ordered as their bits read as integers; those of the other count downwards.
+    """
     width = values.element_size()
     bits = values.contiguous().view(_BITS[width]).long()
     return torch.where(bits < 0, -(2 ** (8 * width - 1)) - bits, bits)

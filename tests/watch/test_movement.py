@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters, ulp_distance
+from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters, ordered
+
+
+def ulp_distance(before, now):
+    return (ordered(now) - ordered(before)).abs()
+
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 
