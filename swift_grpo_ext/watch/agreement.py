@@ -5,18 +5,13 @@ teacher forcing. ``d`` is their difference in nats. The figure that matters for 
 ``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its recipes by hand at 1.05.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from swift_grpo_ext.watch.records import EngineRecord
 
-RAW = "raw"
-NO_ADAPTERS = "without adapters"
-REFERENCE = "reference"
-UNFILTERED = "unfiltered"
+RAW, UNFILTERED, NO_ADAPTERS, REFERENCE = "raw", "unfiltered", "without adapters", "reference"
 SETTINGS = ("temperature", "top_p", "top_k")
 """Hypotheses about one of these are named with the value: ``temperature 0.3``."""
 
@@ -56,7 +51,7 @@ class Distance:
         """Mean of exp|d|, at least 1; 1 of no token."""
         return self.ratio / self.tokens if self.tokens else 1.0
 
-    def __add__(self, other: Distance) -> Distance:
+    def __add__(self, other: "Distance") -> "Distance":
         sums = (self.tokens + other.tokens, self.absolute + other.absolute, self.ratio + other.ratio)
         return Distance(*sums, max(self.largest, other.largest))
 
@@ -114,24 +109,20 @@ class EngineFacts:
 
 def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> EngineRecord:
     """What a check shows after earlier ones, and what is wrong between engine and trainer: cause and cure."""
-    figures = EngineRecord()
-    if now.all.tokens:
-        figures = EngineRecord(now.all.mean_ratio, now.all.mean, now.all.largest)
-    name = f"{engine.name}{now.ranks}"
+    all, name = now.all, f"{engine.name}{now.ranks}"
+    figures = EngineRecord(all.mean_ratio, all.mean, all.largest) if all.tokens else EngineRecord()
     if now.prompt:
-        text = f"{name} got another prompt than the trainer: {now.prompt}"
-        return replace(figures, rule=PROMPT, text=text)
+        return replace(figures, rule=PROMPT, text=f"{name} got another prompt than the trainer: {now.prompt}")
     rule, cause = "", ""
-    if now.all.mean_ratio > engine.limit:
+    if all.mean_ratio > engine.limit:
         rule, cause = _cause(now, before, engine)
         never = (rule, cause) in _NEVER and bool(before) and now.step - before[0].step >= _NO_LAG
         if engine.lags and before and rule != SAMPLING and not never:
             rule = ""  # other weights are what was asked for
     if not rule:
         return replace(figures, note=_noise(now, False).removeprefix("; "))
-    size = f"mean |d| {now.all.mean:.2g} nats, mean exp|d| {now.all.mean_ratio:.3g}"
-    where = f"; {now.parted}" if now.parted else ""
-    words = f"{cause}{_noise(now, rule != SAMPLING)}{where}"
+    size = f"mean |d| {all.mean:.2g} nats, mean exp|d| {all.mean_ratio:.3g}"
+    words = f"{cause}{_noise(now, rule != SAMPLING)}{now.parted and f'; {now.parted}'}"
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
     return replace(figures, rule=rule, text=text)
 
@@ -205,14 +196,11 @@ def _noise(now: Agreement, disagree: bool) -> str:
     """That the rollouts of a first step are noise, and whose fault; empty if they are not."""
     if now.step or now.garbage < _MOSTLY:
         return ""
+    share = f"; {now.garbage:.0%} of the completions are loops, unknown characters or nothing"
     if not now.all.tokens:
-        return f"; {now.garbage:.0%} of the completions are loops, unknown characters or nothing"
-    whose = (
-        "they disagree, so the engine may not support this model family"
-        if disagree
-        else "engine and trainer agree, so it is the checkpoint or the chat template"
-    )
-    return (
-        f"; {now.garbage:.0%} of the completions are loops, unknown characters or nothing (mean log-prob of "
-        f"a token: engine {now.engine_logp:.2f}, trainer {now.trainer_logp:.2f}): {whose}"
-    )
+        return share
+    whose = "engine and trainer agree, so it is the checkpoint or the chat template"
+    if disagree:
+        whose = "they disagree, so the engine may not support this model family"
+    logps = f"engine {now.engine_logp:.2f}, trainer {now.trainer_logp:.2f}"
+    return f"{share} (mean log-prob of a token: {logps}): {whose}"

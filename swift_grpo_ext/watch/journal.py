@@ -84,14 +84,14 @@ def write_state(checkpoint: Path, rank: int, state: Mapping[str, object]) -> Non
 def read_state(checkpoint: Path, rank: int) -> dict[str, Any] | None:
     """The state of a rank; None if the checkpoint has none that can be read."""
     path = checkpoint / STATE.format(rank=rank)
-    if not path.is_file():
-        return None
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_hook=_decoded)
+        return state
+    except FileNotFoundError:
+        pass
     except ValueError:
         logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
-        return None
-    return state
+    return None
 
 
 def _encoded(value: object) -> object:
@@ -172,12 +172,10 @@ def _lines(path: Path) -> list[str]:
     """
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        raise OutputFolderError(
-            f"{path.name} is missing",
-            where=str(path.parent),
-            fix="wait for the first step, or name the folder of another run",
-        ) from None
     except OSError as error:
-        raise OutputFolderError(f"{path.name} cannot be read: {error.strerror}", where=str(path)) from None
+        what, fix = (
+            f"{path.name}: {error.strerror}",
+            "wait for the first step, or name the folder of another run",
+        )
+        raise OutputFolderError(what, where=str(path.parent), fix=fix) from None
     return text.removesuffix("\n").split("\n")

@@ -1,15 +1,13 @@
 """What watches one rank of a run: collects, agrees with the other ranks once per step, judges, tells."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
+from transformers import TrainerState, TrainingArguments
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
@@ -23,9 +21,6 @@ from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
-if TYPE_CHECKING:
-    from transformers import TrainerState, TrainingArguments
-
 logger = get_logger()
 
 
@@ -38,11 +33,9 @@ class Watch(TrainerCallback):
 
     def __init__(self, args: TrainingArguments, trainer: Watched) -> None:
         super().__init__(args, trainer)
-        settings = current_settings()
+        self._settings = settings = current_settings()
         self._began = False
         self._trainer = trainer
-        self._patience = settings.dead_after
-        self._stops = settings.on_dead == "stop"
         self._first = args.process_index == 0
         self.phases = Phases()
         self.bill = Bill()
@@ -77,7 +70,7 @@ class Watch(TrainerCallback):
                 where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
                 fix="leave one of them trainable, or use --tuner_type lora",
             )
-        self.monitor = LearningMonitor(facts, self._patience)
+        self.monitor = LearningMonitor(facts, self._settings.dead_after)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         if self.resumed_from:
@@ -90,14 +83,11 @@ class Watch(TrainerCallback):
 
     def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
-        rates = [float(group["lr"]) for group in self._trainer.optimizer.param_groups]
-        self._learning_rate = max(rates, default=None)
+        self._learning_rate = max(float(group["lr"]) for group in self._trainer.optimizer.param_groups)
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: object, **kwargs: object
-    ) -> None:
+    def on_save(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         """A checkpoint has been written."""
-        self.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+        self.save(Path(self._trainer.args.output_dir) / f"checkpoint-{state.global_step}")
 
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
@@ -109,7 +99,7 @@ class Watch(TrainerCallback):
             skipped=float(skipped),
             masters=masters.elements,
             masters_moved=masters.moved,
-            dead=float(self._first and self._stops and self.monitor.should_stop),
+            dead=float(self._first and self._settings.on_dead == "stop" and self.monitor.should_stop),
             asked_to_end=float(bool(self._end_request.reason)),
         )
         total = tally.over_ranks(self._trainer.args.device)

@@ -1,7 +1,5 @@
 """What the monitors read of the trainer that they watch, count with it, and hand to its log."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, MutableSequence
@@ -95,7 +93,7 @@ class Tally:
     kl: Any = 0.0  # sum over tokens of the estimate of `Probe`
     kl_tokens: Any = 0.0
 
-    def over_ranks(self, device: torch.device) -> Tally:
+    def over_ranks(self, device: torch.device) -> "Tally":
         """The sum over all ranks: one small gather."""
         mine = [torch.as_tensor(value).detach().float().to(device) for value in vars(self).values()]
         return Tally(*gather(torch.stack(mine).unsqueeze(0)).double().sum(0).tolist())

@@ -47,11 +47,11 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     tower, beside = vision_peak(shape, work, setting)
     predicted = setting.micro_batch * work.completion_tokens
     if setting.shared > 1:
-        prompts = -(-setting.micro_batch // setting.shared)
-        pack, together = pack_shape(shape, work, setting), min(setting.shared, setting.micro_batch)
-        text = prompts * pack_bytes(pack, together)
-        peak = beside + max(text, tower)
-        return peak, 1.1 * peak
+        together = min(setting.shared, setting.micro_batch)
+        packs = -(-setting.micro_batch // setting.shared) * pack_bytes(
+            pack_shape(shape, work, setting), together
+        )
+        return beside + max(packs, tower), 1.1 * (beside + max(packs, tower))
     tokens = setting.micro_batch * sequence_tokens(shape, work)
     inside = tokens * shape.text.recomputed(work.trained)
     held = row_bytes(shape.text, tokens, work.trained, setting.checkpointing) - inside
@@ -68,8 +68,8 @@ def _logits(shape: ModelShape, predicted: float, setting: Setting) -> tuple[floa
         return chunk, chunk
     if setting.scoring == "liger":  # it makes the output layer's gradient in the forward pass
         return chunk, chunk + 4 * shape.text.vocab * shape.text.hidden
-    least, most = LOGITS[setting.scoring]
-    return least * predicted * shape.text.vocab, most * predicted * shape.text.vocab
+    least, most = (each * predicted * shape.text.vocab for each in LOGITS[setting.scoring])
+    return least, most
 
 
 def pack_shape(shape: ModelShape, work: Work, setting: Setting) -> PackShape:

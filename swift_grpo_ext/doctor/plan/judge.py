@@ -84,13 +84,12 @@ def engine_objections(
             f"{work.completion_tokens} = {needed} tokens",
             f"--vllm_max_model_len {-(-needed // 256) * 256}",
         )
-    most, least = states.concurrent(shape, work, setting, machine)
-    if least < 1:
-        space = states.cache_space(shape, setting, machine)[0] / GIB
+    one = states.cache_per_sequence(shape, work, setting.tensor_parallel)
+    most, least = states.cache_space(shape, setting, machine)
+    if least < one:
         yield Objection(
-            f"vLLM with utilization {setting.utilization:.2f} has at most {space:.1f} GiB left beside its "
-            f"weights of {states.weights(shape, setting) / GIB:.1f}, one sequence needs "
-            f"{states.cache_per_sequence(shape, work, setting.tensor_parallel) / GIB:.1f}",
+            f"vLLM with utilization {setting.utilization:.2f} has at most {most / GIB:.1f} GiB left beside "
+            f"its weights of {states.weights(shape, setting) / GIB:.1f}, one sequence needs {one / GIB:.1f}",
             "--vllm_gpu_memory_utilization 0.9, or a larger --vllm_tensor_parallel_size",
-            certain=most < 1,
+            certain=most < one,
         )

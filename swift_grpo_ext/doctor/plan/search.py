@@ -74,7 +74,8 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
 def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
     if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
         return 1
-    together = max(1, int(states.concurrent(shape, work, setting, machine)[1]))
+    one = states.cache_per_sequence(shape, work, setting.tensor_parallel)
+    together = max(1, int(states.cache_space(shape, setting, machine)[1] / one))
     return math.ceil(states.sequences(setting, machine) / together)
 
 

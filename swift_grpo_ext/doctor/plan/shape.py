@@ -22,8 +22,7 @@ _WORDS = {
     "tower": ("visual", "vision", "audio"),
 }
 # What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
-_OF_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
-_REFUSALS = (*_OF_VALUES, RuntimeError, ImportError)
+_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 # Families that cut an image into tiles of ``image_size``, with the most tiles of their processors.
 _MOST_TILES = {"ovis2": 9, "internvl": 12, "llava_onevision": 9, "minicpmv": 9}
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
@@ -40,7 +39,7 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
         if language is not None:
             return _with_tower(_measured(*_meta_model(language)), config)
         return _measured(*_meta_model(dict(config)))
-    except (*_REFUSALS, StrictDataclassError) as error:
+    except (*_VALUES, RuntimeError, ImportError, StrictDataclassError) as error:
         kind, message = config.get("model_type", ""), " ".join(str(error).split())
         raise SwiftGrpoExtError(
             f"no model of type {kind!r} can be built from this config.json: {message:.200}",

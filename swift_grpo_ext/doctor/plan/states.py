@@ -10,15 +10,14 @@ LIVE = 1_000_000_000  # stage3_max_live_parameters of our presets, elements
 
 
 def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
-    """Bytes of all weights as they are loaded, least and most.
+    """Bytes of all weights as they are loaded, least (the tower shrinks, too) and most.
 
-    bitsandbytes shrinks linear layers: to 8 bits, or to 4 and 0.5 for the scales of their blocks. Experts
-    that are one tensor stay as they are, and so does the tower where it is left out.
+    bitsandbytes shrinks linear layers: to 8 bits, or to 4 and 0.5 for the scales of their blocks; not experts
+    that are one tensor.
     """
     if bits >= 16:
         return 2 * shape.total, 2 * shape.total
-    small = {8: 1.0, 4: 0.52}[bits]
-    linear = shape.in_linears
+    small, linear = {8: 1.0, 4: 0.52}[bits], shape.in_linears
     rest = shape.total - linear
     return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 2 * rest
 
@@ -72,9 +71,7 @@ def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine
 
 def gathered(shape: ModelShape, setting: Setting) -> float:
     """Weights that ZeRO-3 has gathered at one time while the model runs."""
-    if setting.stage < 3:
-        return 0
-    return 2 * min(shape.total, LIVE + shape.largest)
+    return 2 * min(shape.total, LIVE + shape.largest) if setting.stage == 3 else 0
 
 
 def sync_bytes(shape: ModelShape, setting: Setting) -> float:
@@ -88,11 +85,8 @@ def sync_bytes(shape: ModelShape, setting: Setting) -> float:
         return flat
     if not setting.move_model_batches:
         return 2 * shape.total + flat
-    layers = -(-shape.text.layers // setting.move_model_batches)
-    group = max(
-        layers * shape.language / shape.text.layers, shape.embedding + shape.head, shape.tower + shape.aligner
-    )
-    return 2 * group + flat
+    layers = -(-shape.text.layers // setting.move_model_batches) * shape.language / shape.text.layers
+    return 2 * max(layers, shape.embedding + shape.head, shape.tower + shape.aligner) + flat
 
 
 def trained_parameters(shape: ModelShape, work: Work) -> int:
@@ -132,13 +126,6 @@ def cache_space(shape: ModelShape, setting: Setting, machine: Machine) -> tuple[
     """Bytes that are left for keys and values, most and least."""
     space = setting.utilization * machine.gpu_memory * GIB - weights(shape, setting)
     return space - OVERHEAD[0], space - OVERHEAD[1]
-
-
-def concurrent(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
-    """Longest sequences that fit the key-value cache together, most and least."""
-    one = cache_per_sequence(shape, work, setting.tensor_parallel)
-    most, least = cache_space(shape, setting, machine)
-    return most / one, least / one
 
 
 def least_utilization(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:

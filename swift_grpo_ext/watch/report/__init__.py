@@ -1,14 +1,11 @@
 """The report of GRPO runs: one self-contained HTML page. What a model or dataset wrote is escaped."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from swift.utils import get_logger
 
@@ -17,9 +14,6 @@ from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
 
@@ -85,12 +79,12 @@ def write_report(
     ``grpo-comparison``; about so many ``completions`` of each run are shown. Raises OutputFolderError where
     there is no GRPO run, no step is logged yet, or the folder is not writable.
     """
-    template = _template()
+    render = _renderer()
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
     runs = [read_run(each) for each in folders]
     names, verdicts = run_names(runs), tuple(map(judge, runs))
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    text = template.render(
+    text = render(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
         version=__version__,
         runs=[
@@ -138,14 +132,14 @@ def report_at_end(folder: str | Path) -> None:
         logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
 
 
-def _template() -> Template:
+def _renderer() -> Callable[..., str]:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError:
         fix = 'pip install "swift-grpo-ext[report]"'
         raise MissingExtraError("jinja2 not installed", where="report", fix=fix) from None
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("report.html.j2")
+    return environment.get_template("report.html.j2").render
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
