@@ -23,10 +23,7 @@ _HALF_DONE = ("optimizer", "save")
 
 
 class EndRequest:
-    """Remembers that this process was asked to end; a second time it ends at once.
-
-    The ranks tell each other at the end of each step, so all of them save the same step and end together.
-    """
+    """Remembers that this process was asked to end, after the step as all ranks; a second time at once."""
 
     def __init__(self) -> None:
         self.reason = ""  # a signal's name, or what else asks to end; empty if nothing does
@@ -53,19 +50,14 @@ class EndRequest:
             self._wakeup = -1
 
     def look_at_launcher(self) -> None:
-        """If the command has ended, or what it started on the way here, so does this process.
-
-        On SIGTERM the command ends without a word to the training process, which would train on unseen; on
-        Ctrl-C it kills ``torchrun``, with the same effect for its ranks. Any thread may call this.
-        """
+        """End if the command has ended, or ``torchrun`` between: neither tells its child. For any thread."""
         if not self.reason and not all(map(_lives, self._above)):
             self._ask("the end of the swift command")
 
     def _hold_the_launcher_on_ctrl_c(self, launcher: psutil.Process) -> None:
-        """Have a thread stop the command until this process exits: the main thread may be in a long call.
+        """Have a thread (the main one may be in a long call) stop the command until this process exits.
 
-        On Ctrl-C it would kill the training process after a quarter of a second, before a step is saved. A
-        shell may report the command as stopped meanwhile; ``fg`` lets it go on, which ends the run at once.
+        It would kill this process after a quarter of a second; ``fg`` lets it go on, and do so.
         """
         reading, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)

@@ -32,10 +32,7 @@ class Journal:
         self._could_not = False
 
     def write(self, action: Callable[[], object]) -> None:
-        """Do something that writes into the folder, which is made if it is missing.
-
-        Where it cannot (the disk is full), that is told of once: the run must not end because it is watched.
-        """
+        """Write into the folder; where that fails (the disk is full), tell once: it must not end the run."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             action()
@@ -166,10 +163,7 @@ def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file that may be written to at this moment, in the middle of a character.
-
-    Only a newline ends one: ms-swift leaves U+2028 and the like as they are, at which `str.splitlines` cuts.
-    """
+    """Lines of a file, maybe cut in a character; ms-swift writes U+2028, at which `str.splitlines` cuts."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:

@@ -13,10 +13,7 @@ _AGAIN = 50
 
 
 class LearningMonitor:
-    """Judges a run step by step.
-
-    A fault is told after `patience` steps in a row; a run that is dead for twice as many `should_stop`.
-    """
+    """Judges a run step by step; a fault is told after `patience` steps in a row."""
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:
         self.run, self.patience = run, patience

@@ -1,11 +1,8 @@
 """Whether parameters move, and how far the policy has.
 
-A few thousand elements are sampled without gathering: each rank looks at what it holds (whole tensors, its
-shard under ZeRO-3 or FSDP2, its part of the optimizer's float32 copies), and the counts are added up.
-
-With beta 0 ms-swift keeps no reference and logs no KL. Completions that the first policy wrote are a sample
-of it, so the log-probs that they had then against those that they have now estimate KL(first policy || policy
-of now), at the price of one small forward every few steps.
+Each rank samples elements of what it holds (tensors, shards of ZeRO-3 or FSDP2, the optimizer's float32
+copies). With beta 0 ms-swift logs no KL: completions of the first policy are a sample of it, so their
+log-probs then and now estimate KL(first policy || policy of now), for one small forward every few steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -60,10 +60,9 @@ def recorded_event() -> torch.cuda.Event | None:
 
 
 class Phases:
-    """A stack of phases: an inner one's time does not count for the outer one.
+    """A stack of phases: an inner one's time does not count for the outer one; a GPU's is its own, by marks.
 
-    One thread enters and leaves; others may read `now` and `longest`. Where a GPU works, its time is told, by
-    recorded marks, and not that of the process that drives it.
+    One thread enters and leaves; others may read `now` and `longest`.
     """
 
     def __init__(

@@ -16,9 +16,7 @@ def prompt_difference(
 ) -> str:
     """The difference in words, with its likely cause; empty if there is none.
 
-    The trainer's ids are of the whole row; placeholders stand for parts of images, videos or audio. An engine
-    that reports each image as one token although the trainer has more does not say how many it used; the
-    images are not compared then.
+    The trainer's ids are of the whole row. Images that an engine reports as one token each are not compared.
     """
     if list(trainer[: len(engine)]) == list(engine):
         return ""

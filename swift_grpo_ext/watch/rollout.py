@@ -14,11 +14,7 @@ _UNKNOWN = 0.05
 
 
 def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) -> float | None:
-    """Share of completions with an advantage; None without completions.
-
-    A reward that is the same but for noise far below its own resolution gives advantages that are not 0, from
-    which an optimizer that divides by the gradient's size makes steps as large as any other.
-    """
+    """Share of completions with an advantage that is no rounding, of which Adam makes whole steps, too."""
     if not advantages:
         return None
     least = _NOISE if figures.get("frac_reward_zero_std") == 1 else 0.0

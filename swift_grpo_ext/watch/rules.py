@@ -41,10 +41,7 @@ def findings(history: Steps, run: RunFacts, patience: int) -> list[Finding]:
 
 
 def _rule(id: str, severity: Severity, patience: int, holds: Holds) -> Callable[[Tell], Tell]:
-    """A rule about a fault that must last, as a multiple of the monitor's patience; 0: one step proves it.
-
-    The function says what the steps in a row that show it mean; nothing if it is no fault after all.
-    """
+    """Decorator: a fault that lasts so many patiences (0: one step proves it), and what it means; or ""."""
 
     def add(tell: Tell) -> Tell:
         def look(window: Window) -> Iterator[Problem]:

@@ -1,7 +1,6 @@
 """A thread per rank that notices when a phase lasts too long, and says which rank is where since when.
 
-The ranks find each other through files in ``watch/``, because the usual way, a collective, is what hangs.
-The rank that notices first opens an incident; every rank then writes the stacks of its threads.
+Ranks talk through files, as collectives are what hangs: one opens an incident, all then write their stacks.
 """
 
 import faulthandler

@@ -1,8 +1,4 @@
-"""Bytes of activations in bfloat16: least and most, of one micro-batch.
-
-The coefficients of the decoder are in `swift_grpo_ext.group.pack_memory`; those of the tower were fitted in
-the same way.
-"""
+"""Bytes of activations in bfloat16, least and most, of one micro-batch; fitted as in `group.pack_memory`."""
 
 from swift_grpo_ext.doctor.plan.setting import ModelShape, Scoring, Setting, VisionShape, Work
 from swift_grpo_ext.group.pack_memory import PackShape, chunk_of_logits, pack_bytes, row_bytes
@@ -41,8 +37,7 @@ def forwarded_tokens(shape: ModelShape, work: Work, setting: Setting) -> int:
 def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
     """Least and most bytes of activations in the forward and backward pass of one micro-batch.
 
-    All layer inputs are saved; beside them live either the logits with their gradients, or the inside of the
-    layer that is being recomputed, or, before both, the vision tower.
+    Beside all layer inputs live the logits with gradients, or a recomputed layer, or, before both, the tower.
     """
     tower, beside = vision_peak(shape, work, setting)
     predicted = setting.micro_batch * work.completion_tokens

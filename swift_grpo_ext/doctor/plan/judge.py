@@ -27,10 +27,7 @@ class Objection:
 
 
 def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objection]:
-    """One objection if a GPU is exceeded, in its worst phase, and one for the machine's memory.
-
-    Out of memory is certain if the low end of the range exceeds what there is, possible if the high end does.
-    """
+    """One if a GPU may be exceeded, in its worst phase, and one for the machine; certain by the low end."""
     phase = max(needed.phases, key=lambda phase: (needed.low(phase) > machine.usable, needed.needed(phase)))
     low, high = needed.low(phase), needed.needed(phase)
     if high > machine.usable:

@@ -141,10 +141,7 @@ def _engine_terms(
 
 
 def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator[Term]:
-    """Rollout by transformers' own generate: the whole model under ZeRO-3, and the key-value cache.
-
-    A cache that grows token by token is copied layer by layer, and leaves blocks behind.
-    """
+    """Rollout by transformers' generate; a cache that grows token by token leaves blocks behind."""
     if setting.rollout != "transformers":
         return
     cache = states.cache_per_sequence(shape, work, 1)

@@ -33,11 +33,7 @@ class Plan:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """What the table is sorted by.
-
-        What is copied between GPU and CPU in every step first: it costs time, how much was not measured. Then
-        tokens, in steps of 5 %, turns of the rollout, and head-room.
-        """
+        """The table's order: copies to the CPU and back, whose time nobody measured, tokens by 5 %, turns."""
         setting = self.setting
         copies = 2 * setting.offload_params + setting.offload_optimizer_states
         copies += setting.offload_model + setting.offload_optimizer

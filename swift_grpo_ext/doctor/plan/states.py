@@ -54,10 +54,9 @@ def optimizer_states(shape: ModelShape, work: Work, setting: Setting, machine: M
 
 
 def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
-    """What the optimizer step makes, least and most.
+    """What the optimizer step makes, least and most: fp32 gradients, of a rank or in ZeRO-3 a sub-group.
 
-    fp32 gradients: all of a rank's, or in ZeRO-3 one sub-group's. Without DeepSpeed, what Adam's kernels over
-    all tensors at once put between: nothing when they are fused.
+    Without DeepSpeed, what Adam's kernels over all tensors at once put between: nothing when they are fused.
     """
     if setting.offload_optimizer_states:
         return 0, 0
@@ -129,10 +128,7 @@ def cache_space(shape: ModelShape, setting: Setting, machine: Machine) -> tuple[
 
 
 def least_utilization(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """Smallest utilization with which every completion in hand fits at its full length, in steps of 0.05.
-
-    At least four sequences are counted, so that a small batch does not make a starved engine.
-    """
+    """Smallest utilization, in steps of 0.05, with which every completion in hand, at least four, fits."""
     needed = max(4, sequences(setting, machine)) * cache_per_sequence(shape, work, setting.tensor_parallel)
     share = (weights(shape, setting) + OVERHEAD[1] + needed) / (machine.gpu_memory * GIB)
     return math.ceil(share * 20) / 20

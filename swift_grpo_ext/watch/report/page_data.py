@@ -151,27 +151,23 @@ def distinct(samples: Sequence[Sample]) -> list[Sample]:
 
 @lru_cache(maxsize=512)
 def thumbnail(path: str) -> bytes | None:
-    """PNG of at most 320 pixels a side, or JPEG if that is smaller; None if the file is gone or no image."""
+    """JPEG of at most 320 pixels a side; None if the file is gone or no image."""
     from PIL import Image
 
-    def encoded(kind: str) -> bytes:
-        buffer = io.BytesIO()
-        small.save(buffer, format=kind, quality=82)
-        return buffer.getvalue()
-
+    buffer = io.BytesIO()
     try:
         with Image.open(path) as image:
             small = image.convert("RGB")
-            small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+        small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+        small.save(buffer, format="JPEG", quality=85)
     except (OSError, ValueError, Image.DecompressionBombError):
         return None
-    return min(map(encoded, ("PNG", "JPEG")), key=len)
+    return buffer.getvalue()
 
 
 def data_uri(image: bytes) -> str:
-    """A PNG or JPEG as the address of an ``<img>``."""
-    kind = "jpeg" if image.startswith(b"\xff\xd8") else "png"
-    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
+    """A JPEG as the address of an ``<img>``."""
+    return f"data:image/jpeg;base64,{base64.b64encode(image).decode('ascii')}"
 
 
 def _image(path: str, kept: dict[bytes, int]) -> int | None:

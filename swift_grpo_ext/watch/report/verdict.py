@@ -69,10 +69,7 @@ def _always_0(run: Run, *names: str) -> bool:
 
 
 def judge(run: Run) -> Verdict:
-    """The verdict on a run, from its logged figures and what the monitors wrote down.
-
-    Neither a loss near 0 (so on-policy) nor a KL of 0 says anything; a gradient and a rising reward do.
-    """
+    """The verdict on a run, from its logged figures and what the monitors wrote down."""
     reasons = (*_told_by_monitors(run), *_signal_problems(run), *_what_counts(run))
     for names, nothing in _NEEDED:
         if _always_0(run, *names):
