@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Qwen2_5_VLForConditionalGeneration
 from trl.trainer.utils import selective_log_softmax
 
-from swift_grpo_ext.doctor.plan import activations
+from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.setting import Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.testing import tiny_config
@@ -82,5 +82,5 @@ def log_probs(model, ids, positions, completion):
 def test_predicted_activations_are_those_of_the_real_modules(lora, tokens, completion):
     model, shape = model_without_memory(3, lora=lora)
     work = Work(full=not lora, images=0, text_tokens=tokens - completion, completion_tokens=completion)
-    predicted, _ = activations.update_peak(shape, work, Setting())
+    predicted, _ = arithmetic.update_peak(shape, work, Setting())
     assert predicted == pytest.approx(measured_peak(model, tokens, completion), rel=0.15)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from swift_grpo_ext.doctor.plan import memory, states
+from swift_grpo_ext.doctor.plan import arithmetic, memory
 from swift_grpo_ext.doctor.plan.catalogue import find_config, require_config
 from swift_grpo_ext.doctor.plan.search import as_cut, judged, plans
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
@@ -28,11 +28,11 @@ def test_zero2_states_are_those_of_the_estimator(seven, ranks):
     work = Work(full=True, freeze_vit=False, freeze_aligner=False)
     machine, setting = Machine(nodes=ranks // 8), Setting(stage=2)
     ours = (
-        states.weight_bytes(seven, work, setting, machine)[0]
-        + states.gradient_bytes(seven, work, setting, machine)
+        arithmetic.weight_bytes(seven, work, setting, machine)[0]
+        + arithmetic.gradient_bytes(seven, work, setting, machine)
         - 2 * setting.bucket
-        + states.optimizer_states(seven, work, setting, machine)
-        + states.step_bytes(seven, work, setting, machine)[0]
+        + arithmetic.optimizer_states(seven, work, setting, machine)
+        + arithmetic.step_bytes(seven, work, setting, machine)[0]
     )
     _, theirs = estimate_zero2_model_states_mem_needs(seven.total, 8, ranks // 8, cpu_offload=False)
     assert ours == pytest.approx(theirs, rel=1e-6)
@@ -45,11 +45,11 @@ def test_zero3_states_are_near_the_estimator(big, nodes):
     work = Work(full=True, freeze_vit=False, freeze_aligner=False)
     machine, setting = Machine(nodes=nodes), Setting(stage=3)
     ours = (
-        states.weight_bytes(big, work, setting, machine)[0]
-        + states.gradient_bytes(big, work, setting, machine)
+        arithmetic.weight_bytes(big, work, setting, machine)[0]
+        + arithmetic.gradient_bytes(big, work, setting, machine)
         - 2 * setting.bucket
-        + states.optimizer_states(big, work, setting, machine)
-        + states.step_bytes(big, work, setting, machine)[0]
+        + arithmetic.optimizer_states(big, work, setting, machine)
+        + arithmetic.step_bytes(big, work, setting, machine)[0]
     )
     _, theirs, largest = estimate_zero3_model_states_mem_needs(
         big.total, big.largest, 8, nodes, cpu_offload=False, cpu_offload_params=False
@@ -137,7 +137,7 @@ def test_a_range_reaches_down_to_what_the_run_surely_meets(seven):
 
 def test_fewer_bits_shrink_the_weights_to_those_of_published_checkpoints(seven):
     """Embedding and output layer alone, 1.1 B parameters, stay at 2.2 GB."""
-    four, eight = (states.whole_weights(seven, bits) for bits in (4, 8))
+    four, eight = (arithmetic.whole_weights(seven, bits) for bits in (4, 8))
     assert 5.0e9 < four[0] < four[1] < 7.5e9
     assert four[0] < eight[0] < eight[1] < 2 * seven.total
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from swift_grpo_ext.doctor.plan import activations, states
+from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.memory import MemoryRange
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 
@@ -73,7 +73,7 @@ def engine_objections(
     """What speaks against the rollout engine: its length, and its key-value cache."""
     if setting.rollout == "transformers":
         return
-    prompt = activations.prompt_tokens(shape, work)
+    prompt = arithmetic.prompt_tokens(shape, work)
     needed = prompt + work.completion_tokens
     if setting.max_model_len and setting.max_model_len < needed:
         yield Objection(
@@ -81,12 +81,13 @@ def engine_objections(
             f"{work.completion_tokens} = {needed} tokens",
             f"--vllm_max_model_len {-(-needed // 256) * 256}",
         )
-    one = states.cache_per_sequence(shape, work, setting.tensor_parallel)
-    most, least = states.cache_space(shape, setting, machine)
+    one = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
+    most, least = arithmetic.cache_space(shape, setting, machine)
     if least < one:
+        taken = arithmetic.weights(shape, setting) / GIB
         yield Objection(
             f"vLLM with utilization {setting.utilization:.2f} has at most {most / GIB:.1f} GiB left beside "
-            f"its weights of {states.weights(shape, setting) / GIB:.1f}, one sequence needs {one / GIB:.1f}",
+            f"its weights of {taken:.1f}, one sequence needs {one / GIB:.1f}",
             "--vllm_gpu_memory_utilization 0.9, or a larger --vllm_tensor_parallel_size",
             certain=most < one,
         )

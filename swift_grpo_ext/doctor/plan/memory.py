@@ -9,7 +9,7 @@ keeps asleep) has a least and a most; docs/memory.md holds them against publishe
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from swift_grpo_ext.doctor.plan import activations, states
+from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
 
 CONTEXT = (0.4 * GIB, 2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
@@ -83,23 +83,23 @@ def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
     if setting.train_gpus(machine) > 1:
         fixed.append(Term("NCCL buffers", *COMMUNICATORS))
     weights = list(_weights(shape, work, setting, machine))
-    optimizer = [_exact("optimizer states", states.optimizer_states(shape, work, setting, machine))]
+    optimizer = [_exact("optimizer states", arithmetic.optimizer_states(shape, work, setting, machine))]
     kept = fixed + weights + optimizer
     start = fixed + ([] if setting.offload_model else weights)
     while_rolling = start + ([] if setting.offload_optimizer else optimizer)
     awake, asleep, loaded = _engine_terms(shape, setting, machine)
-    gradients = [_exact("gradients", states.gradient_bytes(shape, work, setting, machine))]
+    gradients = [_exact("gradients", arithmetic.gradient_bytes(shape, work, setting, machine))]
     passing = [
-        _exact("gathered weights", states.gathered(shape, setting)),
-        Term("activations", *activations.update_peak(shape, work, setting)),
+        _exact("gathered weights", arithmetic.gathered(shape, setting)),
+        Term("activations", *arithmetic.update_peak(shape, work, setting)),
     ]
-    images = _exact("images of the generation batch", activations.pixel_values(shape, work, setting))
-    step = Term("optimizer step", *states.step_bytes(shape, work, setting, machine))
+    images = _exact("images of the generation batch", arithmetic.pixel_values(shape, work, setting))
+    step = Term("optimizer step", *arithmetic.step_bytes(shape, work, setting, machine))
     generated = list(_generate_terms(shape, work, setting))
     rolled, passed = (sum(term.high for term in terms) for terms in (generated, passing))
     return {
         "start": (*start, *awake),
-        "sync": (*kept, *loaded, _exact("gathered for the sync", states.sync_bytes(shape, setting))),
+        "sync": (*kept, *loaded, _exact("gathered for the sync", arithmetic.sync_bytes(shape, setting))),
         "rollout": (*while_rolling, *awake, *generated, *_kept(rolled, CACHED * rolled)),
         "update": (*kept, *asleep, *gradients, images, *passing, *_kept(passed, CACHED * passed)),
         "step": (*kept, *asleep, *gradients, step, *_kept(step.high, passed)),
@@ -117,11 +117,11 @@ def _kept(fragmented: float, cached: float) -> Iterator[Term]:
 
 
 def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
-    own = states.weight_bytes(shape, work, setting, machine)
+    own = arithmetic.weight_bytes(shape, work, setting, machine)
     yield Term("weights", *own)
     if not work.full:
         yield Term("LoRA", 2 * shape.lora(work.lora_rank), 4 * shape.lora(work.lora_rank))
-    if work.full and work.kl:
+    elif work.kl:
         yield Term("reference model", *own)
 
 
@@ -136,7 +136,7 @@ def _engine_terms(
     if setting.sleep_level == 0:
         return awake, awake, awake
     asleep = Term("vLLM asleep", *ASLEEP)
-    loaded = [_exact("vLLM weights", states.weights(shape, setting)), asleep]
+    loaded = [_exact("vLLM weights", arithmetic.weights(shape, setting)), asleep]
     return awake, [asleep], loaded
 
 
@@ -144,7 +144,7 @@ def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator
     """Rollout by transformers' generate; a cache that grows token by token leaves blocks behind."""
     if setting.rollout != "transformers":
         return
-    cache = states.cache_per_sequence(shape, work, 1)
+    cache = arithmetic.cache_per_sequence(shape, work, 1)
     most = setting.micro_batch * setting.accumulation * cache
     yield _exact("gathered for generation", 2 * shape.total if setting.stage == 3 else 0)
     yield Term("key-value cache", setting.micro_batch * cache, most)
@@ -152,7 +152,7 @@ def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator
 
 def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
     """Pinned copies may cost half as much again, as in DeepSpeed's estimators."""
-    trained, nodes = states.trained_parameters(shape, work), setting.train_nodes(machine)
+    trained, nodes = arithmetic.trained_parameters(shape, work), setting.train_nodes(machine)
     share = setting.ranks_per_node(machine)
     yield Term("processes", share * PROCESS[0], share * PROCESS[1])
     if setting.offload_optimizer_states:
@@ -160,11 +160,13 @@ def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> I
     if setting.offload_params:
         yield Term("weights", 2 * shape.total / nodes, 1.5 * 2 * shape.total / nodes)
     if setting.offload_model:
-        low, high = states.weight_bytes(shape, work, setting, machine)
-        yield Term("--offload_model", share * low, share * high)
+        own = arithmetic.weight_bytes(shape, work, setting, machine)
+        yield Term("--offload_model", *(share * size for size in own))
     if setting.offload_optimizer:
-        yield _exact("--offload_optimizer", share * states.optimizer_states(shape, work, setting, machine))
+        yield _exact(
+            "--offload_optimizer", share * arithmetic.optimizer_states(shape, work, setting, machine)
+        )
     if setting.rollout == "colocate" and setting.sleep_level == 1:
-        yield _exact("vLLM's sleeping weights", share * states.weights(shape, setting))
+        yield _exact("vLLM's sleeping weights", share * arithmetic.weights(shape, setting))
     if setting.stage < 3:
         yield Term("weights while loading", 0, 2 * shape.total * share)

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.doctor.plan import activations
+from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.search import Plan
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -28,8 +28,7 @@ def write(
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        what = f"the plan cannot be written: {error.strerror}"
-        raise SwiftGrpoExtError(what, where=f"--output {folder}", fix="give a folder") from None
+        raise SwiftGrpoExtError(f"cannot write: {error.strerror}", where=f"--output {folder}") from None
     return [folder / name for name in files]
 
 
@@ -53,7 +52,7 @@ def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, 
         "vllm_tensor_parallel_size": setting.tensor_parallel,
         "vllm_data_parallel_size": setting.server_gpus // setting.tensor_parallel,
         "vllm_gpu_memory_utilization": setting.utilization,
-        "vllm_max_model_len": max_model_len(shape, work),
+        "vllm_max_model_len": _up(arithmetic.sequence_tokens(shape, work)),
     }
     variables = _pixels(work)
     if machine.nodes == 1:  # beside the trainer's
@@ -61,16 +60,6 @@ def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, 
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(first, first + setting.server_gpus)))
     title = "Written by swift-grpo-ext plan: start it before train.sh."
     return _script(title, variables, "swift rollout", arguments)
-
-
-def _pixels(work: Work) -> dict[str, str]:
-    """The limit of an image, where there are images."""
-    return {"MAX_PIXELS": str(work.max_pixels)} if work.images else {}
-
-
-def max_model_len(shape: ModelShape, work: Work) -> int:
-    """Tokens of a prompt and its longest completion, rounded up."""
-    return -(-activations.sequence_tokens(shape, work) // 256) * 256
 
 
 def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting) -> dict[str, object]:
@@ -88,7 +77,7 @@ def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting) -> d
         "num_generations": work.generations,
         "per_device_train_batch_size": setting.micro_batch,
         "gradient_accumulation_steps": setting.accumulation,
-        "max_length": -(-activations.prompt_tokens(shape, work) // 256) * 256,
+        "max_length": _up(arithmetic.prompt_tokens(shape, work)),
         "max_completion_length": work.completion_tokens,
         "ddp_timeout": 3600,
     }
@@ -112,11 +101,19 @@ def _rollout_arguments(shape: ModelShape, work: Work, setting: Setting) -> dict[
     chosen |= {
         "vllm_tensor_parallel_size": setting.tensor_parallel,
         "vllm_gpu_memory_utilization": f"{setting.utilization:.2f}",
-        "vllm_max_model_len": max_model_len(shape, work),
+        "vllm_max_model_len": _up(arithmetic.sequence_tokens(shape, work)),
         "sleep_level": setting.sleep_level,
     }
     moved = {"offload_model": setting.offload_model, "offload_optimizer": setting.offload_optimizer}
     return chosen | {name: "true" for name, given in moved.items() if given}
+
+
+def _up(tokens: int) -> int:
+    return -(-tokens // 256) * 256
+
+
+def _pixels(work: Work) -> dict[str, str]:
+    return {"MAX_PIXELS": str(work.max_pixels)} if work.images else {}
 
 
 def _script(title: str, variables: dict[str, str], command: str, arguments: dict[str, object]) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from swift_grpo_ext.doctor.plan import activations, states
+from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.judge import Objection, engine_objections, memory_objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Rollout, Setting, Work
@@ -43,7 +43,7 @@ class Plan:
 
 def plans(shape: ModelShape, work: Work, machine: Machine) -> list[Plan]:
     """The fitting settings by rank, one of each kind; then the failing ones, smallest first."""
-    prompt = activations.prompt_tokens(shape, work)
+    prompt = arithmetic.prompt_tokens(shape, work)
     work = replace(work, text_tokens=work.text_tokens + -prompt % 256)  # what the written --max_length allows
     tried = [judged(shape, work, setting, machine) for setting in _settings(shape, work, machine)]
     fitting = sorted((plan for plan in tried if plan.fits), key=lambda plan: plan.rank)
@@ -55,7 +55,7 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
     """A setting with its memory and objections."""
     cut = as_cut(shape, work, setting, machine)
     needed = memory_range(shape, work, cut, machine)
-    tokens = activations.forwarded_tokens(shape, work, cut) * machine.gpus
+    tokens = arithmetic.forwarded_tokens(shape, work, cut) * machine.gpus
     return Plan(
         setting,
         cut,
@@ -70,9 +70,9 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
 def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
     if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
         return 1
-    one = states.cache_per_sequence(shape, work, setting.tensor_parallel)
-    together = max(1, int(states.cache_space(shape, setting, machine)[1] / one))
-    return math.ceil(states.sequences(setting, machine) / together)
+    one = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
+    together = max(1, int(arithmetic.cache_space(shape, setting, machine)[1] / one))
+    return math.ceil(arithmetic.sequences(setting, machine) / together)
 
 
 def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
@@ -144,7 +144,7 @@ def _completed(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     if setting.rollout == "server":
         setting = replace(setting, utilization=0.9)
     elif setting.rollout == "colocate":
-        least = states.least_utilization(shape, work, setting, machine)
+        least = arithmetic.least_utilization(shape, work, setting, machine)
         setting = replace(setting, utilization=min(0.9, max(0.3, least)))
     if setting.stage == 3 and setting.rollout != "transformers":  # groups of about 4 GB
         groups = min(shape.text.layers, max(1, math.ceil(2 * shape.language / 4e9)))
@@ -166,7 +166,7 @@ def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
         return setting
     terms = memory_range(shape, work, setting, machine).phases["update"]
     free = machine.usable - sum(term.high for term in terms if term.name not in _OF_PACKS)
-    pack = activations.pack_shape(shape, work, setting)
+    pack = arithmetic.pack_shape(shape, work, setting)
     fitting = (way.sizes for way in ways if fits(pack, way.sizes.batch, way.prompts, free))
     after = next(fitting, before)
     cut = replace(setting, micro_batch=after.batch, accumulation=after.accumulation)

@@ -89,30 +89,26 @@ def judge(run: Run) -> Verdict:
     return Verdict("good", f"It learns: the reward rose {words}.", grounds)
 
 
-_TRENDS = (
-    ("reward", "reward", "first → last fifth"),
-    ("reward std in a group", "reward_std", "first → last fifth"),
-    ("groups without signal", "frac_reward_zero_std", "all rewards equal"),
-    ("gradient norm", "grad_norm", "first → last fifth"),
-    ("parameters that moved", "watch/moved", "in a step"),
-    ("KL to the reference", "kl", "first → last fifth"),
-    ("tokens a completion", "completions/mean_length", "first → last fifth"),
-)
-_SHARES = ("frac_reward_zero_std", "watch/moved")
+_TRENDS = {
+    "reward": "reward",
+    "reward std in a group": "reward_std",
+    "gradient norm": "grad_norm",
+    "KL to the reference": "kl",
+    "tokens a completion": "completions/mean_length",
+}
 
 
 def figures(run: Run) -> list[Figure]:
     """The numbers on top of the report."""
-    found = [_steps(run)]
-    for label, name, note in _TRENDS:
-        ends = trend(run.series(name))
-        if ends is not None:
-            show = _percent if name in _SHARES else "{:.3g}".format
-            found.append(Figure(label, f"{show(ends.first)} → {show(ends.last)}", note))
-    seconds = run.finite("step_time").values()
-    if seconds:
+    ends = {label: trend(run.series(name)) for label, name in _TRENDS.items()}
+    found = [
+        Figure(label, f"{both.first:.3g} → {both.last:.3g}", "first → last fifth")
+        for label, both in ends.items()
+        if both
+    ]
+    if seconds := run.finite("step_time").values():
         found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
-    return found
+    return [_steps(run), *found]
 
 
 def _told_by_monitors(run: Run) -> Iterable[str]:
@@ -152,15 +148,11 @@ def _what_counts(run: Run) -> Iterable[str]:
     if run.series("kl"):
         return
     moved = run.finite("watch/moved").values()
-    share = f" {_percent(statistics.median(moved))} of them did in the median step." if moved else ""
+    share = f" {100 * statistics.median(moved):.3g} % of them did in the median step." if moved else ""
     yield (
         "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL is "
         f"logged. The reward's trend does, and whether parameters move.{share}"
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
 
 
 def _steps(run: Run) -> Figure:
