@@ -14,9 +14,9 @@ _NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift fin
 def why_still(window: Window, run: RunFacts) -> str:
     """Why no parameter moved in these steps."""
     last = window[-1]
+    if run.learning_rate == 0:
+        return "the learning rate is 0: give another --learning_rate"
     if all(step.learning_rate == 0 for step in window):
-        if run.learning_rate == 0:
-            return "the learning rate is 0: give another --learning_rate"
         return (
             f"the learning rate was 0 (step {last.step} of {run.max_steps}); with any warmup the first step "
             "runs at 0: more steps, or --warmup_ratio 0"
@@ -49,9 +49,9 @@ def why_skipped(window: Window, run: RunFacts) -> str:
     last = window[-1]
     if run.temperature == 0:
         return "logits are divided by a temperature of 0: --temperature 1, or 0.1 for nearly greedy sampling"
-    infinite = next((reward for reward in last.rollout.rewards if reward.infinite), None)
-    if infinite is not None:
-        return f"grad_norm is not finite, and reward {infinite.name} returned an infinite value"
+    for reward in last.rollout.rewards:
+        if reward.infinite:
+            return f"grad_norm is not finite, and reward {reward.name} returned an infinite value"
     if last.grad_norm is None or math.isfinite(last.grad_norm):
         return "the optimizer or its loss scaler skipped the step"
     return "grad_norm is not finite, and ms-swift drops such updates silently"
@@ -64,16 +64,13 @@ def why_no_advantage(window: Window, run: RunFacts) -> str:
         return "a group of one completion has nothing to be compared with (--num_generations 1)"
     if last.rewards and all(reward.scored == 0 for reward in last.rewards):
         names = ", ".join(reward.name for reward in last.rewards)
-        reason = f"no completion was scored (reward {names} gave no number for any)"
-        return "; ".join(filter(None, (reason, last.example)))
-    if all((step.rollout.identical or 0) == 1 for step in window):
+        return _joined(f"no completion was scored (reward {names} gave no number for any)", last.example)
+    if all(step.rollout.identical == 1 for step in window):
         return f"in every group {identical_completions(run)}"
-    told = "; ".join(filter(None, map(_constant, last.rewards)))
-    reason = "every reward in every group is equal"
-    if 0 < (last.reward_std or 0) < _NOISE:
-        reason += f" but for noise of {last.reward_std:.1g}"
-    reason = f"{reason}; {told}" if told else f"{reason}, although rewards differ between groups"
-    return "; ".join(filter(None, (reason, last.example)))
+    noise = f" but for noise of {last.reward_std:.1g}" if 0 < (last.reward_std or 0) < _NOISE else ""
+    constant = _joined(*map(_constant, last.rewards))
+    differ = "" if constant else ", although rewards differ between groups"
+    return _joined(f"every reward in every group is equal{noise}{differ}", constant, last.example)
 
 
 def identical_completions(run: RunFacts) -> str:
@@ -92,6 +89,10 @@ def loses_micro_batches(run: RunFacts) -> bool:
         and run.accumulation > 2
         and DEFECTS["B1"].harms({"deepspeed": run.deepspeed or None}, run.healed)
     )
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def _constant(reward: RewardFacts) -> str:

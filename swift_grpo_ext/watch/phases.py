@@ -5,8 +5,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 
@@ -42,8 +42,7 @@ _WORTH_A_WORD = 0.3
 _SHOWN = 0.005
 
 
-@dataclass(frozen=True)
-class Now:
+class Now(NamedTuple):
     """The phase of this moment, and since when it is, on the clock of `Phases`, in seconds."""
 
     phase: str
@@ -74,7 +73,7 @@ class Phases:
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # what ended, and the event
-        self._moved: list[tuple[str, str, float, float]] = []
+        self._moved: list[tuple[str, str, float, float]] = []  # as given to `move`
         self.longest: dict[str, float] = {}
         self.failed_in = ""  # the innermost phase that an error came out of
         self.now = Now("start", clock())
@@ -131,12 +130,11 @@ class Phases:
 
     def _turn(self) -> None:
         """Book the time since the last turn, and go on in the phase on top of the stack."""
-        time_now = self._clock()
-        phase, passed = self.now.phase, time_now - self.now.since
+        (phase, since), self.now = self.now, Now(self._names[-1], self._clock())
+        passed = self.now.since - since
         self._seconds[phase] += passed
         self._marks.append((phase, self._mark()))
         self.longest[phase] = max(self.longest.get(phase, 0.0), passed)
-        self.now = Now(self._names[-1], time_now)
 
 
 class Bill:

@@ -37,9 +37,9 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
         return ""
     one, other, where = sum(seen), sum(wanted), ""
     if one == other:  # of several images
-        pairs = enumerate(zip_longest(seen, wanted, fillvalue=0), start=1)
-        number, (one, other) = next(pair for pair in pairs if pair[1][0] != pair[1][1])
-        where = f" for image {number}"
+        pairs = list(zip_longest(seen, wanted, fillvalue=0))
+        one, other = next(pair for pair in pairs if pair[0] != pair[1])
+        where = f" for image {pairs.index((one, other)) + 1}"
     return (
         f"the engine has {one} image tokens{where}, the trainer {other}: images are resized differently; "
         "give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
@@ -82,4 +82,4 @@ def _likely(seen: Sequence[int], wanted: Sequence[int], place: int, decode: Deco
 
 def _shown(decode: Decode, ids: Sequence[int]) -> str:
     text = decode(ids) if ids else ""
-    return repr(text if len(text) <= _SHOWN else "…" + text[-_SHOWN:]) if ids else "nothing"
+    return repr("…" * (len(text) > _SHOWN) + text[-_SHOWN:]) if ids else "nothing"

@@ -7,14 +7,13 @@ moved, or that no completion had an advantage; everything else is a warning.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from statistics import fmean
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.findings import Finding, Problem, Rule, Severity
 from swift_grpo_ext.watch import agreement, causes
-from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
+from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
 Holds = Callable[[StepFacts, RunFacts], bool]
@@ -22,22 +21,13 @@ Tell = Callable[[Steps, RunFacts], str]
 FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
 
 
-@dataclass(frozen=True)
-class Window:
-    """What the rules look at: steps in order, facts of the run, and how many steps a fault must last."""
-
-    history: Steps
-    run: RunFacts
-    patience: int
-
-
+Window = tuple[Steps, RunFacts, int]  # in order, and how many steps a fault must last
 RULES: list[Rule[Window]] = []  # of the errors the first is the verdict; of the warnings all are reported
 
 
 def findings(history: Steps, run: RunFacts, patience: int) -> list[Finding]:
     """What the rules find in the steps so far, errors first: with one of them nothing can be learned."""
-    window = Window(history, run, patience)
-    return [finding for rule in RULES for finding in rule.findings(window)]
+    return [finding for rule in RULES for finding in rule.findings((history, run, patience))]
 
 
 def _rule(id: str, severity: Severity, patience: int, holds: Holds) -> Callable[[Tell], Tell]:
@@ -45,9 +35,9 @@ def _rule(id: str, severity: Severity, patience: int, holds: Holds) -> Callable[
 
     def add(tell: Tell) -> Tell:
         def look(window: Window) -> Iterator[Problem]:
-            run = window.run
-            streak = list(takewhile(lambda step: holds(step, run), reversed(window.history)))[::-1]
-            lasts = len(streak) >= max(1, patience * window.patience)
+            history, run, needed = window
+            streak = list(takewhile(lambda step: holds(step, run), reversed(history)))[::-1]
+            lasts = len(streak) >= max(1, patience * needed)
             if lasts and (text := tell(streak, run)):
                 yield Problem(text, steps=len(streak))
 
@@ -90,14 +80,10 @@ def _no_advantage(steps: Steps, run: RunFacts) -> str:
     return f"no completion had an advantage for {_number(steps)}, only {movers} move the parameters: {reason}"
 
 
-def _engine(id: str) -> Holds:
-    return lambda step, run: step.engine.rule == id
-
-
-@_rule(agreement.NUMERICS, Severity.WARNING, 0, _engine(agreement.NUMERICS))
-@_rule(agreement.SAMPLING, Severity.ERROR, 0, _engine(agreement.SAMPLING))
-@_rule(agreement.WEIGHTS, Severity.ERROR, 0, _engine(agreement.WEIGHTS))
-@_rule(agreement.PROMPT, Severity.ERROR, 0, _engine(agreement.PROMPT))
+@_rule(agreement.NUMERICS, Severity.WARNING, 0, lambda step, run: step.engine.rule == agreement.NUMERICS)
+@_rule(agreement.SAMPLING, Severity.ERROR, 0, lambda step, run: step.engine.rule == agreement.SAMPLING)
+@_rule(agreement.WEIGHTS, Severity.ERROR, 0, lambda step, run: step.engine.rule == agreement.WEIGHTS)
+@_rule(agreement.PROMPT, Severity.ERROR, 0, lambda step, run: step.engine.rule == agreement.PROMPT)
 def _disagrees(steps: Steps, _run: RunFacts) -> str:
     return steps[-1].engine.text
 
@@ -136,17 +122,9 @@ def _coarse(steps: Steps, run: RunFacts) -> str:
     )
 
 
-def _least_scored(step: StepFacts) -> RewardFacts:
-    return min(step.rollout.rewards, key=lambda reward: reward.scored)
-
-
-def _has_unscored(step: StepFacts, _run: RunFacts) -> bool:
-    return bool(step.rollout.rewards) and _least_scored(step).scored <= 0.9
-
-
-@_rule("unscored", Severity.WARNING, 1, _has_unscored)
+@_rule("unscored", Severity.WARNING, 1, lambda step, run: any(r.scored <= 0.9 for r in step.rollout.rewards))
 def _unscored(steps: Steps, _run: RunFacts) -> str:
-    reward = _least_scored(steps[-1])
+    reward = min(steps[-1].rollout.rewards, key=lambda reward: reward.scored)
     return (
         f"reward {reward.name} scored only {_percent(reward.scored)} of the completions; the others take no "
         "part in the update. None or NaN means that it could not: look for a missing column or an answer "
@@ -161,9 +139,8 @@ def _some_skipped(steps: Steps, run: RunFacts) -> str:
     dropped = [step for step in recent if step.skipped]
     if len(dropped) == len(recent) or len(dropped) < math.ceil(len(recent) / 5):
         return ""
-    return (
-        f"{len(dropped)} of the last {len(recent)} updates were dropped: {causes.why_skipped(dropped, run)}"
-    )
+    why = causes.why_skipped(dropped, run)
+    return f"{len(dropped)} of the last {len(recent)} updates were dropped: {why}"
 
 
 @_rule("few-varying-groups", Severity.WARNING, 5, lambda step, run: (step.rollout.zero_variance or 0) >= 0.9)
