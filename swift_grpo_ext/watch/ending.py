@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import sys
@@ -75,21 +76,14 @@ class EndRequest:
         if self.reason:
             self.leave()
             signal.raise_signal(number)
-            return
-        self._ask(signal.Signals(number).name)
+        else:
+            self._ask(signal.Signals(number).name)
 
     def _ask(self, reason: str) -> None:
         self.reason = reason
-        _say(
-            f"swift-grpo-ext: {reason}: this step is finished and saved, then the run ends; once more "
-            "ends it now\n"
-        )
-
-
-def _say(text: str) -> None:
-    """Write to stderr, whatever a signal has interrupted; nobody may listen any more."""
-    with suppress(OSError, ValueError):
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
+        text = f"{reason}: this step is finished and saved, then the run ends; once more ends it now"
+        with suppress(OSError, ValueError):  # nobody may listen any more; a signal may interrupt `print`
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"swift-grpo-ext: {text}\n".encode())
 
 
 def _let_go(launcher: psutil.Process) -> None:
@@ -102,16 +96,9 @@ def _up_to_swift() -> list[psutil.Process]:
     with suppress(psutil.Error):  # of another user, or ended just now
         parents = psutil.Process().parents()[:2]  # the command itself, or torchrun and the command
         for number, process in enumerate(parents, start=1):
-            if _is_swift(process.cmdline()):
+            if any(re.search(r"(^|/)swift$|swift[./]cli[./]main(\.py)?$", w) for w in process.cmdline()[:3]):
                 return parents[:number]
     return []
-
-
-def _is_swift(words: list[str]) -> bool:
-    return any(
-        Path(word).name == "swift" or word.replace("/", ".").removesuffix(".py").endswith("swift.cli.main")
-        for word in words[:3]
-    )
 
 
 def _lives(process: psutil.Process) -> bool:

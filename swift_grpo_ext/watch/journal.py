@@ -112,9 +112,8 @@ def newest_version(output_dir: str | Path) -> Path:
         return output
     versions = [folder for folder in output.glob("v*-*") if re.match(r"v\d+-", folder.name)]
     if not versions:
-        raise OutputFolderError(
-            "no run of ms-swift was found", where=str(output), fix="give the --output_dir of a run"
-        )
+        what, fix = "no run of ms-swift was found", "give the --output_dir of a run"
+        raise OutputFolderError(what, where=str(output), fix=fix)
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
 

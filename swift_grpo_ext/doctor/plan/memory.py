@@ -30,17 +30,14 @@ class Term:
     name: str  # what it is
     low: float  # least
     high: float  # most
-    # it is given back where memory is short: seen from outside, but nothing fails because of it
-    returned: bool = False
+    returned: bool = False  # it is given back where memory is short: nothing fails because of it
 
 
 @dataclass(frozen=True)
 class MemoryRange:
     """Memory of one training GPU by phase, and of one machine's CPU."""
 
-    # terms of each phase: the start of the rollout engine, the weight sync to it, the
-    # rollout, forward and backward, the optimizer step
-    phases: dict[str, tuple[Term, ...]]
+    phases: dict[str, tuple[Term, ...]]  # see `judge.MOMENTS`
     cpu: tuple[Term, ...]  # terms of one machine's memory
 
     def low(self, phase: str) -> float:

@@ -49,8 +49,7 @@ class ModelShape:
     heads: int  # query heads
     linears: tuple[tuple[int, int], ...]  # (in, out) of every linear layer inside the language model's layers
     vision: VisionShape | None  # the vision tower, or None
-    # names of all linear layers and embeddings, as ms-swift's model has them; none of remote code
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()  # names of all linear layers and embeddings; none of remote code
 
     @property
     def is_native(self) -> bool:
@@ -115,9 +114,7 @@ class Work:
     freeze_llm: bool = False  # the language model is not trained
     bits: int = 16  # bits of a weight: 16, or 8 and 4 with `--quant_bits` (bitsandbytes)
     batch: int = 0  # completions of a micro-batch; 0 to try several
-    # completions of an optimizer step over all ranks; 0 for the fewest whole groups, and for as many
-    # that every rank holds whole groups
-    per_step: int = 0
+    per_step: int = 0  # completions of an optimizer step over all ranks; 0 for the fewest in whole groups
     rollouts: tuple[Rollout, ...] = ("colocate", "server")  # who may generate
 
     @property
@@ -149,11 +146,8 @@ class Setting:
     checkpointing: bool = True  # `--gradient_checkpointing`
     vit_checkpointing: bool = True  # `--vit_gradient_checkpointing`
     bucket: float = 5e7  # DeepSpeed's `reduce_bucket_size`, elements
-    # how log-probs are made: by this package in chunks, by ms-swift from whole logits, by liger's
-    # fused loss; or the cross entropy of supervised training, which only published figures use
-    scoring: Scoring = "logits"
-    # completions of one prompt in a micro-batch that forward it once; 1 where nothing is shared
-    shared: int = 1
+    scoring: Scoring = "logits"  # how log-probs are made; chunks are ours, cross_entropy no GRPO's
+    shared: int = 1  # completions of one prompt in a micro-batch that forward it once
 
     @property
     def preset(self) -> str:

@@ -131,18 +131,14 @@ def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> V
     if kind == "minicpmv":  # a resampler makes query_num tokens of a slice
         merge = round(448 / patch / (whole.get("query_num") or 64) ** 0.5)
     width = sizes.get("embed_dim") or sizes.get("hidden_size") or 0
-    unmerged = kind in ("llava_onevision", "llava")
+    merges = (words, merge, kernel[0], whole.get("spatial_merge_size"), whole.get("pooling_kernel_size"))
+    merges += (1 if kind in ("llava_onevision", "llava") else 2,)
     return VisionShape(
         depth=next((sizes[key] for key in _VISION_DEPTH if sizes.get(key)), 0),
         hidden=width,
         intermediate=sizes.get("intermediate_size") or 4 * width,
         patch=patch,
-        merge=words
-        or merge
-        or kernel[0]
-        or whole.get("spatial_merge_size")
-        or whole.get("pooling_kernel_size")
-        or (1 if unmerged else 2),
+        merge=next(filter(None, merges)),
         channels=3 * patch**2 * (sizes.get("temporal_patch_size") or 1),
         vocabulary=sizes.get("vocab_size") or 0 if words else 0,
         tile=(448 if kind == "minicpmv" else _int(sizes.get("image_size"), 448)) if tiles else 0,

@@ -109,9 +109,8 @@ def _written(html: Path, text: str) -> Path:
         # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?".
         html.write_bytes(text.encode("utf-8", errors="replace"))
     except OSError as error:
-        raise OutputFolderError(
-            f"the report cannot be written: {error.strerror}", where=str(html.parent), fix="give another --to"
-        ) from None
+        what, fix = f"the report cannot be written: {error.strerror}", "give another --to"
+        raise OutputFolderError(what, where=str(html.parent), fix=fix) from None
     return html
 
 
@@ -125,9 +124,8 @@ def report_at_end(folder: str | Path) -> None:
             return
         report = write_report(folder)
     except Exception as error:  # the model is trained: no fault of a page may hide that
-        logger.warning(
-            f"swift-grpo-ext [report] not written, {type(error).__name__}: {error}; later: {again}"
-        )
+        what = f"{type(error).__name__}: {error}"
+        logger.warning(f"swift-grpo-ext [report] not written, {what}; later: {again}")
     else:
         logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
 

@@ -81,9 +81,8 @@ def read_run(output_dir: str | Path) -> Run:
     steps = _since_resumed(_training_steps(read_logging(folder, damaged)), itemgetter("step"))
     records = tuple({record["step"]: record for record in steps}.values())
     if not records:
-        raise OutputFolderError(
-            "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
-        )
+        what, fix = "no GRPO step has been logged", "wait for the first step of the run"
+        raise OutputFolderError(what, where=str(folder), fix=fix)
     arguments = _object(folder / "args.json")
     size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
@@ -99,12 +98,10 @@ def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, 
     """Steps of a GRPO run; those that train on an older rollout have no figures of one."""
     if not any("completions/mean_length" in record for record in records):
         return
-    number = 0
-    for record in records:
-        if "completions/mean_length" in record or "loss" in record:
-            number += 1
-            step = str(record.get("global_step/max_steps", number)).split("/")[0]
-            yield {**record, "step": whole(step)}
+    steps = (record for record in records if "completions/mean_length" in record or "loss" in record)
+    for number, record in enumerate(steps, start=1):
+        step = str(record.get("global_step/max_steps", number)).split("/")[0]
+        yield {**record, "step": whole(step)}
 
 
 def _since_resumed(found: Iterable[T], step: Callable[[T], int]) -> list[T]:
@@ -120,10 +117,9 @@ def _since_resumed(found: Iterable[T], step: Callable[[T], int]) -> list[T]:
 
 def _trains_again(arguments: Mapping[str, object]) -> bool:
     """A rollout is good for several steps, and ms-swift logs it with each of them."""
-    steps, accumulation = (
-        whole(arguments.get(name)) for name in ("steps_per_generation", "gradient_accumulation_steps")
-    )
-    return whole(arguments.get("num_iterations")) > 1 or steps > max(accumulation, 1)
+    names = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+    iterations, steps, accumulation = (whole(arguments.get(name)) for name in names)
+    return iterations > 1 or steps > max(accumulation, 1)
 
 
 def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
@@ -211,11 +207,8 @@ def _regions(value: object) -> tuple[Region, ...]:
 
 
 def _is_place(at: object) -> bool:
-    return (
-        isinstance(at, list)
-        and len(at) in (2, 4)
-        and all(isinstance(number, (int, float)) and math.isfinite(number) for number in at)
-    )
+    numbers = [one for one in _as(list, at) if isinstance(one, (int, float)) and math.isfinite(one)]
+    return len(numbers) in (2, 4) and numbers == at
 
 
 def _text(value: object) -> str:

@@ -78,8 +78,8 @@ def judge(run: Run) -> Verdict:
     if not run.series("reward"):
         return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)
     if reward is None:
-        headline = f"Too early to tell: fewer than {MIN_STEPS} logged steps have a reward."
-        return Verdict("warn", headline, reasons)
+        early = f"Too early to tell: fewer than {MIN_STEPS} logged steps have a reward."
+        return Verdict("warn", early, reasons)
     words = f"from {reward.first:.3g} to {reward.last:.3g}"
     grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)
     if abs(reward.last - reward.first) <= CLEAR * reward.error:
@@ -125,11 +125,9 @@ def _signal_problems(run: Run) -> Iterable[str]:
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
         yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
-    finite = {
-        name: all(map(math.isfinite, run.series(name).values())) for name in ("loss", "grad_norm", "reward")
-    }
-    if not all(finite.values()):
-        yield f"Not finite in at least one step: {', '.join(name for name in finite if not finite[name])}."
+    names = ("loss", "grad_norm", "reward")
+    if bad := [name for name in names if not all(map(math.isfinite, run.series(name).values()))]:
+        yield f"Not finite in at least one step: {', '.join(bad)}."
     if (silent := _mean(run, "frac_reward_zero_std", 0.0)) > 0.8:
         yield f"In {silent:.0%} of the groups every completion earned the same: they teach nothing."
     if (scored := _mean(run, "reward_coverage", 1.0)) < 0.99:
