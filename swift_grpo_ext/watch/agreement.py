@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from swift_grpo_ext.watch.records import EngineRecord
 
 RAW, UNFILTERED, NO_ADAPTERS, REFERENCE = "raw", "unfiltered", "without adapters", "reference"
-SETTINGS = ("temperature", "top_p", "top_k")
-"""Hypotheses about one of these are named with the value: ``temperature 0.3``."""
+SETTINGS = ("temperature", "top_p", "top_k")  # such a hypothesis has its value: ``temperature 0.3``
 
 PROMPT, WEIGHTS, SAMPLING = "engine-prompt", "engine-weights", "engine-sampling"
 NUMERICS = "engine-numerics"

@@ -33,6 +33,9 @@ class Term:
     returned: bool = False  # it is given back where memory is short: nothing fails because of it
 
 
+Terms = list[Term]
+
+
 @dataclass(frozen=True)
 class MemoryRange:
     """Memory of one training GPU by phase, and of one machine's CPU."""
@@ -122,9 +125,7 @@ def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) 
         yield Term("reference model", *own)
 
 
-def _engine_terms(
-    shape: ModelShape, setting: Setting, machine: Machine
-) -> tuple[list[Term], list[Term], list[Term]]:
+def _engine_terms(shape: ModelShape, setting: Setting, machine: Machine) -> tuple[Terms, Terms, Terms]:
     """What vLLM takes on a training GPU: awake, asleep, and with only its weights loaded."""
     if setting.rollout != "colocate":
         return [], [], []
@@ -157,8 +158,8 @@ def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> I
     if setting.offload_params:
         yield Term("weights", 2 * shape.total / nodes, 1.5 * 2 * shape.total / nodes)
     if setting.offload_model:
-        own = arithmetic.weight_bytes(shape, work, setting, machine)
-        yield Term("--offload_model", *(share * size for size in own))
+        low, high = arithmetic.weight_bytes(shape, work, setting, machine)
+        yield Term("--offload_model", share * low, share * high)
     if setting.offload_optimizer:
         yield _exact(
             "--offload_optimizer", share * arithmetic.optimizer_states(shape, work, setting, machine)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.judge import Objection, engine_objections, memory_objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
-from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Rollout, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
 from swift_grpo_ext.group.micro_batches import BatchSizes, cuts
 from swift_grpo_ext.group.pack_memory import fits
 
@@ -87,7 +87,7 @@ def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
 
 def _settings(shape: ModelShape, work: Work, machine: Machine) -> Iterator[Setting]:
     for sharding in _shardings(work, machine):
-        for start in _rollouts(shape, sharding, machine, work.rollouts):
+        for start in _rollouts(shape, work, sharding, machine):
             if start.hpz and start.train_nodes(machine) < 2:
                 continue  # inside one node a second copy only costs memory
             for held in _held(work, start.train_gpus(machine)):
@@ -122,18 +122,16 @@ def _shardings(work: Work, machine: Machine) -> Iterator[Setting]:
     yield Setting(stage=3, offload_optimizer_states=True, offload_params=True)
 
 
-def _rollouts(
-    shape: ModelShape, start: Setting, machine: Machine, rollouts: tuple[Rollout, ...]
-) -> Iterator[Setting]:
+def _rollouts(shape: ModelShape, work: Work, start: Setting, machine: Machine) -> Iterator[Setting]:
     sizes = [n for n in (1, 2, 4, 8) if n <= machine.gpus_per_node and shape.heads % n == 0]
-    if "transformers" in rollouts:
+    if "transformers" in work.rollouts:
         yield replace(start, rollout="transformers")
     for size in sizes:
-        if "colocate" in rollouts and machine.gpus_per_node % size == 0:
+        if "colocate" in work.rollouts and machine.gpus_per_node % size == 0:
             yield replace(start, rollout="colocate", tensor_parallel=size)
         # The server has one whole node of several, or half of a single one.
         served = machine.gpus_per_node // (1 if machine.nodes > 1 else 2)
-        if "server" in rollouts and size <= served:
+        if "server" in work.rollouts and size <= served:
             yield replace(start, rollout="server", tensor_parallel=size, server_gpus=served, sleep_level=0)
 
 

@@ -1,19 +1,13 @@
 """Sizes of a model, from its config.json alone: it is built on the meta device, which holds no weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
 from swift_grpo_ext.models.families import family_of
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
@@ -35,8 +29,7 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
 
     known = config.get("model_type") in CONFIG_MAPPING
     try:
-        language = None if known else _language_config(config)
-        if language is not None:
+        if language := None if known else _language_config(config):
             return _with_tower(_measured(*_meta_model(language)), config)
         return _measured(*_meta_model(dict(config)))
     except (*_VALUES, RuntimeError, ImportError, StrictDataclassError) as error:
@@ -65,7 +58,7 @@ def _with_tower(language: ModelShape, config: Mapping[str, object]) -> ModelShap
     return replace(language, tower=tower, aligner=aligner, vision=vision, modules=())
 
 
-def _measured(model: PreTrainedModel, hf_config: Any) -> ModelShape:
+def _measured(model: Any, hf_config: Any) -> ModelShape:
     from torch.nn import Conv2d, Conv3d, Embedding, Linear
 
     text = hf_config.get_text_config().to_dict()  # attributes that differ by layer cannot be asked for
@@ -131,8 +124,8 @@ def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> V
     if kind == "minicpmv":  # a resampler makes query_num tokens of a slice
         merge = round(448 / patch / (whole.get("query_num") or 64) ** 0.5)
     width = sizes.get("embed_dim") or sizes.get("hidden_size") or 0
-    merges = (words, merge, kernel[0], whole.get("spatial_merge_size"), whole.get("pooling_kernel_size"))
-    merges += (1 if kind in ("llava_onevision", "llava") else 2,)
+    usual = 1 if kind in ("llava_onevision", "llava") else 2
+    merges = (words, merge, kernel[0], *map(whole.get, ("spatial_merge_size", "pooling_kernel_size")), usual)
     return VisionShape(
         depth=next((sizes[key] for key in _VISION_DEPTH if sizes.get(key)), 0),
         hidden=width,

@@ -17,8 +17,7 @@ from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
 
 __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
 
-COMPARISON = "grpo-comparison"
-"""Folder that a comparison of several runs is written to, where the command is called."""
+COMPARISON = "grpo-comparison"  # folder of a comparison of several runs, where the command is called
 MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
 COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
 
