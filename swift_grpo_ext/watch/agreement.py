@@ -1,8 +1,7 @@
 """Do rollout engine and trainer agree? How far apart their log-probs are, and what the likely cause is.
 
-The engine reports log-probs of the tokens that it sampled; the trainer computes those of the same tokens by
-teacher forcing. ``d`` is their difference in nats. The figure that matters for learning is the mean of
-``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its recipes by hand at 1.05.
+``d`` is the difference, in nats, of the log-probs of a sampled token. What matters for learning is the mean
+of ``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its recipes by hand at 1.05.
 """
 
 import math
@@ -66,8 +65,7 @@ def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
 class Agreement:
     """One check of an engine, over all ranks or those that are apart.
 
-    Hypotheses are distances, over all tokens, to what the trainer would compute were the engine set
-    otherwise: `RAW`, `UNFILTERED`, `NO_ADAPTERS`, `REFERENCE`, one of `SETTINGS` with a value.
+    Hypotheses (`RAW` ..., or one of `SETTINGS`) are distances to what the trainer would compute under them.
     """
 
     step: int  # optimizer steps taken before it
@@ -119,7 +117,7 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
         if engine.lags and before and rule != SAMPLING and not never:
             rule = ""  # other weights are what was asked for
     if not rule:
-        return replace(figures, note=_noise(now, False).removeprefix("; "))
+        return replace(figures, note=_noise(now, disagree=False).removeprefix("; "))
     size = f"mean |d| {all.mean:.2g} nats, mean exp|d| {all.mean_ratio:.3g}"
     words = f"{cause}{_noise(now, rule != SAMPLING)}{now.parted and f'; {now.parted}'}"
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"

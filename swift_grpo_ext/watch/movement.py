@@ -149,7 +149,11 @@ class Probe:
         """What a checkpoint keeps; None before there is anything to keep."""
         if self._before is None:
             return None
-        rows = [_as_row(sample) for sample in self._samples]
+        made_anew = {"extra", "encoded", "advantages", "rewards", "routed_experts"}  # when it is scored
+        rows = [
+            {one.name: getattr(sample, one.name) for one in fields(sample) if one.name not in made_anew}
+            for sample in self._samples
+        ]
         return {"rows": rows, "logps": self._before.tolist(), "last": self._last}
 
     def load_state(
@@ -159,9 +163,3 @@ class Probe:
         self._samples = [as_sample(row) for row in state["rows"]]
         self._before = torch.tensor(state["logps"], device=device)
         self._last = int(state["last"])
-
-
-def _as_row(sample: Any) -> dict[str, object]:
-    """A sample as a row, without what is made anew when it is scored."""
-    made_anew = {"extra", "encoded", "advantages", "rewards", "routed_experts"}
-    return {name: getattr(sample, name) for name in {one.name for one in fields(sample)} - made_anew}

@@ -49,8 +49,8 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
 def grid_difference(sizes: Sequence[Sequence[int]], grids: Sequence[Sequence[int]]) -> str:
     """How images of as many patches are shaped differently, in words; empty if they are not, or nobody knows.
 
-    An engine tells (width, height) in pixels as it resized an image, or as the image was before; the trainer
-    has (frames, rows, columns) of patches. Only of resized ones is the area that of whole square patches.
+    An engine tells (width, height) in pixels, resized (then in whole square patches) or as the image was
+    before; the trainer has (frames, rows, columns) of patches.
     """
     if len(sizes) != len(grids):
         return ""

@@ -50,12 +50,9 @@ def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
     """What to call a row: its number in the dataset if it is found, its own id, and its image."""
     number = _row_number(sample, dataset)
     image = next((path for path in map(_path, sample.images or ()) if path), "")
-    parts = [
-        f"row {number}" if number is not None else "row",
-        f"id {sample.extra['id']}" if "id" in sample.extra else "",
-        f"({image})" if image else "",
-    ]
-    return " ".join(filter(None, parts))
+    name = "row" if number is None else f"row {number}"
+    name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
+    return f"{name} ({image})" if image else name
 
 
 def _row_number(sample: Completed, dataset: Iterable[object] | None) -> int | None:

@@ -1,8 +1,7 @@
 """From the facts of the last steps to what is wrong and why: one rule after the other, with what it says.
 
-The figures that a run shows by itself prove little: on-policy the loss is 0 by construction, KL is not logged
-when beta is 0, and weight decay moves parameters without any gradient. So "dead" means that no parameter
-moved, or that no completion had an advantage; everything else is a warning.
+Loss, KL and movement by themselves prove little (weight decay moves parameters without any gradient). So
+"dead" means that no parameter moved, or that no completion had an advantage; all else is a warning.
 """
 
 import math

@@ -92,17 +92,16 @@ class Watch(TrainerCallback):
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
         weights, masters = self._weights.look(), self._masters.look()
-        tally, self.tally = self.tally, Tally()
-        tally = replace(
-            tally,
+        counted, self.tally = self.tally, Tally()
+        total = replace(
+            counted,
             **vars(weights),
             skipped=float(skipped),
             masters=masters.elements,
             masters_moved=masters.moved,
             dead=float(self._first and self._settings.on_dead == "stop" and self.monitor.should_stop),
             asked_to_end=float(bool(self._end_request.reason)),
-        )
-        total = tally.over_ranks(self._trainer.args.device)
+        ).over_ranks(self._trainer.args.device)
         facts = self._facts(step, grad_norm, total)
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)

@@ -17,10 +17,7 @@ from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
 
 class Watched(Protocol):
-    """ms-swift's GRPO trainer as the monitors see it; `swift_grpo_ext.trainer.host.Host` has the rest.
-
-    tests/test_host_names.py holds every name against the installed ms-swift, on both ends of the range.
-    """
+    """ms-swift's GRPO trainer as the monitors see it; `swift_grpo_ext.trainer.host.Host` has the rest."""
 
     args: Any
     state: Any
@@ -47,7 +44,11 @@ class Watched(Protocol):
 def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     """Facts of a run that is about to take the first of its steps, with model and optimizer prepared."""
     args = trainer.args
-    zero = _zero_config(trainer)
+    zero: Mapping[str, Any] | None = None
+    if trainer.is_deepspeed_enabled:
+        zero = trainer.accelerator.state.deepspeed_plugin.deepspeed_config.get(
+            "zero_optimization", {"stage": 0}
+        )
     trained = [each for each in trainer.model.parameters() if each.requires_grad]
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
     return RunFacts(
@@ -65,14 +66,6 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
         deepspeed=(installed_version("deepspeed") or "") if zero is not None else "",
         healed=tuple(sorted(PATCHED)),
     )
-
-
-def _zero_config(trainer: Watched) -> Mapping[str, Any] | None:
-    """DeepSpeed's ``zero_optimization``; None without DeepSpeed."""
-    if not trainer.is_deepspeed_enabled:
-        return None
-    config: Mapping[str, Any] = trainer.accelerator.state.deepspeed_plugin.deepspeed_config
-    return config.get("zero_optimization", {"stage": 0})
 
 
 @dataclass

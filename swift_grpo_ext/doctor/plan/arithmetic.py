@@ -183,10 +183,9 @@ def gathered(shape: ModelShape, setting: Setting) -> float:
 def sync_bytes(shape: ModelShape, setting: Setting) -> float:
     """Weights that are whole on one GPU at one time while they are sent to the rollout engine.
 
-    ``move_model_batches`` cuts the language model's layers only: embedding and output layer stay one group,
-    the vision tower another. The server mode adds a flat bucket of 512 MB and its source.
+    ``move_model_batches`` cuts layers of the language model only: embeddings are a group, the tower another.
     """
-    flat = 2 * 512e6 if setting.rollout == "server" else 0
+    flat = 2 * 512e6 if setting.rollout == "server" else 0  # a bucket and its source
     if setting.rollout == "transformers" or setting.stage < 3:
         return flat
     if not setting.move_model_batches:

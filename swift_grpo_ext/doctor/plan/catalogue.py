@@ -1,9 +1,8 @@
 """Sizes of published models that travel with the package, so that planning needs no network.
 
-``models.json`` holds for each name the id of the checkpoint, where its sizes were read, its parameters (1e9)
-where a model card states them, and the sizes as a config.json has them. Building one of them takes seconds,
-so the shapes are stored, too (``python -m swift_grpo_ext.doctor.plan.catalogue`` writes them); those of other
-models are kept in the user's cache.
+``models.json`` has them as a config.json does, with the checkpoint's id, its source and the parameters (1e9)
+of its model card. Measuring one takes seconds, so shapes are stored (``python -m
+swift_grpo_ext.doctor.plan.catalogue`` writes them), and those of other models in the user's cache.
 """
 
 import copy
@@ -63,11 +62,10 @@ def loadable(model: str) -> str:
 
 def require_config(model: str) -> dict[str, Any]:
     """As `find_config`."""
-    config = find_config(model)
-    if config is None:
-        fix = f"give a folder with a config.json, or one of {', '.join(published())}"
-        raise SwiftGrpoExtError("no config.json for this model", where=f"--model {model}", fix=fix)
-    return config
+    if (config := find_config(model)) is not None:
+        return config
+    fix = f"give a folder with a config.json, or one of {', '.join(published())}"
+    raise SwiftGrpoExtError("no config.json for this model", where=f"--model {model}", fix=fix)
 
 
 def _read(path: Path) -> dict[str, Any]:

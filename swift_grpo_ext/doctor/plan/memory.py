@@ -1,9 +1,8 @@
 """Bytes on one GPU in each phase of a GRPO step, term by term, as a range.
 
-Model states follow the ZeRO paper (arXiv 1910.02054) as DeepSpeed's own estimators count them: 2 bytes for a
-16-bit weight, 2 for its gradient, 12 for the fp32 weight and Adam's two moments, 4 for the fp32 gradient that
-the step makes. What no formula knows (the allocator's reserve, communicators, kernels' workspaces, what vLLM
-keeps asleep) has a least and a most; docs/memory.md holds them against published figures.
+Model states are those of DeepSpeed's estimators: 2 bytes for a 16-bit weight, 2 for its gradient, 12 for the
+fp32 weight and Adam's moments, 4 for the step's fp32 gradient. What no formula knows (reserve, communicators,
+workspaces, vLLM asleep) has a least and a most; docs/memory.md holds them against published figures.
 """
 
 from collections.abc import Iterator

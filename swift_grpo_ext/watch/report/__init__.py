@@ -44,14 +44,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Tile:
-    """An image (an address such as `data_uri` gives) with a caption, for sections that a caller adds.
+    """An image with a caption, for sections that a caller adds."""
 
-    `level` is ``good``, ``warn``, ``bad`` or "", which gives the frame's colour.
-    """
-
-    image: str | None
+    image: str | None  # an address such as `data_uri` gives
     caption: str
-    level: str = ""
+    level: str = ""  # good, warn, bad or "", which gives the frame's colour
 
 
 @dataclass(frozen=True)
