@@ -140,7 +140,6 @@ _ALL = (
         _ANY_HOST,
         "--streaming false",
         (f"{SWIFT}/blob/main/swift/rlhf_trainers/grpo_trainer.py",),
-        "F18-streamed-groups",
     ),
     Defect(
         "F19",

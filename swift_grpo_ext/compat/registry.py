@@ -30,7 +30,6 @@ MODULES: tuple[str, ...] = (
     "placeholder_guard_transformers",
     "hpz_group",
     "no_workers",
-    "streamed_groups",
     "video_frames",
     "jinja_completion",
     "gloo_exit",

@@ -24,6 +24,7 @@ from swift_grpo_ext.trainer.rollout import Rollout, resampled
 from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Samples, VisionSample, require_sample_hook
 from swift_grpo_ext.trainer.scoring import Scoring, names_of
+from swift_grpo_ext.trainer.streams import in_groups
 
 require_sample_hook(HostGRPOTrainer)
 
@@ -78,6 +79,10 @@ class GRPOTrainer(HostGRPOTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def get_train_dataloader(self, *args: object, **kwargs: object) -> object:
+        """Batches of rows; a stream has a group of each row (F18)."""
+        return in_groups(self, partial(super().get_train_dataloader, *args, **kwargs))
 
     def get_batch_samples(self, *args: object, **kwargs: object) -> object:
         """The next rows of the dataset."""
@@ -190,8 +195,7 @@ class GRPOTrainer(HostGRPOTrainer):
         self.logging.note_pass(logps)
         self.passes.old.note(known, grpo_batch, logps)
         self.monitors.add_pass(logps, grpo_batch, known.forwarded)
-        again = lambda inner: stock(inner, model_inputs, grpo_batch)  # noqa: E731
-        self.monitors.tracer.look_at_pass(logps, grpo_batch, again, model, model_inputs, known.samples)
+        self.monitors.tracer.look_at_pass(logps, grpo_batch, stock, model, model_inputs, known.samples)
         return logps, entropies
 
     def _get_per_token_logps_and_entropies_single(

@@ -86,7 +86,7 @@ class Tracer:
         self,
         logps: Tensor,
         grpo_batch: GRPOBatch,
-        forward: Callable[[object], object],
+        forward: Callable[[object, Inputs, GRPOBatch], object],
         model: PreTrainedModel,
         inputs: Inputs,
         samples: Sequence[VisionSample],
@@ -98,7 +98,8 @@ class Tracer:
             return
         inner = self._host.accelerator.unwrap_model(model)
         # Where it is sharded, all ranks would have to.
-        module = "" if self._sharded() else first_bad_module(inner, lambda: forward(inner))
+        again = partial(forward, inner, inputs, grpo_batch)
+        module = "" if self._sharded() else first_bad_module(inner, again)
         named = self._called([samples[row] for row in rows]) if samples else [str(row) for row in rows]
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 

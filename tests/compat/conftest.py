@@ -69,6 +69,16 @@ def stock(request):
 
 
 @pytest.fixture
+def stock_trainer(monkeypatch):
+    """Runs have ms-swift's own trainer."""
+    from swift.trainers.trainer_factory import TrainerFactory
+
+    swift_grpo_ext.register()
+    monkeypatch.setitem(TrainerFactory.TRAINER_MAPPING, "grpo", "swift.rlhf_trainers.GRPOTrainer")
+    monkeypatch.setitem(TrainerFactory.TRAINING_ARGS_MAPPING, "grpo", "swift.rlhf_trainers.GRPOConfig")
+
+
+@pytest.fixture
 def asking(tmp_path):
     """`asking(contents)`: path of a dataset with one question each."""
 

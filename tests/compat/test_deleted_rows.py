@@ -45,10 +45,7 @@ def run(tiny_llama, questions, asked, tmp_path):
     return start
 
 
-def test_before_groups_mix_prompts(run, monkeypatch):
-    from swift.trainers.trainer_factory import TrainerFactory
-
-    monkeypatch.setitem(TrainerFactory.TRAINER_MAPPING, "grpo", "swift.rlhf_trainers.GRPOTrainer")
+def test_before_groups_mix_prompts(run, stock_trainer):
     assert any(len(group) > 1 for group in run(per_device_train_batch_size=8))
 
 

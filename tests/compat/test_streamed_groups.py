@@ -9,9 +9,7 @@ from trl.trainer.grpo_trainer import RepeatSampler
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
-from swift_grpo_ext.models.streams import GroupedStream, Plan, refuse_single_use
-
-PATCH = "F18-streamed-groups"
+from swift_grpo_ext.trainer.streams import GroupedStream, Plan, refuse_single_use
 
 
 class Stream(IterableDataset):
@@ -41,7 +39,7 @@ def numbers(batches):
     ("rows", "prompts", "group", "repeats", "steps"), [(8, 2, 4, 1, 1), (8, 4, 2, 4, 2), (9, 2, 2, 6, 2)]
 )
 def test_order_is_that_of_a_dataset_with_a_length(ranks, rows, prompts, group, repeats, steps, monkeypatch):
-    monkeypatch.setattr("swift_grpo_ext.models.streams.broadcast_object_list", lambda said: said)
+    monkeypatch.setattr("swift_grpo_ext.trainer.streams.broadcast_object_list", lambda said: said)
     batch = prompts * group // ranks
     sampler = RepeatSampler(list(range(rows)), group, prompts, repeats, shuffle=False)
     flat = list(sampler)
@@ -90,7 +88,7 @@ def test_a_stream_for_one_reading_is_refused():
 
 def test_other_ranks_hear_of_an_error(monkeypatch):
     monkeypatch.setattr(
-        "swift_grpo_ext.models.streams.broadcast_object_list",
+        "swift_grpo_ext.trainer.streams.broadcast_object_list",
         lambda said: said.__setitem__(1, "OSError: gone"),
     )
     stream = GroupedStream(Stream(4), Plan(prompts=1, group=1, repeats=1, batch=1, rank=1, ranks=2))
@@ -127,8 +125,8 @@ def run(tiny_qwen, questions, asked, tmp_path):
     return start
 
 
-def test_before_a_group_is_several_prompts(run, stock):
-    assert all(len(set(group)) > 1 for group in run(max_steps=1)[0])
+def test_before_a_group_is_several_prompts(run, stock_trainer):
+    assert all(len(set(group)) > 1 for group in run(max_steps=1, per_device_train_batch_size=4)[0])
 
 
 def test_a_group_is_one_prompt(run):

@@ -86,9 +86,11 @@ class GroupedStream(IterableDataset):
         return RefusedError(what, where="--streaming true", fix=fix)
 
 
-def grouped_dataloader(trainer: Any) -> DataLoader:
-    """The dataloader of a GRPO trainer whose training rows come as a stream that can be read again."""
+def in_groups(trainer: Any, stock: Callable[[], object]) -> object:
+    """The dataloader of a GRPO trainer: ms-swift's (``stock``), unless its training rows come as a stream."""
     args, stream = trainer.args, trainer.train_dataset
+    if not isinstance(stream, IterableDataset):
+        return stock()
     refuse_single_use(stream)
     per_generation = args.steps_per_generation * trainer.template.sequence_parallel_size
     plan = Plan(
