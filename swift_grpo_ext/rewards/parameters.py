@@ -2,8 +2,9 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,7 +27,7 @@ class Parameters:
                 self.hints |= get_type_hints(group, include_extras=True)
             elif p.kind is p.KEYWORD_ONLY:
                 self.defaults[p.name], self.hints[p.name] = p.default, hints[p.name]
-        self._adapters = {key: TypeAdapter(hint) for key, hint in self.hints.items()}
+        self._adapters = {name: TypeAdapter(hint) for name, hint in self.hints.items()}
 
     def packed(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Parameters as the function takes them: those of a group in its dataclass."""
@@ -41,10 +42,10 @@ class Parameters:
         try:
             return self._adapters[name].validate_python(value)
         except ValidationError as error:
-            choices = [choice for choice in _choices(self.hints[name]) if isinstance(choice, str)]
-            near = nearest(str(value)[:80], choices, cutoff=0.3)
+            what = error.errors()[0]["msg"]
+            near = nearest(str(value)[:80], re.findall(r"'(\w+)'", what), cutoff=0.3)
             meant = f", did you mean {near!r}?" if near else ""
-            raise ValueError(f"{error.errors()[0]['msg']} (got {value!r:.80}){meant}") from None
+            raise ValueError(f"{what} (got {value!r:.80}){meant}") from None
 
     def checked(self, values: Mapping[str, object]) -> dict[str, object]:
         """Parameters from the settings, checked."""
@@ -61,9 +62,3 @@ class Parameters:
             except ValueError as error:
                 raise SettingsError(str(error), where=where, fix="see the reward's page in docs/") from None
         return checked
-
-
-def _choices(hint: object) -> list[object]:
-    """The values that a type allows, as far as it lists them."""
-    inner = get_args(hint)
-    return [choice for one in inner for choice in (_choices(one) or ([] if isinstance(one, type) else [one]))]

@@ -36,21 +36,14 @@ def run(
     for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
         samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
         found.append(score(name, samples, rules, plugins))
-    _print(found, gold, _write(found, output or Path(), plot), as_json)
-    at_maximum = not gold or all(scored.samples and not scored.below(scored.reward.high) for scored in found)
-    return at_maximum and not any(outcome.failed for scored in found for outcome in scored.outcomes)
-
-
-def _print(found: Sequence[Scored], gold: bool, files: Sequence[Path], as_json: bool) -> None:
+    files = _write(found, output or Path(), plot)
     if as_json:
         print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))
     else:
-        console = printed.console()
-        printed.print_scores(found, console)
-        if gold:
-            printed.print_read(found, console)
-        printed.print_wanting(found, gold, console)
+        printed.print_all(found, gold)
         print(*files, sep="\n")
+    at_maximum = not gold or all(scored.samples and not scored.wanting(gold) for scored in found)
+    return at_maximum and not any(outcome.failed for scored in found for outcome in scored.outcomes)
 
 
 def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:

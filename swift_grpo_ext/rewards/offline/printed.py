@@ -1,7 +1,6 @@
 """Scores as a table, a plot and a file."""
 
 import json
-import math
 import re
 import statistics
 import sys
@@ -32,13 +31,9 @@ FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}",
 _BLUE, _INK, _GRID = "#2563eb", "#334155", "#e2e8f0"
 
 
-def console() -> Console:
-    """Standard output; wide enough for the table where it is no terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=120)
-
-
-def print_scores(found: Sequence[Scored], console: Console) -> None:
-    """Print one line of figures for each reward."""
+def print_all(found: Sequence[Scored], gold: bool) -> None:
+    """Print figures, and rows to look at; wide enough for the table where standard output is no terminal."""
+    console = Console() if sys.stdout.isatty() else Console(width=120)
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for key in KEYS:
         justify: Literal["left", "right"] = "left" if key == "reward" else "right"
@@ -47,38 +42,48 @@ def print_scores(found: Sequence[Scored], console: Console) -> None:
         pairs = _figures(scored).items()
         table.add_row(*("-" if it is None else FORMATS.get(key, "{:.3f}").format(it) for key, it in pairs))
     console.print(table)
-
-
-def print_wanting(found: Sequence[Scored], gold: bool, console: Console) -> None:
-    """Print the rows without a score; of gold answers those below the maximum, or that there are none."""
-    for scored in found:
-        name, high, wanting = scored.reward.name, f"{scored.reward.high:g}", _wanting(scored, gold)
-        _print_named(scored, wanting, f"below the maximum of {high}" if gold else "without a score", console)
-        if gold and not scored.samples:
-            console.print(f"{name}: the reward table gives it none of the rows")
-        elif gold and not wanting:
-            console.print(f"{name}: all {len(scored.samples)} gold answers get the maximum of {high}")
-
-
-def _wanting(scored: Scored, gold: bool) -> list[tuple[Sample, Outcome]]:
-    return scored.below(scored.reward.high if gold else -math.inf)
-
-
-def print_read(found: Sequence[Scored], console: Console) -> None:
-    """Print how golds were read: of each form of gold the first row."""
-    for scored in found:
-        readings: dict[object, str] = {}
-        for sample, outcome in scored.pairs:
-            golds = (sample.columns.get(name) for name in scored.reward.gold)
-            gold = next((gold for gold in golds if gold is not None), None)
-            form = _form(gold)
-            if outcome.score is not None and form not in readings and len(readings) < READ:
-                answer = last_block(sample.completion, ANSWER) or sample.completion
-                read = " ".join(answer.split())[:SHOWN]
-                readings[form] = f"row {sample.row}: {str(gold)[:SHOWN]!r} is read as {read}"
+    for scored in found if gold else ():
         of = f"{len(scored.scores)} of {len(scored.samples)}"
-        console.print(f"[bold]{scored.reward.name}[/]: {of} golds read")
-        _print_lines(readings.values(), console)
+        _print_lines(f"[bold]{scored.reward.name}[/]: {of} golds read", _readings(scored), console)
+    for scored in found:
+        _print_wanting(scored, gold, console)
+
+
+def _print_lines(title: str, lines: Iterable[str], console: Console) -> None:
+    console.print(title)
+    for line in lines:
+        console.print(f"  {escape(line)}", soft_wrap=True, highlight=False)
+
+
+def _print_wanting(scored: Scored, gold: bool, console: Console) -> None:
+    """Print the rows without a score; of gold answers those below the maximum, or that there are none."""
+    name, high, wanting = scored.reward.name, f"{scored.reward.high:g}", scored.wanting(gold)
+    if wanting:
+        lines = [_in_words(sample, outcome) for sample, outcome in wanting[:NAMED]]
+        if len(wanting) > NAMED:
+            reasons = Counter(_short(outcome) for _, outcome in wanting)
+            lines += [f"in all {count} x {reason}" for reason, count in reasons.most_common(5)]
+        what = f"below the maximum of {high}" if gold else "without a score"
+        title = f"[bold]{name}[/]: {len(wanting)} of {len(scored.samples)} rows {what}"
+        _print_lines(title, lines, console)
+    elif gold and scored.samples:
+        console.print(f"{name}: all {len(scored.samples)} gold answers get the maximum of {high}")
+    elif gold:
+        console.print(f"{name}: the reward table gives it none of the rows")
+
+
+def _readings(scored: Scored) -> Iterable[str]:
+    """How golds were read: of each form of gold the first row."""
+    readings: dict[object, str] = {}
+    for sample, outcome in scored.pairs:
+        golds = (sample.columns.get(name) for name in scored.reward.gold)
+        gold = next((gold for gold in golds if gold is not None), None)
+        form = _form(gold)
+        if outcome.score is not None and form not in readings and len(readings) < READ:
+            answer = last_block(sample.completion, ANSWER) or sample.completion
+            read = " ".join(answer.split())[:SHOWN]
+            readings[form] = f"row {sample.row}: {str(gold)[:SHOWN]!r} is read as {read}"
+    return readings.values()
 
 
 def _form(gold: object) -> tuple[str, object]:
@@ -86,11 +91,6 @@ def _form(gold: object) -> tuple[str, object]:
     if isinstance(gold, str):
         return "text", re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", gold[:SHOWN]))
     return type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
-
-
-def _print_lines(lines: Iterable[str], console: Console) -> None:
-    for line in lines:
-        console.print(f"  {escape(line)}", soft_wrap=True, highlight=False)
 
 
 def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
@@ -101,7 +101,7 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
             "failed": sum(outcome.failed for outcome in scored.outcomes),
             "rows": [
                 {"row": sample.row, "score": outcome.score, "reason": outcome.reason}
-                for sample, outcome in _wanting(scored, gold)
+                for sample, outcome in scored.wanting(gold)
             ],
         }
         for scored in found
@@ -119,18 +119,6 @@ def _figures(scored: Scored) -> dict[str, object]:
         at = sum(abs(score - bound) <= TOLERANCE for score in scores)
         found.append(at / len(scores) if scores else None)
     return dict(zip(KEYS, [*counts, *found], strict=True))
-
-
-def _print_named(
-    scored: Scored, pairs: Sequence[tuple[Sample, Outcome]], what: str, console: Console
-) -> None:
-    if not pairs:
-        return
-    console.print(f"[bold]{scored.reward.name}[/]: {len(pairs)} of {len(scored.samples)} rows {what}")
-    _print_lines((_in_words(sample, outcome) for sample, outcome in pairs[:NAMED]), console)
-    if len(pairs) > NAMED:
-        reasons = Counter(_short(outcome) for _, outcome in pairs)
-        _print_lines((f"in all {count} x {reason}" for reason, count in reasons.most_common(5)), console)
 
 
 def _in_words(sample: Sample, outcome: Outcome) -> str:

@@ -39,9 +39,9 @@ class Scored:
         """Every sample with its outcome."""
         return list(zip(self.samples, self.outcomes, strict=True))
 
-    def below(self, least: float) -> list[tuple[Sample, Outcome]]:
-        """Samples without a score, or with one below this, as far as conversion between frames is exact."""
-        least -= TOLERANCE
+    def wanting(self, gold: bool) -> list[tuple[Sample, Outcome]]:
+        """Samples without a score; of gold answers also those below the maximum."""
+        least = self.reward.high - TOLERANCE if gold else -math.inf
         return [pair for pair in self.pairs if pair[1].score is None or pair[1].score < least]
 
 

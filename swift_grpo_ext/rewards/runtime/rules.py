@@ -1,14 +1,6 @@
 """The reward table: parameters, routing, gates, schedules and normalisation, as data.
 
-``SWIFT_GRPO_EXT_REWARD_TABLE`` holds it as JSON or as the path of a JSON file::
-
-    {"task_column": "task",
-     "rewards": {
-       "ext_iou":    {"tasks": ["grounding"], "gate": "ext_format", "parameters": {"frame": "norm1000"}},
-       "ext_ocr":    {"tasks": ["ocr"], "gold": "transcription", "weight": [[0, 1.0], [500, 0.5]]},
-       "ext_cosine": {"inputs": {"accuracy": "ext_choice"}},
-       "my_reward":  {"tasks": ["chart"], "normalise": true}}}
-
+``SWIFT_GRPO_EXT_REWARD_TABLE`` holds it as JSON or as the path of a JSON file; docs/parts/rewards.md has an example.
 The key ``*`` under ``rewards`` gives parameters to every reward of the catalogue that has them.
 """
 
@@ -17,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,11 +67,10 @@ class RewardRule(BaseModel):
         """The factor at an optimizer step."""
         if not isinstance(self.weight, list):
             return self.weight
-        points = sorted(self.weight)
-        for (start, low), (end, high) in pairwise(points):
-            if start <= step < end:
-                return low + (high - low) * (step - start) / (end - start)
-        return points[0][1] if step < points[0][0] else points[-1][1]
+        import numpy as np
+
+        steps, factors = zip(*sorted(self.weight), strict=True)
+        return float(np.interp(step, steps, factors))
 
 
 class RewardTable(BaseModel):
