@@ -18,7 +18,7 @@ from swift_grpo_ext.rewards.action import (
 )
 from swift_grpo_ext.rewards.answer import last_fenced
 from swift_grpo_ext.rewards.contract import Columns
-from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region
+from swift_grpo_ext.rewards.geometry import OrderOf, Region, as_corners
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.regions import parse_regions, values_in
 
@@ -41,22 +41,22 @@ _TEXT_OF = {
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 
-def parse_action(text: str, convention: Convention = ANSWER) -> Action | None:
+def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
     """The last action of an answer: JSON, a call, lines such as ``action: click``, words, a bare place."""
     body = last_fenced(text).strip()
     values = values_in(body)
     listed = [inner for value in values if isinstance(value, list) for inner in value]
     for found in (values, listed, list(calls_in(body))):
         if mappings := [value for value in found if isinstance(value, Mapping)]:
-            return action_of(mappings[-1], convention)
+            return action_of(mappings[-1], order_of)
     lines = {name: value.strip() for name, value in _LINE.findall(body)}
     if any(argument_of(name) == "action" and word_of(value) in KINDS for name, value in lines.items()):
         known = {name: value for name, value in lines.items() if argument_of(name)}
-        return action_of(known, convention)
-    return _in_words(body, convention)
+        return action_of(known, order_of)
+    return _in_words(body, order_of)
 
 
-def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> Action | None:
+def action_of(value: Mapping[str, object], order_of: OrderOf = as_corners) -> Action | None:
     """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
     given = _by_role(value)
     inner = given.get("arguments")
@@ -70,7 +70,7 @@ def action_of(value: Mapping[str, object], convention: Convention = ANSWER) -> A
     if word_of(str(given.get("action", ""))) not in KINDS:
         given = _named_by_key(value) or given
     name = given.get("action")
-    place, end = _ends(given, convention)
+    place, end = _ends(given, order_of)
     if not isinstance(name, str):
         return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
     kind, said = KINDS.get(word_of(name), (word_of(name), ""))
@@ -113,22 +113,22 @@ def _named_by_key(value: Mapping[str, object]) -> dict[str, object]:
     return {}
 
 
-def _ends(given: Columns, convention: Convention) -> tuple[Region | None, Region | None]:
+def _ends(given: Columns, order_of: OrderOf) -> tuple[Region | None, Region | None]:
     """Where the action is or starts, and where it ends; None if nowhere, or at several places."""
     path = given.get("path")
     path = list(path) if isinstance(path, (list, tuple)) else []
     first = [*path[:1], given.get("place"), {"x": given.get("x"), "y": given.get("y")}]
     last = [*path[1:][-1:], given.get("end"), given.get("to"), {"x": given.get("x2"), "y": given.get("y2")}]
-    start = _one(next(place for place in first if place is not None), convention)
+    start = _one(next(place for place in first if place is not None), order_of)
     held = (place for place in last if place is not None and not isinstance(place, (int, float)))
-    return start, next(filter(None, (_one(place, convention) for place in held)), None)
+    return start, next(filter(None, (_one(place, order_of) for place in held)), None)
 
 
-def _one(value: object, convention: Convention) -> Region | None:
+def _one(value: object, order_of: OrderOf) -> Region | None:
     if isinstance(value, str):
-        found = parse_regions(value, "both", convention)
+        found = parse_regions(value, "both", order_of)
     else:
-        found = regions_in(value if isinstance(value, Mapping) else {"box": value}, "both", convention)
+        found = regions_in(value if isinstance(value, Mapping) else {"box": value}, "both", order_of)
     return found[0] if len(found) == 1 else None
 
 
@@ -174,9 +174,9 @@ def _direction(kind: str, given: Columns) -> str:
     return "down" if isinstance(size, (int, float)) and size < 0 else ""
 
 
-def _in_words(body: str, convention: Convention) -> Action | None:
+def _in_words(body: str, order_of: OrderOf) -> Action | None:
     """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
-    regions = [replace(region, label="") for region in parse_regions(body, "both", convention)]
+    regions = [replace(region, label="") for region in parse_regions(body, "both", order_of)]
     if not (verbs := list(_VERB.finditer(body))):
         return Action("click", regions[0]) if len(regions) == 1 else None
     number = re.search(r"\d", body)
@@ -184,17 +184,14 @@ def _in_words(body: str, convention: Convention) -> Action | None:
     verb = (before if before and len(regions) == 1 else verbs)[-1]
     rest = body[verb.end() :]
     kind, said = KINDS.get(word_of(verb[0].lower()), ("click", ""))
-    one = regions[0] if len(regions) == 1 else None
-    if kind in ("scroll", "swipe"):
+    moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")
+    place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
+    given: dict[str, object] = {}
+    if kind in ("scroll", "swipe") and not moves:
         words = re.findall(r"[A-Za-z]+|[上下左右]", rest[:48].casefold())
-        if len(regions) == 2:
-            return Action(kind, regions[0], "", regions[1])
-        named = [DIRECTIONS[word] for word in words if word in DIRECTIONS]
-        return Action(kind, one, said or (named[0] if named else ""))
-    if kind in ("type", "select", "open_app", "key", "answer"):
+        given["direction"] = next((word for word in words if word in DIRECTIONS), None)
+    elif kind in ("type", "select", "open_app", "key", "answer"):
         quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)
-        text = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
-        return Action(kind, one if kind in ("type", "select") else None, said or text)
-    if kind == "drag" and len(regions) == 2:
-        return Action(kind, regions[0], "", regions[1])
-    return Action(kind, one, said)
+        given["text"] = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
+        place = place if kind in ("type", "select") else None
+    return _completed(kind, said, given, place, end)

@@ -38,9 +38,9 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         if columns.get(name) not in (None, "", []) and not _NO_PLACE.fullmatch(str(columns[name]))
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
-        action = action_of({"action": gold, **beside}, places.gold)
+        action = action_of({"action": gold, **beside}, places.in_gold)
     else:
-        action = parse_action(as_text(gold), places.gold)
+        action = parse_action(as_text(gold), places.in_gold)
     if action is None:
         raise Unscorable(f"gold {gold!r:.80} is no action")
     if action.unknown:
@@ -122,7 +122,7 @@ def click(
     gold = _gold_action(columns, places)
     start, end = (_nearness(place, columns, radius, places) for place in (gold.target, gold.end))
     answer = extract_answer(completion)
-    action = parse_action(answer, places.answers) if answer else None
+    action = parse_action(answer, places.in_answers) if answer else None
     if action is None:
         return 0.0
     if gold.kind in _MOVES:

@@ -33,7 +33,7 @@ def _by_label(
         gold[" ".join(region.label.casefold().split())].append(region.box)
     unlabelled = set(gold) == {""}
     predicted: dict[str, list[Scored]] = defaultdict(list)
-    for region in parse_regions(extract_answer(completion) or "", "box", places.answers):
+    for region in parse_regions(extract_answer(completion) or "", "box", places.in_answers):
         if region.box is not None:
             confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
             confidence = 0.0 if math.isnan(confidence) else confidence

@@ -14,28 +14,16 @@ if TYPE_CHECKING:
 
 Box: TypeAlias = tuple[float, float, float, float]
 Point: TypeAlias = tuple[float, float]
-Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]
+Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]  # of four numbers; under yxyx, points are y, x
+OrderOf: TypeAlias = Callable[[str], Order]  # of numbers without names, under a key
 MAX_COORDINATE = 1e7
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 
-@dataclass(frozen=True)
-class Convention:
-    """How lists of numbers without names are written."""
-
-    order: Order = "xyxy"  # of four numbers; under yxyx, points are y, x
-    gold: bool = False  # of a data set; in answers ``bbox_2d`` is Qwen's and always holds corners
-    box_2d: Order | None = None  # order under the key ``box_2d``, if it is another one
-
-    def under(self, key: str) -> Order:
-        """The order of a list under this key."""
-        if key == "bbox_2d" and not self.gold and self.order == "xywh":
-            return "xyxy"
-        return (self.box_2d or self.order) if key == "box_2d" else self.order
-
-
-ANSWER = Convention()
+def as_corners(key: str) -> Order:
+    """Corners, whatever the key."""
+    return "xyxy"
 
 
 @dataclass(frozen=True)
@@ -63,7 +51,7 @@ def pointed_at(region: Region) -> Point:
 def region_of_numbers(
     numbers: Sequence[float],
     label: str = "",
-    convention: Convention = ANSWER,
+    order_of: OrderOf = as_corners,
     key: str = "",
     named: bool = False,
 ) -> Region:
@@ -71,7 +59,7 @@ def region_of_numbers(
     if not all(-MAX_COORDINATE <= number <= MAX_COORDINATE for number in numbers):
         at_origin = Region(box=(0.0, 0.0, 0.0, 0.0)) if len(numbers) == 4 else Region(point=(0.0, 0.0))
         return replace(at_origin, label=label, broken=True)
-    order = "xyxy" if named else convention.under(key)
+    order = "xyxy" if named else order_of(key)
     if len(numbers) == 2:
         x, y = map(float, numbers)
         return Region(point=(y, x) if order == "yxyx" else (x, y), label=label)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable
 from swift_grpo_ext.rewards.frames import SIZES_COLUMN, Frame, convert, extent
-from swift_grpo_ext.rewards.geometry import Box, Convention, Order, Region, area, matched_mean
+from swift_grpo_ext.rewards.geometry import Box, Order, Region, area, matched_mean
 from swift_grpo_ext.rewards.gold import NoGold, gold_value
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.regions import MAX_REGIONS, json_values, literal, parse_regions, says_nothing
@@ -44,17 +44,15 @@ class Places:
     gold_order: Order | None = None
     image_index: int = 0
 
-    @property
-    def answers(self) -> Convention:
-        """The order of answers."""
-        return Convention(self.order)
+    def in_answers(self, key: str) -> Order:
+        """The order of an answer's numbers under a key; ``bbox_2d`` is Qwen's and always holds corners."""
+        return "xyxy" if key == "bbox_2d" and self.order == "xywh" else self.order
 
-    @property
-    def gold(self) -> Convention:
-        """The order of the gold."""
-        if self.gold_order is not None or self.order != "yxyx":
-            return Convention(self.gold_order or self.order, gold=True)
-        return Convention(gold=True, box_2d="yxyx")
+    def in_gold(self, key: str) -> Order:
+        """The order of the gold's numbers under a key."""
+        if self.gold_order is None and self.order == "yxyx":
+            return "yxyx" if key == "box_2d" else "xyxy"
+        return self.gold_order or self.order
 
     def of_image(self, region: Region) -> int:
         """Number of the image that a gold region lies in."""
@@ -100,7 +98,7 @@ def matched(
     answer = extract_answer(completion)
     if not gold:
         return 1.0 if says_nothing(answer) else worst
-    found = map(read, parse_regions(answer or "", kind, places.answers))
+    found = map(read, parse_regions(answer or "", kind, places.in_answers))
     predicted = [one for one in found if one is not None]
     return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
 
@@ -145,7 +143,7 @@ def gold_regions(
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
     _refuse_undeclared_coco(gold, columns, places)
     read = parse_regions if isinstance(gold, str) else regions_in
-    regions = read(gold, kind, places.gold)
+    regions = read(gold, kind, places.in_gold)
     if not regions and may_be_empty and _says_nothing(gold):
         return [], frame
     if not regions or len(regions) > MAX_REGIONS:

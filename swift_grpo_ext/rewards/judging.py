@@ -100,7 +100,8 @@ async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
     """The judge's score, 0 to 10. Equal requests are made once, also while the first is still under way."""
     told = json.dumps([endpoint.url, request("")])
     key = hashlib.sha256(told.encode()).hexdigest()
-    if (task := _kept.get(key)) and _is_good(task):
+    task = _kept.get(key)
+    if task and (task.done() or task.get_loop() is asyncio.get_running_loop()):
         _count("kept")
     else:
         task = _kept[key] = asyncio.ensure_future(_limited(endpoint, request))
@@ -109,16 +110,9 @@ async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
         _kept.popitem(last=False)
     try:
         return await asyncio.shield(task)
-    except Exception:
+    except BaseException:  # also where it was cancelled
         _kept.pop(key, None)
         raise
-
-
-def _is_good(task: asyncio.Task[int]) -> bool:
-    """Whether a task has a score, or will have one in this loop."""
-    if task.done():
-        return not task.cancelled() and task.exception() is None
-    return task.get_loop() is asyncio.get_running_loop()
 
 
 async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int:

@@ -29,7 +29,7 @@ def located(
         except Unscorable:
             gold, source = gold_regions(columns, reward.gold, "both", places)
         answer = extract_answer(completion) if isinstance(completion, str) else None
-        predicted = parse_regions(answer or "", kind, places.answers)
+        predicted = parse_regions(answer or "", kind, places.in_answers)
         index = places.image_index
         return {
             "image": index,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
+from swift_grpo_ext.rewards.geometry import OrderOf, Region, as_corners, region_of_numbers
 from swift_grpo_ext.rewards.text_coordinates import BOX_SHAPES, NAMES, POINT_SHAPES, Kind, shaped, written_out
 from swift_grpo_ext.rewards.words import meanings
 
@@ -23,31 +23,31 @@ def role_of(key: str) -> str:
     return _ROLES.get(plain) or _COORDINATES.get(plain, "")
 
 
-def regions_in(value: object, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
+def regions_in(value: object, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects in a decoded JSON value; `kind` is what a list without keys means."""
-    return list(_walk(value, kind, convention, "", 0))
+    return list(_walk(value, kind, order_of, "", 0))
 
 
-def _walk(value: object, kind: Kind, convention: Convention, label: str, depth: int) -> Iterator[Region]:
+def _walk(value: object, kind: Kind, order_of: OrderOf, label: str, depth: int) -> Iterator[Region]:
     """Regions in a decoded JSON value, depth first."""
     if depth > _MAX_DEPTH:
         return
     inner: list[tuple[object, str]] = []
     if isinstance(value, (list, tuple)):
         if numbers := (_corners(value) if kind == "box" else None) or _numbers(value, _LENGTHS[kind]):
-            yield region_of_numbers(numbers, label, convention)
+            yield region_of_numbers(numbers, label, order_of)
             return
         inner = [(item, label) for item in value]
     elif isinstance(value, (dict, Mapping)):  # last: asking an abstract class costs more
         if (rows := _columns(value)) is not None:
             inner = [(row, label) for row in rows]
-        elif region := _region_of_mapping(value, label, convention):
+        elif region := _region_of_mapping(value, label, order_of):
             yield region
             return
         else:
             inner = _named_parts(value, label)
     for item, name in inner:
-        yield from _walk(item, kind, convention, name, depth + 1)
+        yield from _walk(item, kind, order_of, name, depth + 1)
 
 
 def _named_parts(value: Mapping[str, object], label: str) -> list[tuple[object, str]]:
@@ -109,7 +109,7 @@ def _numbers(value: object, lengths: tuple[int, ...]) -> list[float] | None:
     return numbers if len(numbers) == len(value) else None
 
 
-def _region_of_mapping(value: Mapping[str, object], label: str, convention: Convention) -> Region | None:
+def _region_of_mapping(value: Mapping[str, object], label: str, order_of: OrderOf) -> Region | None:
     found: dict[str, object] = {}
     box = point = None
     coordinates: dict[str, float] = {}
@@ -118,14 +118,14 @@ def _region_of_mapping(value: Mapping[str, object], label: str, convention: Conv
         if inner is None or role in ("", "items"):
             continue
         if role == "place":
-            place = _place(inner, key, convention)
+            place = _place(inner, key, order_of)
             box = box or (place if place and place.box else None)
             point = point or (place if place and not place.box else None)
         elif role in (*_BESIDE, "first", "last"):
             found.setdefault(role, inner)
         elif (number := _number(inner)) is not None:
             coordinates[role] = number
-    ends = [_place(found[at], "point", convention) for at in ("first", "last") if at in found]
+    ends = [_place(found[at], "point", order_of) for at in ("first", "last") if at in found]
     corners = [end.point for end in ends if end is not None and end.point is not None]
     if box is None and len(corners) == 2:
         box = region_of_numbers((*corners[0], *corners[1]))
@@ -150,7 +150,7 @@ def _named(coordinates: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]
     return None if numbers is None else region_of_numbers(numbers, named=True)
 
 
-def _place(value: object, key: str, convention: Convention) -> Region | None:
+def _place(value: object, key: str, order_of: OrderOf) -> Region | None:
     """The box or the point under a key that stands for a place."""
     if isinstance(value, str) and len(value) <= _MAX_TEXT:
         written = written_out(value.strip(), "both")
@@ -160,17 +160,17 @@ def _place(value: object, key: str, convention: Convention) -> Region | None:
         one = (fours or written)[0] if len(fours or written) == 1 else None
         if one is None or ("box" in key and len(one.numbers) == 2):
             return None
-        return region_of_numbers(one.numbers, "", convention, key, one.named)
+        return region_of_numbers(one.numbers, "", order_of, key, one.named)
     if isinstance(value, (dict, Mapping)):
-        return _region_of_mapping(value, "", convention)
+        return _region_of_mapping(value, "", order_of)
     if not isinstance(value, (list, tuple)):
         return None
     if len(value) == 1 and isinstance(value[0], (list, tuple)):
-        return _place(value[0], key, convention)
+        return _place(value[0], key, order_of)
     if "point" not in key and (corners := _corners(value)):
         return region_of_numbers(corners)
     numbers = _numbers(value, _LENGTHS["both"])
-    return None if numbers is None else region_of_numbers(numbers, "", convention, key)
+    return None if numbers is None else region_of_numbers(numbers, "", order_of, key)
 
 
 def _number(value: object) -> float | None:

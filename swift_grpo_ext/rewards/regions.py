@@ -4,18 +4,16 @@ import ast
 import json
 import re
 from dataclasses import replace
-from itertools import zip_longest
 
 from swift_grpo_ext.rewards.answer import decoded, last_fenced
-from swift_grpo_ext.rewards.geometry import ANSWER, Convention, Region, region_of_numbers
+from swift_grpo_ext.rewards.geometry import OrderOf, Region, as_corners, region_of_numbers
 from swift_grpo_ext.rewards.region_values import regions_in
 from swift_grpo_ext.rewards.text_coordinates import Kind, written_out
 
 MAX_REGIONS = 300  # an answer with more objects counts as none
 
 _REF = re.compile(
-    r"<(?:ref|p|phrase)>([^<>]{1,256})</|<\|object_ref_start\|>([^<>]{1,256})<\|object_ref_end\|>"
-    r"|<\|ref\|>([^<>]{1,256})<\|/ref\|>"
+    r"<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,256})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
 )
 _FLAT = re.compile(r"\{[^{}:]{1,256}:[^{}]{0,1024}\}")
 _OPENING = re.compile(r"[\[{]")
@@ -62,32 +60,29 @@ def literal(text: str) -> list[object]:
     return decoded(text, json.loads, ast.literal_eval) or decoded(quoted, json.loads)
 
 
-def parse_regions(text: str, kind: Kind, convention: Convention = ANSWER) -> list[Region]:
+def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of a text, none if more than `MAX_REGIONS`; `kind` is what a list without keys means."""
-    body = last_fenced(text).strip()
+    parts = ["", *_REF.split(last_fenced(text).strip())]  # a name before each part
     found: list[Region] = []
-    refs = [None, *_REF.finditer(body)]
-    for ref, following in zip_longest(refs, refs[1:]):
-        part = body[ref.end() if ref else 0 : following.start() if following else None]
-        read = _read(part, kind, convention)
-        label = next(filter(None, ref.groups())).strip() if ref else ""
+    for label, part in zip(map(str.strip, parts[::2]), parts[1::2], strict=True):
+        read = _read(part, kind, order_of)
         found += [replace(region, label=label) for region in read] if label else read
     return found if len(found) <= MAX_REGIONS else []
 
 
-def _read(text: str, kind: Kind, convention: Convention) -> list[Region]:
+def _read(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
     values = values_in(text := text.strip())
     # Bare lists in prose are read with the words around them, which name them.
     inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
     keyed = any(isinstance(item, dict) for item in inner)
     whole = text[:1] in "[{" and text[-1:] in "]}" and len(json_values(text) or ()) == 1
-    found = regions_in(values[0] if len(values) == 1 else values, kind, convention) if keyed or whole else []
+    found = regions_in(values[0] if len(values) == 1 else values, kind, order_of) if keyed or whole else []
     if found:
         return found
     written = written_out(text, kind)
     if not written and values:
-        return regions_in(values, kind, convention)
-    return [region_of_numbers(one.numbers, one.label, convention, named=one.named) for one in written]
+        return regions_in(values, kind, order_of)
+    return [region_of_numbers(one.numbers, one.label, order_of, named=one.named) for one in written]
 
 
 def says_nothing(answer: str | None) -> bool:

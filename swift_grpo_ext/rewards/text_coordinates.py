@@ -64,7 +64,7 @@ _COMMA = r"(?:px)?\s{0,8}[,;|\s]\s{0,8}"
 _OPEN, _CLOSE = r"[\[(>]\s{0,8}", r"(?:px)?\s{0,8}[\])<]"
 _TWO = rf"({_NUMBER}){_COMMA}({_NUMBER})"
 _FOUR = rf"{_TWO}{_COMMA}{_TWO}"
-_BARE = {"box": re.compile(_FOUR + r"\Z"), "point": re.compile(_TWO + r"\Z")}
+_BARE_POINT = re.compile(_TWO)
 _FOURS = re.compile(f"{_OPEN}{_FOUR}{_CLOSE}")
 _PAIRS = re.compile(f"{_OPEN}{_TWO}{_CLOSE}")
 _BRACKETS = re.compile(f"{_FOURS.pattern}|{_PAIRS.pattern}")
@@ -109,9 +109,8 @@ class Written:
 def written_out(text: str, kind: Kind) -> list[Written]:
     """Each box or point of a text, in order."""
     plain = unicodedata.normalize("NFKC", text)
-    for shape in ("box", "point") if kind == "both" else (kind,):
-        if bare := _BARE[shape].match(plain):
-            return [Written(tuple(map(float, bare.groups())))]
+    if kind != "box" and (bare := _BARE_POINT.fullmatch(plain)):
+        return [Written((float(bare[1]), float(bare[2])))]
     found = (
         list(_bins(plain, kind))
         or _named_boxes(plain, kind)

@@ -28,7 +28,6 @@ SHOWN = 120
 BINS = 20
 KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at_max", "at_min")
 FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}", "at_min": "{:.1%}"}
-_BLUE, _INK, _GRID = "#2563eb", "#334155", "#e2e8f0"
 
 
 def print_all(found: Sequence[Scored], gold: bool) -> None:
@@ -161,19 +160,15 @@ def write_plot(found: Sequence[Scored], path: Path) -> None:
     rows: list[Any] = list(figure.subplots(len(found), 1, squeeze=False)[:, 0])
     for axes, scored in zip(rows, found, strict=True):
         low, high = scored.reward.low, scored.reward.high
-        axes.hist(scored.scores, bins=BINS, range=(low, high), color=_BLUE, edgecolor="white", lw=0.5)
+        axes.hist(scored.scores, bins=BINS, range=(low, high), edgecolor="white")
         mean = ""
         if scored.scores:
             mean = f"mean {statistics.fmean(scored.scores):.3f}, "
-            axes.axvline(statistics.fmean(scored.scores), color=_INK, lw=1.2, ls="--")
+            axes.axvline(statistics.fmean(scored.scores), color="black", ls="--")
         count = len(scored.scores)
         title = f"{scored.reward.name}: {mean}{count} scored, {len(scored.outcomes) - count} not"
-        axes.set_title(title, loc="left", fontsize=10, color=_INK)
-        axes.set(xlim=(low - 0.02 * (high - low), high + 0.02 * (high - low)), axisbelow=True)
-        axes.set_ylabel("completions", fontsize=8, color=_INK)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set(xlim=(low, high), ylabel="completions")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.grid(axis="y", color=_GRID, lw=0.8)
-        axes.tick_params(labelsize=8, colors=_INK, length=0)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-    rows[-1].set_xlabel("score", fontsize=8, color=_INK)
+    rows[-1].set_xlabel("score")
     figure.savefig(path, dpi=150, metadata={"Software": None})

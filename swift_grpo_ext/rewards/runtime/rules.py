@@ -1,7 +1,7 @@
 """The reward table: parameters, routing, gates, schedules and normalisation, as data.
 
-``SWIFT_GRPO_EXT_REWARD_TABLE`` holds it as JSON or as the path of a JSON file; docs/parts/rewards.md has an example.
-The key ``*`` under ``rewards`` gives parameters to every reward of the catalogue that has them.
+``SWIFT_GRPO_EXT_REWARD_TABLE`` holds it as JSON or as the path of a JSON file; docs/parts/rewards.md has
+an example. The key ``*`` under ``rewards`` gives parameters to every reward that has them.
 """
 
 from __future__ import annotations
