@@ -168,6 +168,7 @@ _CONDITIONS: dict[str, Callable[[Any, Any], bool]] = {
     "has": lambda value, wanted: wanted in (value or ()),
     "above": lambda value, wanted: (value or 0) > wanted,
     "below": lambda value, wanted: (value or 0) < wanted,
+    "at_most": lambda value, wanted: (value or 0) <= wanted,
     "matches": lambda value, wanted: re.search(wanted, str(value or "")) is not None,
     "releases": lambda value, wanted: (
         value is not None and SpecifierSet(wanted).contains(value, prereleases=True)

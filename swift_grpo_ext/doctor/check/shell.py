@@ -19,7 +19,6 @@ from swift_grpo_ext.doctor.check.words import (
     is_known,
     opened,
     split,
-    stripped,
     unescaped_in_quotes,
     unknown,
 )
@@ -169,8 +168,6 @@ class Variables:
             return word if self.complete else unknown(text_of(node))
         if how in (":+", "+") and (found is not None or self.complete):
             return word if found else ""
-        if how in ("#", "##", "%", "%%") and found is not None and is_known(found):
-            return stripped(found, how, word)
         return found if found and how.endswith("?") else unknown(text_of(node))
 
     def _element(self, node: Node, whole: Node) -> str:

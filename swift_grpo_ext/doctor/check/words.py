@@ -1,7 +1,6 @@
-"""What the shell does to text: fields of a word, braces, prefixes and suffixes; a makefile as a script."""
+"""What the shell does to text: fields of a word, braces; a makefile as a script."""
 
 import re
-from fnmatch import translate
 
 PLUGIN = "<swift-grpo-ext>"
 """Stands for the output of $(swift-grpo-ext path)."""
@@ -66,16 +65,6 @@ def braced(word: str) -> list[str]:
             many = [str(number) for number in range(low, min(high, low + _MOST_WORDS) + 1)]
         todo = [one[: match.start()] + part + one[match.end() :] for part in many] + todo
     return [*done, *todo]
-
-
-def stripped(value: str, how: str, pattern: str) -> str:
-    """``${A##*/}`` and its like."""
-    matches, front = re.compile(translate(pattern)).match, how[0] == "#"
-    fitting = [at for at in range(len(value) + 1) if matches(value[:at] if front else value[at:])]
-    if not fitting:
-        return value
-    at = fitting[-1 if how in ("##", "%") else 0]
-    return value[at:] if front else value[:at]
 
 
 def unescaped_in_quotes(source: bytes) -> str:

@@ -148,18 +148,6 @@ def _model_len(run: Run) -> Iterator[Problem]:
         yield option("vllm_max_model_len", what, f"{needed}{', or lower MAX_PIXELS' if prompt else ''}")
 
 
-@table.on("vllm-no-room")
-def _no_room(run: Run) -> Iterator[Problem]:
-    limit, vision = _engine_limit(run), run.shape.vision if run.shape else None
-    least = run.environ.get("MIN_PIXELS", "")
-    if limit is None or not vision or vision.tile or not least.isdecimal():
-        return
-    image = vision.tokens(int(least))
-    if image >= limit:
-        what = f"an image of at least {least} pixels is {image} tokens, the engine takes {limit}"
-        yield option("vllm_max_model_len", what, 2 * image)
-
-
 def _image_tokens(run: Run) -> int:
     return run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
 

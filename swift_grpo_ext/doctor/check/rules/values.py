@@ -75,12 +75,17 @@ def _ranks(run: Run) -> Iterator[Problem]:
             yield variable(name, f"{value} is no number of processes", 8)
 
 
-def _strangers(run: Run, argument: str, known: Collection[str], usual: str = "") -> Iterator[Problem]:
+# What is taken for a name that is like no other, and what is meant by one that is none.
+_USUAL = {"tuner_type": "lora", "loss_type": "grpo"}
+_MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4"}
+
+
+def _strangers(run: Run, argument: str, known: Collection[str]) -> Iterator[Problem]:
     """Names of an argument that are not known; one with a slash is that of an attention kernel on a hub."""
     value = run.arguments.get(argument)
     for name in value if isinstance(value, list) else [value] if value else []:
         if name not in known and "/" not in str(name):
-            close = nearest(name, known, NEAR) or usual
+            close = _MEANT.get(name) or nearest(name, known, NEAR) or _USUAL.get(argument)
             fix = f"--{argument} {close}" if close else "leave it out"
             yield Problem(f"ms-swift knows no {argument} called {name}", f"--{argument}", fix)
 
@@ -92,7 +97,7 @@ def _unknown(run: Run) -> Iterator[Problem]:
             yield from _strangers(run, argument, {*host_table.names(argument), *_OURS.get(argument, ())})
 
 
-table.on("unknown-loss")(lambda run: _strangers(run, "loss_type", LOSSES, "grpo"))
+table.on("unknown-loss")(lambda run: _strangers(run, "loss_type", LOSSES))
 
 
 @table.on("extension-setting")
@@ -113,17 +118,6 @@ def _torchvision(run: Run) -> Iterator[Problem]:
     if major == "2" and vision.startswith("0.") and int(minor) != wanted:
         what = f"torchvision {vision} is built for torch 2.{wanted}, torch is {torch}"
         yield Problem(what, "torchvision", f'pip install "torchvision==0.{int(minor) + 15}.*"')
-
-
-@table.on("unknown-tuner")
-def _tuner(run: Run) -> Iterator[Problem]:
-    if run.arguments.external_plugins:
-        return
-    if run.arguments.tuner_type == "qlora":
-        what = "no tuner is called qlora: it is LoRA on a model of 4 bits"
-        yield option("tuner_type", what, "lora --quant_method bnb --quant_bits 4")
-    else:
-        yield from _strangers(run, "tuner_type", host_table.names("tuner_type"), "lora")
 
 
 @table.on("broken-json")
@@ -151,28 +145,6 @@ def _twice(run: Run) -> Iterator[Problem]:
     for name, seen in run.arguments.repeated:
         what = f"given as {' and as '.join(map(repr, seen))}: the last counts"
         yield option(name, what, f"{seen[-1]}, once")
-
-
-# By whether all is trained: the kind of training, lowest and highest usual rate, highest that does not kill.
-_RATES = {True: ("full training", 1e-8, 5e-5, 1e-4, "1e-6"), False: ("LoRA", 1e-7, 1e-3, 1e-2, "1e-5")}
-
-
-@table.on("learning-rate-kills")
-def _deadly_rate(run: Run) -> Iterator[Problem]:
-    rate, (kind, _, _, deadly, usual) = run.arguments.learning_rate, _RATES[run.full]
-    if rate <= 0 or rate > deadly:
-        what = (
-            f"{rate:g} destroys the model in {kind}" if rate > 0 else f"at rate {rate:g} nothing is learned"
-        )
-        yield option("learning_rate", what, usual)
-
-
-@table.on("learning-rate")
-def _rate(run: Run) -> Iterator[Problem]:
-    rate, (kind, low, high, deadly, usual) = run.arguments.learning_rate, _RATES[run.full]
-    if 0 < rate < low or high < rate <= deadly:
-        what = f"{rate:g} is unusual for {kind}: between {low:g} and {high:g}"
-        yield option("learning_rate", what, usual)
 
 
 @table.on("warmup-eats-the-run")
@@ -228,12 +200,3 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             close = nearest(name, known, NEAR)
             fix = f"--reward_funcs {close}" if close else "register it in --external_plugins"
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
-
-
-@table.on("reference-without-adapter")
-def _ref_adapters(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    started = args.adapters and not args.ref_adapters and args.beta
-    if started and not run.full and not args.resume_from_checkpoint:
-        what = "the reference lacks the adapter that training starts from"
-        yield Problem(what, "--adapters", f"--ref_adapters {' '.join(args.adapters)}, or --beta 0")
