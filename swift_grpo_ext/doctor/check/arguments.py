@@ -85,23 +85,27 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
     parts = [_INVISIBLE.sub(" ", word).split() if _hides(word) else [word] for word in words]
     words = [opened(word) if word in _LEFT_OUT else word for word in chain.from_iterable(parts)]
     groups = list(_groups([word for word in words if word[:1] not in _DASHES or len(word) < 2]))
-    left, unknown, rest = _without_unknown(groups, parser)
-    while True:
+    known, unknown, rest = _without_unknown(groups, parser)
+    given, strange = {_name(flag) for flag, _ in groups if flag}, list[str]()
+    values = dict(host_table.defaults(kind))
+    for flag, behind in known:
         try:
-            namespace, strange = parser.parse_known_args(left)
-            break
+            namespace, left = parser.parse_known_args([*([flag] * bool(flag)), *behind])
+            values |= vars(namespace)
+            given |= set(vars(namespace))
+            strange += left
         except host_table.Refused as refused:
-            name, left = _without(str(refused), left)
+            name = f"--{_name(flag)}"
             refusals.append(_refusal(str(refused), name, _fix(str(refused), name)))
-    if not vars(namespace).get("ignore_args_error"):
+    if not values.get("ignore_args_error"):
         refusals += _strange(strange, parser)
-    given = frozenset(_name(flag) for flag, _ in groups if flag) | _abbreviated(groups, parser)
-    values = vars(namespace)
     if kind == "RLHFArguments":
         values = _completed(values)
         if "tuner_type" in unknown and "learning_rate" not in given:
             unknown["learning_rate"] = unknown["tuner_type"]
-    return Arguments(values, given, tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)), kind)
+    return Arguments(
+        values, frozenset(given), tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)), kind
+    )
 
 
 def _refusal(message: str, where: str, fix: str) -> Problem:
@@ -132,13 +136,6 @@ def _name(flag: str) -> str:
     return flag[2:].split("=")[0].replace("-", "_")
 
 
-def _abbreviated(groups: list[Group], parser: argparse.ArgumentParser) -> frozenset[str]:
-    """Whole names of options that are cut short."""
-    found = [parser._get_option_tuples(flag) for flag, _ in groups if flag]
-    dests = [{action.dest for action, *_ in many} for many in found]
-    return frozenset(dest for many in dests if len(many) == 1 for dest in many)
-
-
 def _completed(values: dict[str, object]) -> dict[str, object]:
     """Fill in the defaults that the host sets later, for GRPO."""
     full = values["tuner_type"] == "full"
@@ -163,9 +160,9 @@ def _groups(words: Sequence[str]) -> Iterator[Group]:
 
 def _without_unknown(
     groups: list[Group], parser: argparse.ArgumentParser
-) -> tuple[list[str], dict[str, str], list[str]]:
-    """The words that can be parsed, the names whose value is not known, and words that may be options."""
-    kept, unknown, opened = list[str](), dict[str, str](), list[str]()
+) -> tuple[list[Group], dict[str, str], list[str]]:
+    """The options that can be parsed, the names whose value is not known, and words that may be options."""
+    kept, unknown, opened = list[Group](), dict[str, str](), list[str]()
     for flag, values in groups:
         action = parser._option_string_actions.get(flag.split("=")[0])
         takes = 0 if not flag or "=" in flag else 1
@@ -177,7 +174,7 @@ def _without_unknown(
         if flag and own and not (several and open_inside and is_known(values[0])):
             unknown[action.dest if action else _name(shown(flag))] = shown(" ".join(own)).rpartition("=")[2]
             continue
-        kept += [*([flag] if flag else []), *(one for one in values if is_known(one))]
+        kept.append((flag, list(filter(is_known, values))))
     return kept, unknown, opened
 
 
@@ -191,17 +188,6 @@ def _fix(message: str, name: str) -> str:
     if name in _USUAL and "invalid float" in message:
         return f"{name} {_USUAL[name]}"
     return next((fix.format(name) for sign, fix in _MENDS if sign in message), f"leave {name} out")
-
-
-def _without(message: str, words: list[str]) -> tuple[str, list[str]]:
-    """The argument that a message names, and the words without it and its values."""
-    groups = list(_groups(words))
-    for named in re.findall(r"--[\w-]+", message):
-        for at, (flag, _) in enumerate(groups):
-            if flag and named.replace("-", "_").startswith(flag.split("=")[0].replace("-", "_")):
-                left = groups[:at] + groups[at + 1 :]
-                return named, [word for flag, values in left for word in (*([flag] * bool(flag)), *values)]
-    return "", []
 
 
 def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:

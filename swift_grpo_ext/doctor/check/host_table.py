@@ -81,21 +81,25 @@ def names(argument: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def parser(kind: str) -> argparse.ArgumentParser:
-    """A parser that takes what ms-swift's own takes, and raises `Refused`."""
-    made = argparse.ArgumentParser()
+    """A parser that takes what ms-swift's own takes, without the defaults, and raises `Refused`."""
+    made = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
 
     def error(message: str) -> None:
         raise Refused(message)
 
     made.error = error  # type: ignore[method-assign,assignment]
-    for flags, of_type, nargs, choices, default, const in table()["options"][kind]:
+    for flags, of_type, nargs, choices, _, const in table()["options"][kind]:
         if of_type == "store_false":
             dest = flags[0][2:].replace("no_", "", 1)
-            made.add_argument(*flags, action="store_false", default=default, dest=dest)
+            made.add_argument(*flags, action="store_false", default=argparse.SUPPRESS, dest=dest)
         else:
-            kind_of = {"type": _type(of_type, choices), "nargs": nargs, "choices": choices}
-            made.add_argument(*flags, default=default, const=const, **kind_of)
+            made.add_argument(*flags, const=const, type=_type(of_type, choices), nargs=nargs, choices=choices)
     return made
+
+
+def defaults(kind: str) -> dict[str, Any]:
+    """Values of options that are not given."""
+    return {flags[0][2:]: default for flags, of_type, *_, default, _ in table()["options"][kind]}
 
 
 def _type(name: str, choices: list[object] | None) -> Callable[[str], object]:

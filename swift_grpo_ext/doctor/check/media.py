@@ -1,16 +1,16 @@
 """Images, videos and audio of a row: found where ms-swift looks for them, and as many as there are tags."""
 
-import base64
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.files import Row, drawn, rows_of
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.findings import Finding, Severity
 
 _KINDS = (("images", "<image>"), ("videos", "<video>"), ("audios", "<audio>"))
@@ -28,11 +28,11 @@ def findings(run: Run, where: str, row: Row, folder: Path) -> Iterator[Finding]:
             what = f"{tags} {tag} tags for {len(entries)} {kind}"
             yield Finding("row-tags", Severity.ERROR, what, where, "one tag for each, in order")
         placed = [_placed(run, entry, folder, opens=kind == "images") for entry in entries]
-        for _, fault, fix in placed:
-            if fault:
-                yield Finding("row-image", Severity.ERROR, fault, where, fix or "fix or drop the row")
+        for one in placed:
+            if one.fault:
+                yield Finding("row-image", Severity.ERROR, one.fault, where, one.fix or "fix or drop the row")
         if placed:
-            row[kind] = [entry for entry, _, _ in placed]
+            row[kind] = [one.entry for one in placed]
     yield from _over_the_limit(run, where, len(row.get("images") or []))
     if row.get("images") and run.shape is not None and run.shape.vision is None:
         what = "the row has images, the model has no vision tower"
@@ -56,31 +56,49 @@ def _over_the_limit(run: Run, where: str, images: int) -> Iterator[Finding]:
         yield Finding("row-images", Severity.ERROR, what, where, fix)
 
 
-def _placed(run: Run, entry: object, folder: Path, *, opens: bool) -> tuple[object, str, str]:
-    """The entry with an absolute path, and what is wrong with it, with its fix."""
-    name, content = _named(entry)
-    if content is not None:
-        return entry, _fault_of(content, "an image in the row") if opens else "", ""
-    if not isinstance(name, str) or name.startswith(_NOT_LOCAL):
-        return entry, "", ""
-    path = found(run, name)
+@dataclass(frozen=True)
+class _Placed:
+    """An image, a video or a sound of a row."""
+
+    entry: object  # with an absolute path, where it lies here
+    fault: str = ""  # what is wrong with it
+    fix: str = ""
+    pixels: int | None = None  # of an image that was opened
+
+
+def _placed(run: Run, entry: object, folder: Path, *, opens: bool) -> _Placed:
+    own = isinstance(entry, dict) and entry.get("bytes") is not None
+    name = entry.get("path") if isinstance(entry, dict) else entry
+    if not own and (not isinstance(name, str) or name.startswith(_NOT_LOCAL)):
+        return _Placed(entry)
+    path = None if own else found(run, str(name))
     if path is not None:
-        placed = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
-        return placed, _fault_of(path, f"image {name}") if opens else "", ""
-    if len(name) > 200 and (decoded := _base64(name)) is not None:
-        return entry, _fault_of(io.BytesIO(decoded), "a base64 image") if opens else "", ""
-    if len(name) < 1024 and (folder / name).is_file():
+        entry = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
+    elif not own and len(str(name)) < 1024 and (folder / str(name)).is_file():
         fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
-        return entry, f"{name} lies beside the dataset, where ms-swift does not look", fix
-    return entry, f"{name:.200} is not there", ""
+        return _Placed(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
+    elif not own and len(str(name)) <= 200:
+        return _Placed(entry, f"{name} is not there")
+    try:
+        return _Placed(entry, pixels=_pixels(entry) if opens else None)
+    except DatasetRowError as error:
+        return _Placed(entry, f"{error.what}: {error.where}", error.fix)
 
 
-def _named(entry: object) -> tuple[object, io.BytesIO | None]:
-    """Name and content of an image, a video or a sound."""
-    if not isinstance(entry, dict):
-        return entry, None
-    content = entry.get("bytes")
-    return entry.get("path"), io.BytesIO(content) if isinstance(content, bytes) else None
+def _pixels(source: object) -> int:
+    """Pixels of an image as it is stored; a DatasetRowError says why it does not open."""
+    from PIL import Image
+
+    from swift_grpo_ext.models.images import decoding, describe, read_source
+
+    with decoding(describe(source)), Image.open(BytesIO(read_source(source, _no_download))) as image:
+        pixels = image.width * image.height
+        image.verify()
+    return pixels
+
+
+def _no_download(url: str) -> BytesIO:
+    raise OSError(f"{url:.80} is not downloaded")
 
 
 def found(run: Run, name: str) -> Path | None:
@@ -96,25 +114,6 @@ def found(run: Run, name: str) -> Path | None:
     root = run.environ.get("ROOT_IMAGE_DIR")
     path = run.find(name) or (run.find(str(Path(root).expanduser() / name)) if root else None)
     return path.resolve() if path and path.is_file() else None
-
-
-def _base64(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        return None
-
-
-def _fault_of(image: Path | io.BytesIO, name: str) -> str:
-    """Why an image does not open; empty if it does."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(image) as opened:
-            opened.verify()
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        return f"{name} does not open: {type(error).__name__}"
-    return ""
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,11 @@ def seen(run: Run) -> Seen | None:
         if path is None or path.suffix not in (".jsonl", ".json"):
             return None
         for row in (row for _, row in islice(rows_of(path), _ROWS) if row is not None):
-            sizes = [_pixels(run, entry) for entry in _listed(row.get("images") or row.get("image"))]
+            entries = _listed(row.get("images") or row.get("image"))
+            try:
+                sizes = [_placed(run, entry, Path(), opens=True).pixels for entry in entries]
+            except NotKnown:
+                return None
             if None in sizes:
                 return None
             counts.append(len(sizes))
@@ -141,15 +144,3 @@ def seen(run: Run) -> Seen | None:
     if not counts:
         return None
     return Seen((min(counts), max(counts)), (min(pixels, default=0), max(pixels, default=0)))
-
-
-def _pixels(run: Run, entry: object) -> int | None:
-    from PIL import Image, UnidentifiedImageError
-
-    name, content = _named(entry)
-    source = content or found(run, str(name or "-"))
-    try:
-        with Image.open(source or "") as image:
-            return image.width * image.height
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, NotKnown):
-        return None
