@@ -68,7 +68,6 @@ _OPENING = re.compile(
     r"|given)\b|因为)"
 )
 _OPTION = re.compile(r"(?i:\boption|\bchoice|[选選][项項])\s{0,2}[(\[*\"']{0,3}([A-Z])(?![A-Za-z0-9_'’])")
-_BOLD = re.compile(r"\*\*\W{0,3}([A-Z])(?:\W{0,3}\*\*|[).:、]|\s[-–—]\s)")
 _CAPITAL = re.compile(
     r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
     r"|\.[A-Za-z0-9])"
@@ -188,9 +187,9 @@ def _implied(text: str, options: Options, known: Letters) -> Letters | None:
     """A letter in the last words, in the first, in bold, after "option", or the only one at all."""
     last = text.rstrip().rpartition("\n")[2]
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
-        if match and match[1].upper() in known and not _hedged(text, match[1].upper(), known):
+        if match and match[1].upper() in known:
             return frozenset(match[1].upper())
-    for pattern in (_BOLD, _OPTION, _CAPITAL):
+    for pattern in (_OPTION, _CAPITAL):
         letters = {
             match[1]
             for match in pattern.finditer(text)
@@ -204,14 +203,6 @@ def _implied(text: str, options: Options, known: Letters) -> Letters | None:
 def _denied(text: str, start: int, end: int) -> bool:
     """Whether a mention is said not to be the answer: "not B", "B is wrong"."""
     return bool(_NOT_BEFORE.search(text[max(0, start - 24) : start]) or _DENIED.match(text, end))
-
-
-def _hedged(text: str, letter: str, known: Letters) -> bool:
-    """Whether the letter is joined to another: "A or B"."""
-    return any(
-        ({match[1], match[2]} & known) - {letter}
-        for match in re.finditer(r"\b([A-Z])\b\)?\s{0,3}(?:/|\bor\b|或)\s{0,3}\(?\b([A-Z])\b", text)
-    )
 
 
 def _named(text: str, options: Options, known: Letters) -> Letters | None:
