@@ -106,28 +106,19 @@ def _bare(text: str, options: Options, known: Letters) -> Letters | None:
 
 
 def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
-    """ "B. a dog", or a list of such lines."""
+    """ "B. a dog", or a list of such lines; nothing if a letter stands before another one or its text."""
     if not LEADING.match(text):
         return None
     lines = [line for line in map(str.strip, text.split("\n", len(known))) if line]
-    listed = all(LEADING.match(line) for line in lines)
-    listed = listed and (len(lines) == len(known) or not _EXPLAINED.search(text))
-    return frozenset(_led(line, options) for line in (lines if listed else [text]))
-
-
-def _led(line: str, options: Options) -> str:
-    """The letter of "B. dog"; none if the rest names another option by its mark or by its text."""
-    leading = LEADING.match(line)
-    assert leading
-    letter, rest = (leading[1] or leading[2]).upper(), line[leading.end() :].partition("\n")[0]
-    reason = _EXPLAINED.search(rest)
-    named = _MARK.finditer(rest, 0, reason.start() if reason else len(rest))
-    others = {(mark[1] or mark[2]).upper() for mark in named}
-    if alone := _ALONE.match(rest):
-        others |= {alone[1].upper()} if options.get(letter) != plain(rest) else set()
-    if (others - {letter}) & set(options or string.ascii_uppercase) or _contradicts(rest, letter, options):
-        return ""
-    return letter
+    listed = all(map(LEADING.match, lines)) and (len(lines) == len(known) or not _EXPLAINED.search(text))
+    found: set[str] = set()
+    for leading in filter(None, map(LEADING.match, lines if listed else [text])):
+        letter, rest = (leading[1] or leading[2]).upper(), leading.string[leading.end() :].partition("\n")[0]
+        marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
+        marks += filter(None, [options.get(letter) != plain(rest) and _ALONE.match(rest)])
+        others = {mark[mark.lastindex or 1].upper() for mark in marks} & known - {letter}
+        found.add("" if others or _contradicts(rest, letter, options) else letter)
+    return frozenset(found)
 
 
 def _contradicts(rest: str, letter: str, options: Options) -> bool:
