@@ -58,7 +58,6 @@ def numeric(
           (test_units_are_converted).
     Source: Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_numeric")("about 1,200", {"solution": "1230"})
         1.0
     """
@@ -121,7 +120,6 @@ def math(completion: str, columns: Columns) -> float:
         - Several boxes: only the last one counts (test_the_last_box_counts).
     Source: Math-Verify.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_math")(r"\boxed{0.5}", {"solution": r"\frac{1}{2}"})
         1.0
     """

@@ -181,7 +181,6 @@ def json_schema(completion: str, columns: Columns) -> float:
         - NaN, infinities, nesting without end: not JSON (test_nan_is_not_json).
     Source: JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> gold = {"total": 12.5, "paid": False}
         >>> get_reward("ext_json_schema")('{"total": 12.5, "paid": true}', {"solution": gold})
         0.5

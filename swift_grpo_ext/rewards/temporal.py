@@ -149,7 +149,6 @@ def temporal_iou(completion: str, columns: Columns) -> float:
     Frame: Seconds from the start of the video.
     Source: Temporal IoU of moment retrieval, on unions of intervals.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_temporal_iou")("from 10 s to 20 s", {"solution": [10, 30]})
         0.5
     """
