@@ -36,12 +36,12 @@ _BEFORE_LETTER = re.compile(
     r"|[选選][项項]|是|为|clearly\b|likely\b|probably\b|definitely\b|most\b|indeed\b){0,12}",
     re.IGNORECASE,
 )
-_LETTERS = re.compile(r"([A-Z]{1,26}|[a-z])(?![A-Za-z0-9_]|['’][a-z])")
-_NEXT = re.compile(
+_NEXT = (
     r"[\s)\]*]{0,4}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b|,\s?or\b)[\s(\[*]{0,4}(?:option "
-    r"|choice )?([A-Z])(?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
+    r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
+_LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
 _DENIED = re.compile(
     r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|seems|looks|appears|的?)?\s{0,2}"
     r"(?:to be )?(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|❌)",
@@ -152,26 +152,20 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     start = skipped.end() if skipped else start
     fitting = _beginning(text[start : start + 400].casefold(), options)
     match = _LETTERS.match(text, start)
-    word = re.match(r"\s([a-z]+)", text[match.end() :][:24]) if match and match[1] in "aA" else None
+    word = re.match(r"\s([a-z]+)", text[match.end(1) :][:24]) if match and match[1] in "aA" else None
     if match is None or (word and not _EXPLAINED.fullmatch(word[1])):  # "a" may be an article
         longest = max(fitting, key=lambda letter: len(options[letter]), default=None)
         return frozenset(longest) if longest else None
     if _SEVERAL.match(line := text[start : start + 80].partition("\n")[0].rstrip(" .。!*")):
         return frozenset(letter.upper() for letter in _SINGLE.findall(line))
-    letters, end = set(match[1].upper()), match.end()
+    letters = set(match[1].upper())
     if len(letters) != len(match[1]) or not letters <= known:
         return frozenset(fitting[:1]) or None
-    for _ in range(25):
-        following = _NEXT.match(text, end)
-        if following is None or following[1] not in known:
-            break
-        letters.add(following[1])
-        end = following.end()
-    if _DENIED.match(text, end):
+    letters |= known & set(_SINGLE.findall(match[2]))
+    if _DENIED.match(text, match.end()):
         return None
-    if len(letters) == 1 and _contradicts(text[end : end + 400].split("\n")[0], min(letters), options):
-        return frozenset()
-    return frozenset(letters)
+    rest = text[match.end() : match.end() + 400].split("\n")[0]
+    return frozenset(() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters)
 
 
 def _implied(text: str, options: Options, known: Letters) -> Letters | None:

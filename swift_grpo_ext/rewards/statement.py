@@ -11,7 +11,8 @@ _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x2
 
 # What an answer is called: where words are set apart by spaces, and where they are not.
 _SPACED = (
-    "answers?|solutions?|result|response|réponse|antwort|respuesta|resposta|risposta|ответ|الإجابة|الجواب|đáp án"
+    "answers?|solutions?|result|response|réponse|antwort|respuesta|resposta|risposta|ответ"
+    "|الإجابة|الجواب|đáp án"
 )
 _UNSPACED = "答案|选项|结论|結論|回答|答え|正解|解答|정답|답변?|결론"
 LABEL = (

@@ -100,8 +100,7 @@ def check_schema(schema: object) -> None:
     """Refuse what is no schema: the row is unscorable."""
     from jsonschema.exceptions import SchemaError
 
-    named = isinstance(schema, dict) and all(isinstance(key, str) for key in schema)
-    if not (named or isinstance(schema, bool)):
+    if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
         raise Unscorable("schema is no JSON object")
     try:
         _validator(schema).check_schema(schema)

@@ -115,14 +115,9 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 def span_iou(predicted: Iterable[Span], gold: Iterable[Span]) -> float:
     """Length of the shared time over length of the time in either, 0..1; 0 if both are empty."""
-    ours, theirs = union(predicted), union(gold)
-    both = _length(ours) + _length(theirs)
-    either = _length(union([*ours, *theirs]))
+    spans = [*union(predicted), *union(gold)]
+    both, either = (sum(end - start for start, end in part) for part in (spans, union(spans)))
     return min(1.0, max(0.0, (both - either) / either)) if either > 0 else 0.0
-
-
-def _length(spans: list[Span]) -> float:
-    return sum(end - start for start, end in spans)
 
 
 def _gold_spans(columns: Columns) -> list[Span]:
