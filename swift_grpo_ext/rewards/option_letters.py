@@ -115,7 +115,8 @@ def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
     for leading in filter(None, map(LEADING.match, lines if listed else [text])):
         letter, rest = (leading[1] or leading[2]).upper(), leading.string[leading.end() :].partition("\n")[0]
         marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
-        marks += filter(None, [options.get(letter) != plain(rest) and _ALONE.match(rest)])
+        if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
+            marks.append(alone)
         others = {mark[mark.lastindex or 1].upper() for mark in marks} & known - {letter}
         found.add("" if others or _contradicts(rest, letter, options) else letter)
     return frozenset(found)
