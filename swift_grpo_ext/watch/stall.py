@@ -1,7 +1,4 @@
-"""A thread per rank that notices when a phase lasts too long, and says which rank is where since when.
-
-Ranks talk through files, as collectives are what hangs: one opens an incident, all then write their stacks.
-"""
+"""A thread per rank tells of a phase that lasts too long; ranks talk by files: collectives are what hangs."""
 
 import faulthandler
 import json
