@@ -40,7 +40,6 @@ FIRST, EVERY = 5, 50  # steps that the first bill is of, and those after it
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
 _WORTH_A_WORD = 0.3
 _SHOWN = 0.005
-Event = torch.cuda.Event | None  # None without a GPU in use
 
 
 class Now(NamedTuple):
@@ -50,8 +49,8 @@ class Now(NamedTuple):
     since: float
 
 
-def recorded_event() -> Event:
-    """An event at this place of the GPU's work."""
+def recorded_event() -> torch.cuda.Event | None:
+    """An event at this place of the GPU's work; None without a GPU in use."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     event = torch.cuda.Event(enable_timing=True)
@@ -66,12 +65,14 @@ class Phases:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, mark: Callable[[], Event] = recorded_event
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        mark: Callable[[], torch.cuda.Event | None] = recorded_event,
     ) -> None:
         self._clock, self._mark = clock, mark
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._marks: list[tuple[str, Event]] = []  # what ended, and the event
+        self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # what ended, and the event
         self._moved: list[tuple[str, str, float, float]] = []  # as given to `move`
         self.longest: dict[str, float] = {}
         self.failed_in = ""  # the innermost phase that an error came out of
