@@ -188,6 +188,13 @@ _ALL = (
         patch="F25-gloo-exit",
     ),
     Defect(
+        "F26",
+        "vLLM's prompts of InternVL (transformers' class) lack the new line after an image that training has",
+        _ANY_HOST,
+        reports=(f"{SWIFT}/blob/main/swift/template/templates/internvl.py",),
+        patch="F26-image-newline",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

@@ -32,6 +32,7 @@ MODULES: tuple[str, ...] = (
     "no_workers",
     "video_frames",
     "jinja_completion",
+    "image_newline",
     "gloo_exit",
     "unscored",
 )

@@ -58,6 +58,7 @@ ONE_TURN = tuple(CASES[number] for number in (0, 1, 3, 4))
 CHECKS = {
     "tokens": lambda subject: contract.check_tokens(subject, ONE_TURN),
     "logits": lambda subject: contract.check_logits(subject, ONE_TURN),
+    "engine_prompt": lambda subject: contract.check_engine_prompt(subject, ONE_TURN),
     **{name: contract.CHECKS[name] for name in ("batches", "slices", "save_and_load", "lora")},
 }
 # What ms-swift's own collators cannot do: rows of one image beside rows of several, images of several sizes.
@@ -81,7 +82,7 @@ PAIRS = [(name, check) for name in OTHERS for check in CHECKS if (name, check) n
 
 @pytest.fixture(scope="module")
 def other(request, shared_folder):
-    swift_grpo_ext.register(["templates"])
+    swift_grpo_ext.register(["compat", "templates"])
     name = request.param
     model = built_once(shared_folder / f"tiny_{name}", lambda folder: testing.tiny_checkpoint(name, folder))
     host = testing.host_types(model)
