@@ -15,10 +15,11 @@ from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine_compare import Comparison, together
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
-from swift_grpo_ext.watch.records import EngineRecord, is_garbage
+from swift_grpo_ext.watch.records import EngineRecord
+from swift_grpo_ext.watch.rollout import is_garbage
 
 logger = get_logger()
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class EngineCheck:
         if self._host.args.use_vllm or not self._due():
             yield
             return
-        base = self._host.template.get_base_model(self._host.accelerator.unwrap_model(self._host.model))
+        base = base_model(self._host, self._host.model)
         self._recorder = Recorder(ROWS)
         with swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor)):
             yield

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
 from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
-from swift_grpo_ext.watch.records import row_name
+from swift_grpo_ext.watch.rollout import row_name
 
 PLACES = 64
 """Tokens of a completion that are looked at: the first ones, and others spread over the rest."""
@@ -110,8 +110,7 @@ class Comparison:
     def _logits_of(self, model: nn.Module) -> Tensor:
         """``(N, vocab)`` logits that predict the tokens at the places. All ranks call it together."""
         host, keep = self._host, self._mask.shape[1]
-        base = host.template.get_base_model(host.accelerator.unwrap_model(model))
-        head = base.get_output_embeddings()
+        head = base_model(host, model).get_output_embeddings()
         logits_of: Callable[[Tensor], Tensor] = head.forward
         places = [torch.tensor(chosen, dtype=torch.long) for chosen in self._places]
         slot = torch.cat([n * keep + self._mask[n].nonzero()[:, 0][at] for n, at in enumerate(places)])

@@ -23,7 +23,7 @@ from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.models.family import Capability
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.host import Host, Unwrapped
+from swift_grpo_ext.trainer.host import Host, Unwrapped, base_model
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
 
@@ -83,11 +83,6 @@ def decide(host: Host, settings: Settings) -> Enabled:
         shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
         spare_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
     )
-
-
-def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
-    """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
-    return speaking_model(host.template.get_base_model(host.accelerator.unwrap_model(model)))
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:

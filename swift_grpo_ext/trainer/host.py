@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.watch.watched import Watched
 
 
@@ -103,3 +105,8 @@ class Unwrapped(Protocol):
     template: Any
     args: Any
     is_multimodal: bool  # it takes images
+
+
+def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
+    """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
+    return speaking_model(host.template.get_base_model(host.accelerator.unwrap_model(model)))

@@ -24,9 +24,9 @@ from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.batches import Batches, Known, PassWork, tokens_heard
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.features import Enabled, base_model, decide, share_tower
+from swift_grpo_ext.trainer.features import Enabled, decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
