@@ -16,7 +16,8 @@ class Fault:
 
     tensor: str  # ``reward <name>``, ``log-probs``, ``loss``, ``gradient`` or ``weights``
     rows: tuple[int, ...] = ()  # of the micro-batch, or of this rank's rollout for a reward
-    module: str = ""  # first with such an output, or parameter nearest to the loss with such a gradient
+    # First module whose output was not finite, or parameter nearest to the loss whose gradient was not.
+    module: str = ""
 
 
 def bad_rows(values: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:

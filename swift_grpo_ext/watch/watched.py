@@ -46,8 +46,9 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     args = trainer.args
     zero: Mapping[str, Any] | None = None
     if trainer.is_deepspeed_enabled:
-        plugin = trainer.accelerator.state.deepspeed_plugin
-        zero = plugin.deepspeed_config.get("zero_optimization", {"stage": 0})
+        zero = trainer.accelerator.state.deepspeed_plugin.deepspeed_config.get(
+            "zero_optimization", {"stage": 0}
+        )
     trained = [each for each in trainer.model.parameters() if each.requires_grad]
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
     return RunFacts(

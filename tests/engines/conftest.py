@@ -19,6 +19,7 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
+from swift_grpo_ext.watch.journal import read_events
 
 HERE = Path(__file__).parent
 ENGINE_PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE / "tempt.py", HERE / "faulty.py"]
@@ -58,6 +59,22 @@ class Recorded:
     def steps(self):
         """The host's log of each step."""
         return [row for row in testing.read_logging(self.folder / "output") if "loss" in row]
+
+
+def said(run, kind="verdict"):
+    """What the monitors said, the newest last."""
+    (folder,) = (run.folder / "output").glob("v*")
+    return read_events(folder, [kind])
+
+
+def faults(run):
+    """What was said of the engine."""
+    return [event["text"] for event in said(run) if event["id"].startswith("engine-")]
+
+
+def compared(run):
+    """How far engine and trainer are apart, by check."""
+    return [row["watch/engine_ratio"] for row in run.steps if "watch/engine_ratio" in row]
 
 
 def grpo_with_vllm(model, digits, folder, variables, **chosen):

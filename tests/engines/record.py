@@ -25,7 +25,8 @@ def write(table, row):
 
 
 def receive_and_count(self, samples, outputs):
-    forbidden = family_of(self.template.config).forbidden_token_ids
+    facts = family_of(self.template.config)
+    forbidden = facts.forbidden_token_ids if facts else ()  # of language models none are
     for output in outputs:
         tokens = output.response.choices[0].token_ids
         write("rollouts", {"tokens": len(tokens), "forbidden": sum(token in forbidden for token in tokens)})

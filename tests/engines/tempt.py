@@ -9,7 +9,9 @@ prepare = VllmEngine._prepare_generation_config
 
 def prepare_and_tempt(self, request_config):
     params = prepare(self, request_config)
-    params.logit_bias = dict.fromkeys(family_of(self.config).forbidden_token_ids, 100.0)
+    facts = family_of(self.config)
+    if facts:  # language models have none to say
+        params.logit_bias = dict.fromkeys(facts.forbidden_token_ids, 100.0)
     return params
 
 

@@ -7,29 +7,21 @@ import pytest
 
 from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.testing.run import free_port
-from swift_grpo_ext.watch.journal import read_events
-from tests.engines.conftest import Recorded, grpo_with_vllm, rollout_server, wait_until_free
+from tests.engines.conftest import (
+    Recorded,
+    compared,
+    faults,
+    grpo_with_vllm,
+    rollout_server,
+    said,
+    wait_until_free,
+)
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
 
 MOVES = {"learning_rate": 1e-2, "max_steps": 2}
 LORA = {"tuner_type": "lora", "target_modules": "all-linear"}
 STALE = "they agreed at step 0, so the engine's weights are stale"
-
-
-def said(run, kind="verdict"):
-    """What the monitors said, the newest last."""
-    (folder,) = (run.folder / "output").glob("v*")
-    return read_events(folder, [kind])
-
-
-def faults(run):
-    """What was said of the engine."""
-    return [event["text"] for event in said(run) if event["id"].startswith("engine-")]
-
-
-def compared(run):
-    return [row["watch/engine_ratio"] for row in run.steps if "watch/engine_ratio" in row]
 
 
 @pytest.mark.parametrize(

@@ -80,22 +80,13 @@ def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -
     if len(distinct) < 2:
         return {}
     figures = {}
-    for task, rows in _rows_by_task(tasks).items():
+    for task in distinct:
+        rows = [row for row, its in enumerate(tasks) if its is not None and str(its) == task]
         for column, name in enumerate(names):
-            if task in distinct and (scores := _known(rewards, rows, column)):
+            scores = [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
+            if scores:
                 figures[f"rewards/{name}/{task}"] = sum(scores) / len(scores)
     return figures
-
-
-def _rows_by_task(tasks: Sequence[object]) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, task in enumerate(tasks):
-        rows[str(task)].append(row)
-    return rows
-
-
-def _known(rewards: Tensor, rows: list[int], column: int) -> list[float]:
-    return [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
 
 
 @dataclass
@@ -123,9 +114,13 @@ class TaskScales:
     def scaled(self, rewards: Tensor, tasks: Sequence[object], columns: Sequence[int]) -> Tensor:
         """Columns of ``(completions of all ranks, rewards)`` over their task's deviation."""
         result = rewards.clone()
-        for task, rows in _rows_by_task(tasks).items():
+        rows_of: dict[str, list[int]] = defaultdict(list)
+        for row, task in enumerate(tasks):
+            rows_of[str(task)].append(row)
+        for task, rows in rows_of.items():
             for column in columns:
-                if not (known := _known(rewards, rows, column)):
+                known = [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
+                if not known:
                     continue
                 running = self._running[column, task]
                 running.take(known)
