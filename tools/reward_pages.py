@@ -44,6 +44,9 @@ SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source", "
 UNSAID = ("None.", "Declared by `frame` and `gold_frame`; with both the same, no size is needed.")
 """Section ``Frame`` of a card that has none: of a reward without places, and of one with."""
 
+IMPORT = ">>> from swift_grpo_ext import get_reward"
+"""First line of every example, which a card may leave unsaid, too."""
+
 _HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):(?=[ \n])", re.MULTILINE)
 _ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
 
@@ -79,6 +82,8 @@ def card_of(reward: Reward) -> Card:
         heading: inspect.cleandoc(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
     sections.setdefault("Frame", UNSAID["frame" in reward.parameters])
+    if IMPORT not in sections.get("Example", IMPORT):
+        sections["Example"] = f"{IMPORT}\n{sections['Example']}"
     sections = {name: sections[name] for name in SECTIONS if name in sections}
     classes = [one for group in reward.declared.groups.values() for one in reversed(group.__mro__)]
     shared = [inspect.getdoc(one) or "" for one in classes]

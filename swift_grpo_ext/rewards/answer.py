@@ -59,22 +59,17 @@ def last_block(text: str, tags: tuple[str, str]) -> str | None:
     return text[start.end() : first.start() if first else None]
 
 
-def unblocked(text: str) -> str | None:
-    """What stands in the innermost of the answer blocks; the text if it has none, None if one never ends."""
-    plain = text.casefold()
-    for tags in BLOCKS:
-        if tags[0] in plain and _MARKS[tags][0].search(text):
-            if (block := last_block(text, tags)) is None:
-                return None
-            text = block
-    return text
-
-
 def extract_answer(completion: str) -> str | None:
     """The answer of a completion, stripped; None if it has none (empty, unclosed, or longer than the cap)."""
-    answer = unblocked(after_thinking(completion))
-    answer = None if answer is None else _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])
-    return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
+    answer = after_thinking(completion)
+    plain = answer.casefold()
+    for tags in BLOCKS:
+        if tags[0] in plain and _MARKS[tags][0].search(answer):
+            if (block := last_block(answer, tags)) is None:
+                return None
+            answer = block
+    answer = _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])
+    return answer if 0 < len(answer) <= MAX_ANSWER_CHARS else None
 
 
 def balanced_end(text: str) -> int:
@@ -97,13 +92,14 @@ def last_boxed(text: str) -> str | None:
 def all_boxed(text: str) -> list[str]:
     r"""Contents of every outermost ``\boxed{...}`` with balanced braces, in order, at most 64."""
     found: list[str] = []
-    mark = _BOX.search(text)
-    while mark and len(found) < 64:
-        end = balanced_end(text[mark.end() :])
-        if end < 0:
-            break
-        found.append(text[mark.end() : mark.end() + end].strip())
-        mark = _BOX.search(text, mark.end() + end)
+    end = 0
+    for mark in _BOX.finditer(text):
+        if mark.start() >= end:
+            length = balanced_end(rest := text[mark.end() :])
+            if length < 0 or len(found) == 64:
+                break
+            found.append(rest[:length].strip())
+            end = mark.end() + length
     return found
 
 

@@ -83,7 +83,6 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
         - The article "A" at the start of a sentence: not the letter A (test_article_is_no_letter).
     Source: Accuracy, and the set F1 of multi-label classification.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_choice")("So the answer is (b).", {"solution": "B"})
         1.0
     """
@@ -219,7 +218,6 @@ def yes_no(completion: str, columns: Columns) -> float:
           (test_contradictions_are_no_answer).
     Source: Accuracy.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_yes_no")("There is no dog.", {"solution": "no"})
         1.0
     """

@@ -81,7 +81,6 @@ def count(completion: str, columns: Columns) -> float:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
     Source: Accuracy.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_count")("There are three dogs.", {"solution": 3})
         1.0
     """
@@ -102,7 +101,6 @@ def count_shaped(completion: str, columns: Columns) -> float:
           (test_a_constant_count_earns_less_than_counting).
     Source: Relative counting error.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_count_shaped")("<answer>3</answer>", {"solution": 4})
         0.75
     """

@@ -67,7 +67,6 @@ def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answe
         - 200,000 characters of opening tags: linear time, 0 (test_a_flood_of_tags_is_linear).
     Source: The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_format")("<think>1 + 1</think><answer>2</answer>")
         1.0
     """

@@ -54,7 +54,6 @@ def overlong(
         - Endless text: clamped to -1, so that it cannot outweigh everything else (test_overlong_is_clamped).
     Source: DAPO, equation 13 (arXiv 2503.14476).
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_overlong")("...", {"response_token_ids": [0] * 90}, max_tokens=100)
         -0.5
     """
@@ -111,7 +110,6 @@ def cosine(
           below ``right_long`` (test_no_wrong_completion_earns_more_than_a_right_one).
     Source: Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373).
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> row = {"response_token_ids": [0] * 50, "accuracy": 1.0}
         >>> get_reward("ext_cosine")("...", row, max_tokens=100)
         0.75
@@ -173,7 +171,6 @@ def repetition(
           (test_short_text_has_nothing_to_repeat).
     Source: The repetition penalty of Yeo et al. (arXiv 2502.03373).
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_repetition")("no no no no")
         -0.5
     """

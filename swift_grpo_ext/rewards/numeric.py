@@ -11,7 +11,6 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string
 from swift_grpo_ext.rewards.math_text import answer_reading, gold_reading, joined_boxes
 from swift_grpo_ext.rewards.numbers import Quantity, as_temperature, durations, quantities, stated_quantity
-from swift_grpo_ext.rewards.units import may_be_equal
 
 GOLD = ("solution", "answer")
 MAX_CHARS = 4_096  # of an expression that Math-Verify is given
@@ -58,7 +57,6 @@ def numeric(
           (test_units_are_converted).
     Source: Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244).
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_numeric")("about 1,200", {"solution": "1230"})
         1.0
     """
@@ -70,14 +68,12 @@ def numeric(
 
 
 def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
-    if predicted.unit.dimension == "temperature":
-        gold = as_temperature(gold)
-    elif gold.unit.dimension == "temperature":
-        predicted = as_temperature(predicted)
-    wanted = gold.written
-    if may_be_equal(predicted.unit, gold.unit):
+    if "temperature" in (predicted.unit.dimension, gold.unit.dimension):
+        predicted, gold = as_temperature(predicted), as_temperature(gold)
+    wanted, dimensions = gold.written, {predicted.unit.dimension, gold.unit.dimension}
+    if "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
         readings = [predicted.written]
-    elif predicted.unit.dimension == gold.unit.dimension:
+    elif len(dimensions) == 1:
         readings = [gold.unit.from_base(predicted.value)]
     else:
         return False
@@ -121,7 +117,6 @@ def math(completion: str, columns: Columns) -> float:
         - Several boxes: only the last one counts (test_the_last_box_counts).
     Source: Math-Verify.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_math")(r"\boxed{0.5}", {"solution": r"\frac{1}{2}"})
         1.0
     """

@@ -36,12 +36,12 @@ _BEFORE_LETTER = re.compile(
     r"|[选選][项項]|是|为|clearly\b|likely\b|probably\b|definitely\b|most\b|indeed\b){0,12}",
     re.IGNORECASE,
 )
-_LETTERS = re.compile(r"([A-Z]{1,26}|[a-z])(?![A-Za-z0-9_]|['’][a-z])")
-_NEXT = re.compile(
+_NEXT = (
     r"[\s)\]*]{0,4}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b|,\s?or\b)[\s(\[*]{0,4}(?:option "
-    r"|choice )?([A-Z])(?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
+    r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
+_LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
 _DENIED = re.compile(
     r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|seems|looks|appears|的?)?\s{0,2}"
     r"(?:to be )?(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|❌)",
@@ -68,7 +68,6 @@ _OPENING = re.compile(
     r"|given)\b|因为)"
 )
 _OPTION = re.compile(r"(?i:\boption|\bchoice|[选選][项項])\s{0,2}[(\[*\"']{0,3}([A-Z])(?![A-Za-z0-9_'’])")
-_BOLD = re.compile(r"\*\*\W{0,3}([A-Z])(?:\W{0,3}\*\*|[).:、]|\s[-–—]\s)")
 _CAPITAL = re.compile(
     r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
     r"|\.[A-Za-z0-9])"
@@ -107,28 +106,20 @@ def _bare(text: str, options: Options, known: Letters) -> Letters | None:
 
 
 def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
-    """ "B. a dog", or a list of such lines."""
+    """ "B. a dog", or a list of such lines; nothing if a letter stands before another one or its text."""
     if not LEADING.match(text):
         return None
     lines = [line for line in map(str.strip, text.split("\n", len(known))) if line]
-    listed = all(LEADING.match(line) for line in lines)
-    listed = listed and (len(lines) == len(known) or not _EXPLAINED.search(text))
-    return frozenset(_led(line, options) for line in (lines if listed else [text]))
-
-
-def _led(line: str, options: Options) -> str:
-    """The letter of "B. dog"; none if the rest names another option by its mark or by its text."""
-    leading = LEADING.match(line)
-    assert leading
-    letter, rest = (leading[1] or leading[2]).upper(), line[leading.end() :].partition("\n")[0]
-    reason = _EXPLAINED.search(rest)
-    named = _MARK.finditer(rest, 0, reason.start() if reason else len(rest))
-    others = {(mark[1] or mark[2]).upper() for mark in named}
-    if alone := _ALONE.match(rest):
-        others |= {alone[1].upper()} if options.get(letter) != plain(rest) else set()
-    if (others - {letter}) & set(options or string.ascii_uppercase) or _contradicts(rest, letter, options):
-        return ""
-    return letter
+    listed = all(map(LEADING.match, lines)) and (len(lines) == len(known) or not _EXPLAINED.search(text))
+    found: set[str] = set()
+    for leading in filter(None, map(LEADING.match, lines if listed else [text])):
+        letter, rest = (leading[1] or leading[2]).upper(), leading.string[leading.end() :].partition("\n")[0]
+        marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
+        if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
+            marks.append(alone)
+        others = {mark[mark.lastindex or 1].upper() for mark in marks} & known - {letter}
+        found.add("" if others or _contradicts(rest, letter, options) else letter)
+    return frozenset(found)
 
 
 def _contradicts(rest: str, letter: str, options: Options) -> bool:
@@ -162,35 +153,29 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     start = skipped.end() if skipped else start
     fitting = _beginning(text[start : start + 400].casefold(), options)
     match = _LETTERS.match(text, start)
-    word = re.match(r"\s([a-z]+)", text[match.end() :][:24]) if match and match[1] in "aA" else None
+    word = re.match(r"\s([a-z]+)", text[match.end(1) :][:24]) if match and match[1] in "aA" else None
     if match is None or (word and not _EXPLAINED.fullmatch(word[1])):  # "a" may be an article
         longest = max(fitting, key=lambda letter: len(options[letter]), default=None)
         return frozenset(longest) if longest else None
     if _SEVERAL.match(line := text[start : start + 80].partition("\n")[0].rstrip(" .。!*")):
         return frozenset(letter.upper() for letter in _SINGLE.findall(line))
-    letters, end = set(match[1].upper()), match.end()
+    letters = set(match[1].upper())
     if len(letters) != len(match[1]) or not letters <= known:
         return frozenset(fitting[:1]) or None
-    for _ in range(25):
-        following = _NEXT.match(text, end)
-        if following is None or following[1] not in known:
-            break
-        letters.add(following[1])
-        end = following.end()
-    if _DENIED.match(text, end):
+    letters |= known & set(_SINGLE.findall(match[2]))
+    if _DENIED.match(text, match.end()):
         return None
-    if len(letters) == 1 and _contradicts(text[end : end + 400].split("\n")[0], min(letters), options):
-        return frozenset()
-    return frozenset(letters)
+    rest = text[match.end() : match.end() + 400].split("\n")[0]
+    return frozenset(() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters)
 
 
 def _implied(text: str, options: Options, known: Letters) -> Letters | None:
     """A letter in the last words, in the first, in bold, after "option", or the only one at all."""
     last = text.rstrip().rpartition("\n")[2]
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
-        if match and match[1].upper() in known and not _hedged(text, match[1].upper(), known):
+        if match and match[1].upper() in known:
             return frozenset(match[1].upper())
-    for pattern in (_BOLD, _OPTION, _CAPITAL):
+    for pattern in (_OPTION, _CAPITAL):
         letters = {
             match[1]
             for match in pattern.finditer(text)
@@ -204,14 +189,6 @@ def _implied(text: str, options: Options, known: Letters) -> Letters | None:
 def _denied(text: str, start: int, end: int) -> bool:
     """Whether a mention is said not to be the answer: "not B", "B is wrong"."""
     return bool(_NOT_BEFORE.search(text[max(0, start - 24) : start]) or _DENIED.match(text, end))
-
-
-def _hedged(text: str, letter: str, known: Letters) -> bool:
-    """Whether the letter is joined to another: "A or B"."""
-    return any(
-        ({match[1], match[2]} & known) - {letter}
-        for match in re.finditer(r"\b([A-Z])\b\)?\s{0,3}(?:/|\bor\b|或)\s{0,3}\(?\b([A-Z])\b", text)
-    )
 
 
 def _named(text: str, options: Options, known: Letters) -> Letters | None:

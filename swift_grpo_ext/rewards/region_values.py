@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from swift_grpo_ext.rewards.geometry import OrderOf, Region, as_corners, region_of_numbers
@@ -134,13 +135,12 @@ def _region_of_mapping(value: Mapping[str, object], label: str, order_of: OrderO
     if box is None and point is None:
         return None
     own, image, confidence = found.get("label"), found.get("image"), _number(found.get("score"))
-    return Region(
-        box.box if box else None,
-        point.point if point else None,
-        (str(own) if isinstance(own, (str, int)) else "") or label,
-        confidence if confidence is not None and abs(confidence) < 1e9 else None,
+    return replace(
+        box or Region(),
+        point=point.point if point else None,
+        label=(str(own) if isinstance(own, (str, int)) else "") or label,
+        confidence=confidence if confidence is not None and abs(confidence) < 1e9 else None,
         broken=any(place.broken for place in (box, point) if place),
-        reordered=bool(box and box.reordered),
         image=image if isinstance(image, int) else None,
     )
 

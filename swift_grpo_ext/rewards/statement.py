@@ -9,26 +9,23 @@ Statement: TypeAlias = tuple[int, int, T]
 
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 
+# What an answer is called: where words are set apart by spaces, and where they are not.
+_SPACED = (
+    "answers?|solutions?|result|response|réponse|antwort|respuesta|resposta|risposta|ответ"
+    "|الإجابة|الجواب|đáp án"
+)
+_UNSPACED = "答案|选项|结论|結論|回答|答え|正解|解答|정답|답변?|결론"
 LABEL = (
-    r"(?:\b(?:the |my |your )?(?:final |correct |best |right |most likely |most appropriate "
-    r"|expected )?(?:answers?|solutions?|result|response)(?: to (?:the"
-    r"|this) question)?(?: here)?[*_]{0,2}(?: (?:is|are|would be|should be|must be|has to be|was)\b|:|\s?=)"
-    r"|(?:答案|选项|结论|結論|回答)(?:应该|应当|应)?[*_]{0,2}(?:[是为為选:：]|就是)|(?:答え|正解|回答"
-    r"|解答)(?:は|[:：])|(?:정답|답변?|결론)(?:은|는|[:：])|\b(?:bonne |meilleure )?réponse(?: correcte"
-    r"| finale| exacte)?(?: est\b|\s?:)|\b(?:richtige |korrekte |endgültige |finale )?antwort(?: ist\b"
-    r"| lautet\b|\s?:)|\brespuesta(?: correcta| final)?(?: es\b|\s?:)|\bresposta(?: correta| final)?(?: é\b"
-    r"|\s?:)|\brisposta(?: corretta| finale)?(?: è\b|\s?:)|\b(?:правильный |верный )?ответ(?:\s?[:—–-])"
-    r"|(?:الإجابة|الجواب)(?: الصحيحة| الصحيح| النهائية)?(?: هي| هو|\s?:)|\bđáp án(?: đúng)?(?: là|\s?:))"
+    rf"(?:\b(?:{_SPACED})(?: to (?:the|this) question)?"
+    r"(?: (?:here|correcte|finale?|exacte|correcta|correta|corretta|الصحيحة|الصحيح|النهائية|đúng))?[*_]{0,2}"
+    r"(?: (?:is|are|would be|should be|must be|has to be|was|est|ist|lautet|es|é|è|هي|هو|là)\b|\s?[:=—–])"
+    rf"|(?:{_UNSPACED})(?:应该|应当|应)?[*_]{{0,2}}(?:[是为為选:：は은는]|就是))"
 )
 """Words that announce an answer, without regard to case."""
 
 _LABEL = re.compile(LABEL, re.IGNORECASE)
-_ANNOUNCING = (
-    "answer", "solution", "result", "response", "答案", "选项", "结论", "結論", "回答", "答え", "正解",
-    "解答", "답", "결론",
-    "réponse", "antwort", "respuesta", "resposta", "risposta", "ответ", "الإجابة", "الجواب", "đáp án",
-)  # fmt: skip
-"""Words that every label holds one of."""
+_ANNOUNCING = re.sub(r".\?", "", f"{_SPACED}|{_UNSPACED}").split("|")
+"""Every label holds one of these."""
 UNSURE = re.compile(
     r"\b(?:not (?:\w{1,12} )?(?:sure|certain|clear)|unsure|uncertain|unclear|unknown|hard to say|ambiguous"
     r"|(?:cannot|can't|can’t|could not|couldn't|unable to|impossible to|difficult to) (?:be )?"

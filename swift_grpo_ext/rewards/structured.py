@@ -100,8 +100,7 @@ def check_schema(schema: object) -> None:
     """Refuse what is no schema: the row is unscorable."""
     from jsonschema.exceptions import SchemaError
 
-    named = isinstance(schema, dict) and all(isinstance(key, str) for key in schema)
-    if not (named or isinstance(schema, bool)):
+    if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
         raise Unscorable("schema is no JSON object")
     try:
         _validator(schema).check_schema(schema)
@@ -181,7 +180,6 @@ def json_schema(completion: str, columns: Columns) -> float:
         - NaN, infinities, nesting without end: not JSON (test_nan_is_not_json).
     Source: JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> gold = {"total": 12.5, "paid": False}
         >>> get_reward("ext_json_schema")('{"total": 12.5, "paid": true}', {"solution": gold})
         0.5

@@ -124,7 +124,6 @@ def table(completion: str, columns: Columns) -> float:
     Source: TEDS (arXiv 1911.10683); here rows are aligned with rows only, and heads and bodies are not nodes,
         so the distance is never below the unrestricted one.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> gold = "<table><tr><td>a</td><td>b</td></tr></table>"
         >>> get_reward("ext_table")("<table><tr><td>a</td><td>c</td></tr></table>", {"table": gold})
         0.75

@@ -115,14 +115,9 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 def span_iou(predicted: Iterable[Span], gold: Iterable[Span]) -> float:
     """Length of the shared time over length of the time in either, 0..1; 0 if both are empty."""
-    ours, theirs = union(predicted), union(gold)
-    both = _length(ours) + _length(theirs)
-    either = _length(union([*ours, *theirs]))
+    spans = [*union(predicted), *union(gold)]
+    both, either = (sum(end - start for start, end in part) for part in (spans, union(spans)))
     return min(1.0, max(0.0, (both - either) / either)) if either > 0 else 0.0
-
-
-def _length(spans: list[Span]) -> float:
-    return sum(end - start for start, end in spans)
 
 
 def _gold_spans(columns: Columns) -> list[Span]:
@@ -149,7 +144,6 @@ def temporal_iou(completion: str, columns: Columns) -> float:
     Frame: Seconds from the start of the video.
     Source: Temporal IoU of moment retrieval, on unions of intervals.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_temporal_iou")("from 10 s to 20 s", {"solution": [10, 30]})
         0.5
     """

@@ -58,7 +58,6 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
         - Text in the thinking part: not read (test_text_in_the_thinking_part_is_not_read).
     Source: Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_ocr")("TOTAL 12.4", {"solution": "TOTAL 12.5"})
         0.9
     """
@@ -83,7 +82,6 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
           (test_surplus_text_lowers_the_score).
     Source: Word error rate.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_wer")("the quick fox", {"solution": "the quick brown fox"})
         0.75
     """
@@ -121,7 +119,6 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
     Source: ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL <
         threshold.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_anls")("2O24-03-01", {"solution": ["2024-03-01", "1 March 2024"]})
         0.9
     """
@@ -180,7 +177,6 @@ def text_f1(completion: str, columns: Columns) -> float:
           (test_repeated_words_do_not_pay).
     Source: Token F1 of SQuAD (arXiv 1606.05250), without its removal of English articles.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_text_f1")("a red car", {"solution": "a car"})
         0.8
     """
@@ -202,7 +198,6 @@ def rouge(completion: str, columns: Columns) -> float:
         - A long answer: surplus tokens lower precision (test_surplus_text_lowers_the_score).
     Source: Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004.
     Example:
-        >>> from swift_grpo_ext import get_reward
         >>> get_reward("ext_rouge")("a red car", {"solution": "a car"})
         0.8
     """

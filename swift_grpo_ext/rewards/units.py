@@ -158,9 +158,3 @@ def per(unit: Unit, word: str, power: int) -> Unit:
     below = raised(find_unit(word), power)
     name = below.dimension or word.casefold()
     return Unit(f"{unit.dimension}/{name}", unit.factor / below.factor) if unit.dimension else NO_UNIT
-
-
-def may_be_equal(one: Unit, other: Unit) -> bool:
-    """Whether the numbers may be compared as written: one without a known unit, or in mere degrees."""
-    dimensions = {one.dimension, other.dimension}
-    return "" in dimensions or dimensions == {"angle", "temperature"}

@@ -18,8 +18,7 @@ from swift_grpo_ext.trainer.engine_compare import Comparison, together
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
-from swift_grpo_ext.watch.records import EngineRecord
-from swift_grpo_ext.watch.rollout import is_garbage
+from swift_grpo_ext.watch.records import EngineRecord, is_garbage
 
 logger = get_logger()
 T = TypeVar("T")

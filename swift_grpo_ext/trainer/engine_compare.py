@@ -21,7 +21,7 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
 from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
-from swift_grpo_ext.watch.rollout import row_name
+from swift_grpo_ext.watch.records import row_name
 
 PLACES = 64
 """Tokens of a completion that are looked at: the first ones, and others spread over the rest."""

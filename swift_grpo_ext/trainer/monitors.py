@@ -21,7 +21,6 @@ from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.movement import Probe
-from swift_grpo_ext.watch.rollout import advantaged_share, described
 from swift_grpo_ext.watch.watch import Watch
 
 CALLBACK = "ext_watch"
@@ -181,7 +180,7 @@ class Monitors:
         scores, size = host._rewards_per_func, 0 if host.dynamic_num_samples else host.num_generations
         completions = list(host._logs["completion"])[-len(scores) :]
         figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
-        advantaged = advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
+        advantaged = records.advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
             rewards=tuple(
@@ -194,5 +193,5 @@ class Monitors:
             identical=records.identical_share(completions, size),
             clipped=figures.get("completions/clipped_ratio"),
             empty=records.empty_share(completions),
-            example=described(samples[0], host.train_dataset) if advantaged == 0 and samples else "",
+            example=records.described(samples[0], host.train_dataset) if advantaged == 0 and samples else "",
         )

@@ -22,7 +22,7 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
-from swift_grpo_ext.watch.rollout import row_name
+from swift_grpo_ext.watch.records import row_name
 
 logger = get_logger()
 

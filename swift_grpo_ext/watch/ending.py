@@ -18,7 +18,6 @@ import psutil
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.watched import Watched
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SECONDS = 120.0  # that it may take; a thread that does not come to its end is left behind
 _HALF_DONE = ("optimizer", "save")
 
@@ -36,7 +35,7 @@ class EndRequest:
         """Take the signals over. Only the main thread may; in others nothing happens."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in _SIGNALS:
+        for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._take)
         if len(self._above) == 1:  # there is nothing between the command and this process
             self._hold_the_launcher_on_ctrl_c(self._above[0])
@@ -110,10 +109,7 @@ def _lives(process: psutil.Process) -> bool:
 def save_last_step(
     trainer: Watched, phases: Phases, also: Callable[[Path], None], seconds: float = SECONDS
 ) -> str:
-    """Write a checkpoint of the last finished step, from a thread that does not train; says what was done.
-
-    Not of weights in shards, which need all ranks to be saved, nor while the optimizer steps.
-    """
+    """Write a checkpoint of the last finished step, from a thread that does not train; says what was done."""
     step = int(trainer.state.global_step)
     folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
     stuck = phases.now

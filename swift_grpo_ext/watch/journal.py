@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,12 @@ class Journal:
             self.add("note", step=step, id=name, text=text)
 
 
-def read_events(output_dir: str | Path, kinds: Iterable[str] = ()) -> list[dict[str, object]]:
+def read_events(output_dir: str | Path, kinds: Collection[str] = ()) -> list[dict[str, object]]:
     """Events of a run in order, of some kinds or all; none if it was not watched."""
     path = Path(output_dir) / FOLDER / EVENTS
     if not path.is_file():
         return []
-    wanted = set(kinds)
-    return [event for event in read_jsonl(path, damaged=[]) if not wanted or event.get("kind") in wanted]
+    return [event for event in read_jsonl(path, damaged=[]) if not kinds or event.get("kind") in kinds]
 
 
 def write_state(checkpoint: Path, rank: int, state: Mapping[str, object]) -> None:

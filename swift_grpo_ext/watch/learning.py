@@ -17,7 +17,8 @@ class LearningMonitor:
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:
         self.run, self.patience = run, patience
-        self.findings: list[Finding] = []  # what is wrong at the last step, errors first
+        self.step = 0  # the last one
+        self.findings: list[Finding] = []  # what is wrong at it, errors first
         self._history: deque[StepFacts] = deque(maxlen=max(_KEPT, 10 * patience))
         self._ever_moved = False
         self._told: dict[str, int] = {}
@@ -25,6 +26,7 @@ class LearningMonitor:
     def add(self, facts: StepFacts) -> list[Finding]:
         """Take in one step and judge anew; what is new in the verdict, told again after 50 steps."""
         self._history.append(facts)
+        self.step = facts.step
         self._ever_moved = self._ever_moved or bool(facts.moved or facts.master_moved)
         before = {finding.rule for finding in self.findings}
         self.findings = findings(self._history, self.run, self.patience)
@@ -35,11 +37,6 @@ class LearningMonitor:
         ]
         self._told.update({finding.rule: facts.step for finding in new})
         return new
-
-    @property
-    def step(self) -> int:
-        """The last step; 0 before the first."""
-        return self._history[-1].step if self._history else 0
 
     @property
     def errors(self) -> list[Finding]:
@@ -73,4 +70,5 @@ class LearningMonitor:
         self._ever_moved = bool(state.get("ever_moved"))
         self._told = {str(name): int(step) for name, step in (state.get("told") or {}).items()}
         self._history.extend(step_from_json(step) for step in state.get("history", ()))
+        self.step = max((step.step for step in self._history), default=0)
         self.findings = findings(self._history, self.run, self.patience)

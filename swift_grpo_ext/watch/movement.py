@@ -1,8 +1,7 @@
 """Whether parameters move, and how far the policy has.
 
-Each rank samples elements of what it holds (tensors, shards of ZeRO-3 or FSDP2, the optimizer's float32
-copies). With beta 0 ms-swift logs no KL: completions of the first policy are a sample of it, so their
-log-probs then and now estimate KL(first policy || policy of now), for one small forward every few steps.
+With beta 0 ms-swift logs no KL: completions of the first policy are a sample of it, so their log-probs then
+and now estimate KL(first policy || policy of now), for one small forward every few steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,9 +85,7 @@ class Sampler:
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
     """What this rank holds of each trainable parameter that it holds something of."""
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
+    for parameter in (each for each in model.parameters() if each.requires_grad):
         if hasattr(parameter, "ds_tensor"):  # ZeRO-3: the parameter itself is empty between forwards
             shard: Tensor = parameter.ds_tensor
         elif hasattr(parameter, "to_local"):  # FSDP2

@@ -16,8 +16,7 @@ class Fault:
 
     tensor: str  # ``reward <name>``, ``log-probs``, ``loss``, ``gradient`` or ``weights``
     rows: tuple[int, ...] = ()  # of the micro-batch, or of this rank's rollout for a reward
-    # First module whose output was not finite, or parameter nearest to the loss whose gradient was not.
-    module: str = ""
+    module: str = ""  # first with such an output, or parameter nearest to the loss with such a gradient
 
 
 def bad_rows(values: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:

@@ -36,8 +36,8 @@ PHASES = {
     "between": ("between steps", ""),
 }
 FIRST, EVERY = 5, 50  # steps that the first bill is of, and those after it
+# Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do.
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
-"""Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do."""
 _WORTH_A_WORD = 0.3
 _SHOWN = 0.005
 

@@ -47,12 +47,10 @@ def _rule(id: str, severity: Severity, patience: int, holds: Holds) -> Callable[
 
 
 def _is_still(step: StepFacts, _run: RunFacts) -> bool:
-    """No sampled parameter changed, nor did a float32 copy of one."""
     return step.moved == 0 and not step.master_moved
 
 
 def _has_no_advantage(step: StepFacts, _run: RunFacts) -> bool:
-    """No completion was better or worse than its group."""
     return step.rollout.advantaged == 0
 
 

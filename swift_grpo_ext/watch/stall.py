@@ -1,7 +1,4 @@
-"""A thread per rank that notices when a phase lasts too long, and says which rank is where since when.
-
-Ranks talk through files, as collectives are what hangs: one opens an incident, all then write their stacks.
-"""
+"""A thread per rank tells of a phase that lasts too long; ranks talk by files: collectives are what hangs."""
 
 import faulthandler
 import json
@@ -183,7 +180,7 @@ class Watchdog(threading.Thread):
 
     def _tell(self, now: Now, passed: float, limit: float, stacks: Path) -> None:
         beats = read_beats(self._journal.folder, self._ranks, self._started_at)
-        text = describe_stall(now.phase, passed, limit, beats, self._ranks)
+        text = describe_stall(now.phase, passed, limit, beats, self._ranks, time.time())
         facts = {"phase": now.phase, "seconds": passed, "limit": limit, "stacks": str(stacks)}
         self._journal.add("stall", step=self._step(), text=text, **facts)
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
@@ -202,10 +199,9 @@ class Watchdog(threading.Thread):
 
 
 def describe_stall(
-    phase: str, passed: float, limit: float, beats: dict[int, Beat], ranks: int, now: float | None = None
+    phase: str, passed: float, limit: float, beats: dict[int, Beat], ranks: int, now: float
 ) -> str:
     """What the ranks do, and which of them holds up the others: by the one that noticed, in seconds."""
-    now = time.time() if now is None else now
     states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
     missing = sorted(set(range(ranks)) - set(beats))
     text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"

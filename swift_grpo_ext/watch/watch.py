@@ -34,7 +34,6 @@ class Watch(TrainerCallback):
     def __init__(self, args: TrainingArguments, trainer: Watched) -> None:
         super().__init__(args, trainer)
         self._settings = settings = current_settings()
-        self._began = False
         self._trainer = trainer
         self._first = args.process_index == 0
         self.phases = Phases()
@@ -77,7 +76,6 @@ class Watch(TrainerCallback):
             self.load(Path(self.resumed_from))
         if self._first:
             self.journal.write(lambda: self._saved.unlink(missing_ok=True))
-        self._began = True
         self._watchdog.start()
         self._end_request.listen()
 
@@ -174,7 +172,7 @@ class Watch(TrainerCallback):
 
     def end(self) -> None:
         """Training has ended without an error; DeadRunError if it was stopped because it could not learn."""
-        if not self._began:
+        if self._watchdog.ident is None:  # training has not begun
             return
         self.tell(self.monitor.at_end())
         self.journal.note("bill", int(self._trainer.state.global_step), self.bill.close())

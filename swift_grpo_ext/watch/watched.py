@@ -46,9 +46,8 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     args = trainer.args
     zero: Mapping[str, Any] | None = None
     if trainer.is_deepspeed_enabled:
-        zero = trainer.accelerator.state.deepspeed_plugin.deepspeed_config.get(
-            "zero_optimization", {"stage": 0}
-        )
+        plugin = trainer.accelerator.state.deepspeed_plugin
+        zero = plugin.deepspeed_config.get("zero_optimization", {"stage": 0})
     trained = [each for each in trainer.model.parameters() if each.requires_grad]
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
     return RunFacts(

@@ -78,7 +78,7 @@ def test_wrong_answers(answer):
     "answer", ["A, B", "AB", "ABCD", "A B C D", "A. a cat B. a dog", "(A) (B)", "A and B", "B or A"]
 )
 def test_naming_every_option_does_not_pay(answer):
-    assert chosen(answer) == 0.0
+    assert chosen(answer) == chosen(answer, gold="A") == 0.0
     assert chosen("A, B, C, D", gold=["A", "B"]) < 1.0
 
 

@@ -2,13 +2,13 @@
 
 import doctest
 
-from swift_grpo_ext.watch import phases, rollout
+from swift_grpo_ext.watch import phases, records
 from swift_grpo_ext.watch.phases import EVERY, FIRST, Bill, line
 
 
 def test_the_examples_run():
     assert doctest.testmod(phases).failed == 0
-    assert doctest.testmod(rollout).failed == 0
+    assert doctest.testmod(records).failed == 0
 
 
 def test_the_longest_phase_comes_first_with_advice():

@@ -1,1 +1,1 @@
-"""Memory and speed of a GRPO run by arithmetic, before a GPU is touched."""
+"""Memory of a GRPO run by arithmetic, before a GPU is touched."""

@@ -45,10 +45,8 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     tower, beside = vision_peak(shape, work, setting)
     predicted = setting.micro_batch * work.completion_tokens
     if setting.shared > 1:
-        together = min(setting.shared, setting.micro_batch)
-        packs = -(-setting.micro_batch // setting.shared) * pack_bytes(
-            pack_shape(shape, work, setting), together
-        )
+        together, pack = min(setting.shared, setting.micro_batch), pack_shape(shape, work, setting)
+        packs = -(-setting.micro_batch // setting.shared) * pack_bytes(pack, together)
         return beside + max(packs, tower), 1.1 * (beside + max(packs, tower))
     tokens = setting.micro_batch * sequence_tokens(shape, work)
     inside = tokens * shape.text.recomputed(work.trained)
@@ -72,14 +70,8 @@ def _logits(shape: ModelShape, predicted: float, setting: Setting) -> tuple[floa
 
 def pack_shape(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
     """A micro-batch whose completions share their prompt."""
-    return PackShape(
-        shape.text,
-        prompt_tokens(shape, work),
-        work.completion_tokens,
-        work.trained,
-        setting.checkpointing,
-        spare=setting.stage < 3,
-    )
+    tokens = (prompt_tokens(shape, work), work.completion_tokens)
+    return PackShape(shape.text, *tokens, work.trained, setting.checkpointing, spare=setting.stage < 3)
 
 
 def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
@@ -87,8 +79,7 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     vision = shape.vision
     if vision is None:
         return 0, 0
-    images = -(-setting.micro_batch // setting.shared)
-    patches = _patches(vision, work) * images
+    patches = _patches(vision, work) * -(-setting.micro_batch // setting.shared)
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
     kept = 2.0 * vision.hidden

@@ -86,7 +86,6 @@ def _table(found: list[Plan]) -> Table:
     columns = (Column(heading, overflow="fold") for heading in headings)
     table = Table(*columns, title="memory and tokens by arithmetic")
     for plan in found:
-        first = plan.objections[0] if plan.objections else None
         asked, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
         cells = [
             label(plan),
@@ -96,7 +95,7 @@ def _table(found: list[Plan]) -> Table:
             f"{100 * plan.headroom:.0f} %",
             _span(plan.memory.cpu_total, 0),
             f"{plan.tokens:.0f}",
-            "" if first is None else ("" if first.certain else "may: ") + first.what,
+            *(("" if one.certain else "may: ") + one.what for one in plan.objections[:1]),
         ]
         table.add_row(*cells[: len(headings)], style="" if plan.fits else "red")
     return table

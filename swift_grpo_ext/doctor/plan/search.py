@@ -79,9 +79,8 @@ def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
     """The first of each sharding, rollout and tensor parallel size."""
     kinds: dict[tuple[object, ...], Plan] = {}
     for plan in ordered:
-        setting = plan.setting
-        kind = (setting.preset, setting.rollout, setting.server_gpus, setting.tensor_parallel)
-        kinds.setdefault(kind, plan)
+        one = plan.setting
+        kinds.setdefault((one.preset, one.rollout, one.server_gpus, one.tensor_parallel), plan)
     return list(kinds.values())
 
 

@@ -95,15 +95,12 @@ def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTabl
 
 
 def with_image_sizes(rows: Sequence[dict[str, object]], folder: Path, gold: bool) -> list[dict[str, object]]:
-    """The rows, with the original sizes of local images (from here, else `folder`) where a row has none.
-
-    What the processor makes of an image is not known here. A gold is taken there and back, so any size does.
-    """
+    """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
     found = []
     for row in rows:
         images = row.get("images") if not row.get(SIZES_COLUMN) else None
         sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
-        if gold:
+        if gold:  # it is taken to the answers' frame and back, so any size does
             known = [size or {"original": [1000, 1000]} for size in sizes]
             sizes = [{**size, "resized": size["original"]} for size in known]
         found.append({**row, SIZES_COLUMN: sizes} if sizes and all(sizes) else row)

@@ -80,13 +80,22 @@ def task_means(rewards: Tensor, tasks: Sequence[object], names: Sequence[str]) -
     if len(distinct) < 2:
         return {}
     figures = {}
-    for task in distinct:
-        rows = [row for row, its in enumerate(tasks) if its is not None and str(its) == task]
+    for task, rows in _rows_by_task(tasks).items():
         for column, name in enumerate(names):
-            scores = [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
-            if scores:
+            if task in distinct and (scores := _known(rewards, rows, column)):
                 figures[f"rewards/{name}/{task}"] = sum(scores) / len(scores)
     return figures
+
+
+def _rows_by_task(tasks: Sequence[object]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, task in enumerate(tasks):
+        rows[str(task)].append(row)
+    return rows
+
+
+def _known(rewards: Tensor, rows: list[int], column: int) -> list[float]:
+    return [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
 
 
 @dataclass
@@ -114,13 +123,9 @@ class TaskScales:
     def scaled(self, rewards: Tensor, tasks: Sequence[object], columns: Sequence[int]) -> Tensor:
         """Columns of ``(completions of all ranks, rewards)`` over their task's deviation."""
         result = rewards.clone()
-        rows_of: dict[str, list[int]] = defaultdict(list)
-        for row, task in enumerate(tasks):
-            rows_of[str(task)].append(row)
-        for task, rows in rows_of.items():
+        for task, rows in _rows_by_task(tasks).items():
             for column in columns:
-                known = [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
-                if not known:
+                if not (known := _known(rewards, rows, column)):
                     continue
                 running = self._running[column, task]
                 running.take(known)

@@ -59,11 +59,7 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
 
 
 class Guard:
-    """A reward function that always returns a list of the right length; what it raises goes to the ledger.
-
-    `composition` has a reward of the user's own, and `not_finite` are the places of NaN and infinite scores
-    in the last batch.
-    """
+    """A reward function that always returns a list of the right length; what it raises goes to the ledger."""
 
     def __init__(
         self,
@@ -74,10 +70,10 @@ class Guard:
     ) -> None:
         self.function = function
         self.name = name
-        self.composition = composition or Composition()
+        self.composition = composition or Composition()  # of a reward of the user's own
         self._replay = replay_file(output_dir)
         self._keeps_ledger = hasattr(function, "keeps_ledger")
-        self.not_finite: tuple[int, ...] = ()
+        self.not_finite: tuple[int, ...] = ()  # places of NaN and infinite scores in the last batch
 
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch."""

@@ -67,7 +67,7 @@ class Child:
             [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), paths],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            stdout=_error_stream(),
+            stdout=2,  # standard error: standard output may be a report in JSON
             env={**kept, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
@@ -100,14 +100,6 @@ class Child:
         self.process.kill()
         self.process.wait()
         self.pipe.close()
-
-
-def _error_stream() -> int:
-    """Where children print to: standard error, or nowhere if that is no file."""
-    with suppress(AttributeError, OSError):
-        if isinstance(number := sys.stderr.fileno(), int):
-            return number
-    return subprocess.DEVNULL
 
 
 @dataclass(eq=False)

@@ -119,11 +119,10 @@ def report_at_end(folder: str | Path) -> None:
             logger.info(f"swift-grpo-ext [report] much was logged, so it is not written by itself: {again}")
             return
         report = write_report(folder)
+        logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
     except Exception as error:  # the model is trained: no fault of a page may hide that
         what = f"{type(error).__name__}: {error}"
         logger.warning(f"swift-grpo-ext [report] not written, {what}; later: {again}")
-    else:
-        logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
 
 
 def _renderer() -> Callable[..., str]:

@@ -88,10 +88,8 @@ def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str]
     for number, run in enumerate(runs):
         series = run.finite(name)
         ends = [run.finite(edge) for edge in edges]
-        if not all(end.keys() == series.keys() for end in ends):
-            ends = []
-        bands = [tuple(end.values()) for end in ends]
-        values = tuple(series.values())
+        same = all(end.keys() == series.keys() for end in ends)
+        bands, values = [tuple(end.values()) for end in ends if same], tuple(series.values())
         if len(bands) == 1:
             pairs = list(zip(values, *bands, strict=True))
             bands = [tuple(mean + sign * spread for mean, spread in pairs) for sign in (-1, 1)]
