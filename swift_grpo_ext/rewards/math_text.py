@@ -42,17 +42,14 @@ _SPAN = re.compile(
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _COPULA = re.compile(r"\b(?:is|are|be|equals?|gives?|get|at|was)\b:?|[:：是为]|等于")
 _SENTENCE = re.compile(
-    r"(?<![0-9])\.(?=\s|\Z)|(?<=[0-9])\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
+    r"(?<!i\.e)\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
     r"|as)\b|（|\s\((?=or|about|approx)"
-)
-_THAT_IS = re.compile(
-    r"[\s,，(（]{0,4}(?:i\.e\.|that is|which is|in other words|namely|或者说|也就是|即)[\s,，:：]{0,4}"
 )
 _BETWEEN_BOXES = re.compile(
     r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
     r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
 )
-_BRACKETED = re.compile(r"(?<!\\left)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
+_BRACKETED = re.compile(r"(?<!\\left)(?<!\\)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
 _FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
 _METRES = re.compile(r"(?<=\d)\s?m[²³]")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
@@ -118,39 +115,23 @@ def gold_reading(text: str) -> str:
 def answer_reading(text: str) -> str:
     """The part of an answer that states its result, as Math-Verify is to read it."""
     if (boxed := last_boxed(text)) is not None:
-        later = _after_label(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
+        later = _stated(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
         if later and is_expression(latex(later)):
             return in_dollars(later)
         reading = in_dollars(boxed)
         return reading if reading.startswith("$") else f"\\boxed{{{boxed}}}"
     if is_expression(latex(text)):
         return in_dollars((_BRACKETED.match(text) and _bracketed(text)) or text)
-    for part in (_after_label(text), _only_bold(text), _bracketed(text), _last_span(text), _tail(text)):
-        if part and is_expression(latex(part)):
-            return in_dollars(part)
+    for source in filter(None, (_stated(text), text)):
+        for read in (_only_bold, _bracketed, _last_span, str, _tail):
+            if (part := read(source)) and is_expression(latex(part)):
+                return in_dollars(part)
     return text
 
 
-def _after_label(text: str) -> str:
-    if not (stated := after_label(text)[:400]):
-        return ""
-    if bold := _BOLD.match(stated):
-        return str(bold[1])
-    found = _run(list(_SPAN.finditer(stated)), stated) or _SENTENCE.split(stated, maxsplit=1)[0]
-    return found if is_expression(latex(found)) else _tail(found)
-
-
-def _run(spans: list[re.Match[str]], text: str) -> str:
-    """The expressions in dollar signs that a text begins with, as a list."""
-    run: list[str] = []
-    end = 0
-    for span in spans:
-        if run and _THAT_IS.fullmatch(text[end : span.start()]):
-            run = []
-        elif not _BETWEEN_BOXES.match(text[end : span.start()]):
-            break
-        run, end = [*run, next(filter(None, span.groups()))], span.end()
-    return ", ".join(run)
+def _stated(text: str) -> str:
+    """The sentence that announces the answer, from there on."""
+    return _SENTENCE.split(after_label(text)[:400], maxsplit=1)[0]
 
 
 def _only_bold(text: str) -> str:
