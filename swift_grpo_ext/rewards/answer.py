@@ -140,10 +140,7 @@ def _without_pair(text: str) -> str:
 
 
 def readings(completion: str, gold: str = "") -> list[str]:
-    """The answer as text, as it stands and without wrapping; the best counts. Empty if there is none.
-
-    None adds to what the model wrote. Wrapping that the gold has is kept; a full stop that it lacks is not.
-    """
+    """The answer as it stands and without wrapping, of which the best counts; but as the gold is wrapped."""
     if (answer := extract_answer(completion)) is None:
         return []
     fenced = answer if FENCE in gold else last_fenced(answer)
@@ -190,10 +187,7 @@ def short_answer(completion: str, fold: bool = True) -> str | None:
 
 
 def normalise_short(text: str, fold: bool = True) -> str:
-    """A short value, of gold or answer, without box, JSON, LaTeX command, quotes or emphasis around it.
-
-    Numbers are not folded: their raised digits and fractions would be lost.
-    """
+    """A short value without what is around it; not folded if its raised digits and fractions matter."""
     boxed = last_boxed(text) if "\\" in text else None
     bare = text if boxed is None else boxed
     if (value := json_value(bare)) is not None:

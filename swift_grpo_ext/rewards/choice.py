@@ -107,13 +107,12 @@ _CLAIM = (
 )
 _JUDGED = re.compile(
     rf"\b{_CLAIM}(?:['’]s|\s(?:is|was|would be|must be|appears to be|seems to be|seems))"
-    r"(?P<not> not|n't|n’t)?"
+    r"( not|n't|n’t)?"
     r"(?: indeed| clearly| therefore| actually| completely| entirely| thus)?\W{1,4}"
-    r"(?:(?P<yes>true|correct|accurate|valid|supported|right(?! (?:next|behind|there|in|on|at|of|side|hand"
-    r"|above|below|under|now|beside)\b))|(?P<no>false|incorrect|wrong|inaccurate"
-    r"|untrue|invalid|not))\b"
-    r"|(?:说法|陈述|描述|判断|命题|论断|这句话|观点|结论)(?:应该|应)?(?:是|为)?(?:(?P<真>正确|对|真|成立"
-    r"|属实)|(?P<假>错|不正确|不对|假|不成立|不属实))"
+    r"(?:(true|correct|accurate|valid|supported|right(?! (?:next|behind|there|in|on|at|of|side|hand"
+    r"|above|below|under|now|beside)\b))|false|incorrect|wrong|inaccurate|untrue|invalid|not)\b"
+    r"|(?:说法|陈述|描述|判断|命题|论断|这句话|观点|结论)(?:应该|应)?(?:是|为)?(?:(正确|对|真|成立|属实)"
+    r"|错|不正确|不对|假|不成立|不属实)"
 )
 _SKIPPED = re.compile(
     r"(?:[\s:：*_`$\"'“‘「『(\[{\\]|text\{|是|为|a |that |clearly |definitely |simply |still "
@@ -125,10 +124,10 @@ _CLOSING = re.compile(
 )
 _ASIDE = re.compile(rf"(?:^|[,，.。:;!—–\n])[\s*_]{{0,4}}({_ANY})[\s*_]{{0,4}}(?=[,，.。:;!—–\n]|\Z)")
 _EXISTS = re.compile(
-    r"\bthere(?:'s| is| are| was| were| exists?| appears to be| seems to be)(?P<none> (?:definitely |clearly "
+    r"\bthere(?:'s| is| are| was| were| exists?| appears to be| seems to be)( (?:definitely |clearly "
     r"|actually |indeed )?(?:no\b|not\b|none|nothing|nobody|never)|n't|n’t| no-one| zero\b)?|(?:图|图片|图像"
-    r"|画面|照片|图中|视频)(?:片|像)?(?:中|里|上|内)?[^,，。;]{0,12}?(?:(?P<无>没有|不存在|没|未见|看不到"
-    r"|并无|未)|(?P<有>确实有|存在|有))"
+    r"|画面|照片|图中|视频)(?:片|像)?(?:中|里|上|内)?[^,，。;]{0,12}?(?:(没有|不存在|没|未见|看不到"
+    r"|并无|未)|确实有|存在|有)"
 )
 _NEGATED = re.compile(
     r"\b(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)(?: not\b|n't\b|n’t\b)|\b(?:cannot"
@@ -173,7 +172,7 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
         leading = _leading(plain[start.end() if start else label.end() :][:80])
         found += [(*label.span(), polarity) for polarity in leading]
     for judged in _JUDGED.finditer(plain):
-        found.append((*judged.span(), bool(judged["yes"] or judged["真"]) is not bool(judged["not"])))
+        found.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
     if closing := _CLOSING.search(plain):
         found.append((*closing.span(), _POLARITY[closing[1]]))
     return found
@@ -183,7 +182,7 @@ def _asserted(plain: str) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
     plain, doubled = _DOUBLE.subn(" ", plain)
     said = {True} if doubled else set()
-    said |= {not (match["none"] or match["无"]) for match in _EXISTS.finditer(plain)}
+    said |= {not any(match.groups()) for match in _EXISTS.finditer(plain)}
     if not said and _NEGATED.search(plain):
         said = {False}
     return said.pop() if len(said) == 1 else None

@@ -96,11 +96,7 @@ def _written(text: str) -> str:
 
 
 def quantities(text: str) -> list[Quantity]:
-    """All numbers of a text, in order, with their scale, unit and percent sign applied.
-
-    ``1.234,5``, ``3,14`` (a comma not followed by groups of three is decimal), ``1.2 × 10^5``, ``2 1/2``,
-    ``$5 million``, ``12 percent``, ``20 m²``, ``3万``, ``1 hour 30 minutes``, "three hundred", 三百.
-    """
+    """All numbers of a text, in order, with their scale, unit and percent sign applied."""
     return [quantity for _, _, quantity in _read(text)[1]]
 
 
@@ -143,11 +139,7 @@ def durations(text: str) -> list[str]:
 
 
 def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
-    """The number that a text states; None if it has none, or gives a choice ("4.5 or 5").
-
-    In turn: the last in one of the places `first`, what follows "the answer is", the only one in bold, the
-    last after "is", "=" or 为, the last.
-    """
+    """The number that a text states, in one of the places `first` if it can; None if none, or "4.5 or 5"."""
     plain, found = _read(text)
     label, in_label = _read(after_label(text))
     chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]

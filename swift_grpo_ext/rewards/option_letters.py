@@ -80,11 +80,7 @@ def plain(text: str) -> str:
 
 
 def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
-    """The letters that a text chooses; empty if none, or if it contradicts itself.
-
-    The first reading that finds something counts: nothing but an option, a statement, a leading letter; and,
-    unless `plainly` as golds are written, a form less plain. Options beside a statement do not matter.
-    """
+    """The letters that the first reading finds, a gold's `plainly`; empty if none, or contradictory."""
     known = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", text)
     for read in (_bare, _stated, _led_by, *(() if plainly else (_implied, _named))):

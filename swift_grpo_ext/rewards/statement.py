@@ -65,10 +65,7 @@ def after_label(text: str) -> str:
 
 
 def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
-    """The last statement, if it agrees with those before it, takes them back or stands below them.
-
-    Else `contradiction`, and for more than two different ones.
-    """
+    """The last statement if it agrees with the one other before it, takes it back or stands below it."""
     *earlier, (start, end, last) = sorted(found, key=lambda one: one[0])
     others = [(behind, value) for _, behind, value in earlier if value != last]
     if not others or CORRECTED.search(text, others[-1][0], end):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import MAX_ANSWER_CHARS, readings
+from swift_grpo_ext.rewards.answer import readings
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold import gold_string, gold_strings
 from swift_grpo_ext.rewards.statement import fold_width
@@ -25,13 +25,6 @@ def normalise_text(text: str, ignore_case: bool) -> str:
 def _read(completion: str, ignore_case: bool, gold: str) -> list[str]:
     """What the model read, with and without what wraps it; at least one text, empty if there is no answer."""
     return [normalise_text(text, ignore_case) for text in readings(completion, gold)] or [""]
-
-
-def _gold_text(columns: Columns, ignore_case: bool = False) -> str:
-    text = normalise_text(gold_string(columns, _TEXT), ignore_case)
-    if not text or len(text) > MAX_ANSWER_CHARS:
-        raise Unscorable(f"gold of {len(text)} characters, need 1 to {MAX_ANSWER_CHARS}")
-    return text
 
 
 def edit_similarity(predicted: str, gold: str) -> float:
@@ -61,7 +54,7 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
         >>> get_reward("ext_ocr")("TOTAL 12.4", {"solution": "TOTAL 12.5"})
         0.9
     """
-    gold = _gold_text(columns, ignore_case)
+    gold = normalise_text(gold_string(columns, _TEXT), ignore_case)
     return max(edit_similarity(text, gold) for text in _read(completion, ignore_case, gold))
 
 
@@ -87,7 +80,7 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     """
     from rapidfuzz.distance import Levenshtein
 
-    gold = _gold_text(columns, ignore_case)
+    gold = normalise_text(gold_string(columns, _TEXT), ignore_case)
     words = gold.split(" ")
     read = [text.split() for text in _read(completion, ignore_case, gold)]
     return max(0.0, 1.0 - min(Levenshtein.distance(text, words) for text in read) / len(words))
@@ -95,9 +88,7 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
 def _gold_answers(columns: Columns) -> list[str]:
     gold = gold_strings(columns, _ANSWERS)
-    texts = [normalise_text(text, True) for text in gold]
-    answers = [text for text in texts if 0 < len(text) <= MAX_ANSWER_CHARS]
-    if not answers:
+    if not (answers := [text for one in gold if (text := normalise_text(one, True))]):
         raise Unscorable(f"gold {gold!r:.80} holds no answer")
     return answers
 
