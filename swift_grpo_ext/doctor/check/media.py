@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.files import Row, drawn, rows_of
+from swift_grpo_ext.doctor.check.files import Row, rows_of
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.findings import Finding, Severity
@@ -128,7 +128,7 @@ def seen(run: Run) -> Seen | None:
     """Images of the first rows of the local JSON files; None where there are none, or one cannot be read."""
     counts, pixels = list[int](), list[int]()
     for name in run.arguments.dataset or []:
-        path = run.find(drawn(name)[0])
+        path, _ = run.dataset(name)
         if path is None or path.suffix not in (".jsonl", ".json"):
             return None
         for row in (row for _, row in islice(rows_of(path), _ROWS) if row is not None):

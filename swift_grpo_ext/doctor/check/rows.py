@@ -49,14 +49,13 @@ def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
 
 
 def _of_dataset(run: Run, flag: str, name: str, limit: int, samples: list[Sample]) -> Iterator[Finding]:
-    base, number = drawn(name) if run.find(name) is None else (name, None)
+    path, number = run.dataset(name)
     if number == 0:
         yield Finding("dataset-empty", Severity.ERROR, "#0 draws no row", f"{flag} {name}", "e.g. #1000")
-    path = run.find(base) or run.find(base.rsplit(":", 1)[0])
     if path is not None:
         lines, faults = _as_they_stand(path.resolve(), limit)
         yield from faults or _as_the_host_reads(run, path.resolve(), limit, lines, samples)
-    elif not base.endswith(_FILES) and not base.startswith(("/", "./", "../", "~")):
+    elif not drawn(name)[0].endswith(_FILES) and not name.startswith(("/", "./", "../", "~")):
         what, fix = "not a file here: its rows were not checked", "check again with a local copy"
         yield Finding("dataset-elsewhere", Severity.NOTE, what, f"{flag} {name}", fix)
 

@@ -46,6 +46,11 @@ class Run:
             raise NotKnown(f"files, in a folder that is not known: {name}")
         return next((folder / path for folder in self.folders or (Path(),) if (folder / path).exists()), None)
 
+    def dataset(self, name: str) -> tuple[Path | None, int | None]:
+        """Path of ``path#100`` or ``path:subset``, if it is here, and the number of rows."""
+        base, number = files.drawn(name) if self.find(name) is None else (name, None)
+        return self.find(base) or self.find(base.rsplit(":", 1)[0]), number
+
     @property
     def grpo(self) -> bool:
         """It is GRPO, or was meant to be."""

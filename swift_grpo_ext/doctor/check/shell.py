@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from operator import add, floordiv, mod, mul, sub
 
 import tree_sitter_bash
@@ -14,6 +15,7 @@ from tree_sitter import Language, Node, Parser
 
 from swift_grpo_ext.doctor.check.words import (
     BEGIN,
+    MOST_WORDS,
     PLUGIN,
     braced,
     is_known,
@@ -96,7 +98,12 @@ class Variables:
         if len(pieces) == 1 and not any_quoted and words[0].startswith(BEGIN):
             return [opened(words[0], marked=True)]
         if node.type in ("word", "concatenation", "brace_expression") and not any_quoted:
-            words = [file for word in words for one in braced(word) for file in self._globbed(one)]
+            words = [
+                file
+                for word in words
+                for one in islice(braced(word), MOST_WORDS)
+                for file in self._globbed(one)
+            ]
         return [word for word in words if word or any_quoted]
 
     def text(self, node: Node) -> str:

@@ -1,6 +1,7 @@
 """What the shell does to text: fields of a word, braces; a makefile as a script."""
 
 import re
+from collections.abc import Iterable, Iterator
 
 PLUGIN = "<swift-grpo-ext>"
 """Stands for the output of $(swift-grpo-ext path)."""
@@ -39,7 +40,7 @@ def base(word: str) -> str:
 
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
-_MOST_WORDS = 4096
+MOST_WORDS = 4096
 
 
 def split(text: str) -> list[str]:
@@ -49,22 +50,18 @@ def split(text: str) -> list[str]:
     return [*[""] * text[0].isspace(), *text.split(), *[""] * text[-1].isspace()]
 
 
-def braced(word: str) -> list[str]:
-    """``{a,b}`` and ``{1..3}`` written out."""
-    done: list[str] = []
-    todo = [word]
-    while todo and len(done) + len(todo) < _MOST_WORDS:
-        one = todo.pop(0)
-        match = _BRACES.search(one)
-        if match is None:
-            done.append(one)
-            continue
-        many = match[1].split(",")
-        if len(many) == 1:
-            low, high = map(int, match[1].split(".."))
-            many = [str(number) for number in range(low, min(high, low + _MOST_WORDS) + 1)]
-        todo = [one[: match.start()] + part + one[match.end() :] for part in many] + todo
-    return [*done, *todo]
+def braced(word: str) -> Iterator[str]:
+    """``{a,b}`` and ``{1..3}`` written out, as far as `MOST_WORDS` asks."""
+    match = _BRACES.search(word)
+    if match is None:
+        yield word
+        return
+    many: Iterable[object] = match[1].split(",")
+    if "," not in match[1]:
+        low, high = map(int, match[1].split(".."))
+        many = range(low, high + 1)
+    for part in many:
+        yield from braced(f"{word[: match.start()]}{part}{word[match.end() :]}")
 
 
 def unescaped_in_quotes(source: bytes) -> str:

@@ -6,7 +6,7 @@ from itertools import islice
 from math import gcd
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.files import drawn, rows_of
+from swift_grpo_ext.doctor.check.files import rows_of
 from swift_grpo_ext.doctor.check.rules.table import divisors, nearest_of, option, table, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
@@ -211,8 +211,7 @@ def count(run: Run, names: Sequence[str], *, enough: int) -> int | None:
     """Rows of JSON files together, at most about ``enough`` of each; None if some dataset is no such file."""
     total = 0
     for name in names:
-        base, number = drawn(name) if run.find(name) is None else (name, None)
-        path = run.find(base)
+        path, number = run.dataset(name)
         rows = number if number is not None else _rows(path, enough) if path else None
         if rows is None:
             return None

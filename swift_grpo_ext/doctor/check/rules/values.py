@@ -175,13 +175,6 @@ _GYM = ("use_gym_env", "gym_env")
 _REWARDS = ("reward_funcs", "reward_model", *_GYM, "teacher_model", "teacher_model_server")
 
 
-@table.on("rewards-weigh-nothing")
-def _weigh_nothing(run: Run) -> Iterator[Problem]:
-    weights = run.arguments.reward_weights
-    if weights and not any(weights):
-        yield option("reward_weights", "every reward has weight 0", " ".join("1" for _ in weights))
-
-
 @table.on("unknown-reward")
 def _unknown_reward(run: Run) -> Iterator[Problem]:
     known = {*host_table.names("reward_funcs"), *catalogue.NAMES}
