@@ -1,5 +1,6 @@
 """The rules of check: releases, patches, DeepSpeed's file, memory, and what they are held against in ms-swift."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -126,6 +127,23 @@ def test_memory_counts_the_images_of_the_first_rows(tmp_path):
     assert (work.images, work.max_pixels) == (2, 160_000)
     assert least_work(work, seen).max_pixels == 10_000
     assert work_of(inputs.run_of(words, environ={"MAX_PIXELS": "50176"}), seen).max_pixels == 50_176
+
+
+def test_an_image_in_base64_is_no_path(tmp_path):
+    from PIL import Image
+
+    from swift_grpo_ext.doctor.check import media
+
+    Image.effect_noise((20, 20), 50).save(
+        tmp_path / "a.png"
+    )  # too long for a file's name, too short for a photo
+    text = base64.b64encode((tmp_path / "a.png").read_bytes()).decode()
+    assert 256 < len(text) < 2000
+    run = inputs.run_of(["--rlhf_type", "grpo"], environ={})
+    row = {"messages": [{"role": "user", "content": "<image>?"}]}
+    assert list(media.findings(run, "row", {**row, "images": [text]}, tmp_path)) == []
+    (broken,) = media.findings(run, "row", {**row, "images": ["AAAA" + text[4:]]}, tmp_path)
+    assert broken.rule == "row-image"
 
 
 def test_the_machines_memory_is_part_of_the_arithmetic():

@@ -1,6 +1,7 @@
 """Images, videos and audio of a row: found where ms-swift looks for them, and as many as there are tags."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -74,7 +75,7 @@ def _placed(run: Run, entry: object, folder: Path, *, opens: bool) -> _Placed:
     path = None if own else found(run, str(name))
     if path is not None:
         entry = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
-    elif not own and len(str(name)) < 1024 and (folder / str(name)).is_file():
+    elif not own and os.path.isfile(folder / str(name)):
         fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
         return _Placed(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
     elif not own and len(str(name)) <= 200:

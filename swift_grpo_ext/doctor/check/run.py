@@ -44,7 +44,8 @@ class Run:
         path = Path(name).expanduser()
         if self.command.elsewhere or (not self.folders and not path.is_absolute()):
             raise NotKnown(f"files, in a folder that is not known: {name}")
-        return next((folder / path for folder in self.folders or (Path(),) if (folder / path).exists()), None)
+        places = (folder / path for folder in self.folders or (Path(),))
+        return next(filter(os.path.exists, places), None)  # unlike Path.exists, False for base64 text, too
 
     def dataset(self, name: str) -> tuple[Path | None, int | None]:
         """Path of ``path#100`` or ``path:subset``, if it is here, and the number of rows."""
