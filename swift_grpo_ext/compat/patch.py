@@ -11,7 +11,6 @@ from typing import Any
 from swift_grpo_ext.defects import DEFECTS, Defect
 
 _ABSENT = object()
-_STARS: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 Fix = Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the original and returns its replacement
 
 
@@ -83,21 +82,16 @@ def patch(
 
 
 def signature_of(function: Callable[..., object]) -> str:
-    """Parameter names in order: ``*`` and ``**`` for variadics, ``/`` and ``|`` end the positional-only
-    and begin the keyword-only ones, ``=`` follows a name with a default.
-
-    Annotations and default values are left out: releases change them without changing what a wrapper sees.
+    """Parameters as they are written, but for annotations and the values of defaults: releases change them
+    without changing what a wrapper sees.
     """
-    names, kinds, previous = [], inspect.Parameter, None
-    for parameter in inspect.signature(function).parameters.values():
-        if previous is kinds.POSITIONAL_ONLY and parameter.kind is not previous:
-            names.append("/")
-        if parameter.kind is kinds.KEYWORD_ONLY and previous not in (kinds.VAR_POSITIONAL, parameter.kind):
-            names.append("|")
-        stars = _STARS.get(parameter.kind, "")
-        names.append(stars + parameter.name + ("" if parameter.default is kinds.empty else "="))
-        previous = parameter.kind
-    return ", ".join(names)
+    signature, empty = inspect.signature(function), inspect.Parameter.empty
+    plain = [
+        one.replace(annotation=empty, default=one.default if one.default is empty else ...)
+        for one in signature.parameters.values()
+    ]
+    written = str(inspect.Signature(plain)).replace("=Ellipsis", "=")
+    return written[1:-1]
 
 
 @dataclass

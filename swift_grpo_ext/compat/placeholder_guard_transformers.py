@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @patch(
     "C3-transformers",
     "swift.template.base:Template.prepare_generate_kwargs",
-    fingerprint="self, generate_kwargs, |, model=",
+    fingerprint="self, generate_kwargs, *, model=",
     probe=lambda: True,
     remove_when="ms-swift forbids placeholder tokens in what transformers generates",
     after="swift.template",

@@ -23,7 +23,7 @@ from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.models.family import Capability
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.host import Host, Unwrapped, base_model
+from swift_grpo_ext.trainer.host import Early, Host, base_model
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
 
@@ -105,7 +105,7 @@ def _switched_off(settings: Settings, feature: str) -> str:
     return f"switched off; SWIFT_GRPO_EXT_DISABLE without {name}" if settings.disables(name) else ""
 
 
-def _head_reason(host: Unwrapped, base: PreTrainedModel) -> str:
+def _head_reason(host: Host | Early, base: PreTrainedModel) -> str:
     """Why log-probs are not simply those of whole rows under the output layer."""
     if host.template.sequence_parallel_size > 1:
         return "sequence parallel: ranks cannot divide a pack between them yet; --sequence_parallel_size 1"
@@ -120,14 +120,14 @@ def _unknown(base: PreTrainedModel, what: str = "") -> str:
     return why_unknown(base.config) or f"nothing is known about {what}the family {base.config.model_type!r}"
 
 
-def why_not_shared(host: Unwrapped, settings: Settings) -> str:
+def why_not_shared(host: Host | Early, settings: Settings) -> str:
     """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
     base = speaking_model(host.template.get_base_model(host.model))
     off = _switched_off(settings, "shared_prefix")
     return off or _head_reason(host, base) or _prefix_reason(host, base)
 
 
-def _prefix_reason(host: Unwrapped, base: PreTrainedModel) -> str:
+def _prefix_reason(host: Host | Early, base: PreTrainedModel) -> str:
     family = family_of(base.config)
     if host.is_multimodal and family is None:
         return _unknown(base)

@@ -5,9 +5,7 @@ forwarded together changes. Decided from arithmetic and free memory, the least o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import gcd
-from typing import Any
 
 import torch
 from swift.rlhf_trainers.arguments import GRPOConfig
@@ -19,6 +17,7 @@ from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
+from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.loss_fixes import OF_MICRO_BATCH
 
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
@@ -27,16 +26,6 @@ ASLEEP = 3 * 2**30  # bytes that a colocated vLLM keeps while it sleeps
 BESIDE = 2 * 2**30  # bytes of communicators and workspaces that are yet to come
 GATHERED = 4 * 2**30  # bytes of weights that ZeRO-3 has gathered at one time
 _SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-
-
-@dataclass
-class Early:
-    """A trainer before it is built."""
-
-    model: Any  # the model, not yet wrapped
-    template: Any  # its template
-    args: Any  # the training arguments
-    is_multimodal: bool  # it takes images
 
 
 def cut_by_groups(early: Early, settings: Settings) -> str:

@@ -13,7 +13,8 @@ from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine_check import EngineCheck
-from swift_grpo_ext.trainer.group_cut import Early, cut_by_groups
+from swift_grpo_ext.trainer.group_cut import cut_by_groups
+from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes, over_our_pass
 from swift_grpo_ext.trainer.monitors import Monitors
@@ -60,8 +61,7 @@ class GRPOTrainer(HostGRPOTrainer):
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
         register_short_forms(names)
         super()._prepare_rewards(reward_funcs, *args, **kwargs)
-        frame = frame_of(getattr(self.model.config, "model_type", ""))
-        prepare(self.reward_funcs, frame, self.train_dataset)
+        prepare(self.reward_funcs, frame_of(getattr(self.model.config, "model_type", "")), self.train_dataset)
         self.scoring.guard(names)
 
     @cached_property

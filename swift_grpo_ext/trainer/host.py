@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
@@ -98,10 +99,11 @@ class Host(Watched, Protocol):
     def _has_teacher_explicit(self) -> bool: ...
 
 
-class Unwrapped(Protocol):
-    """What of a trainer decides whether prompts are shared; of one that is not built yet, too."""
+@dataclass
+class Early:
+    """What decides whether prompts are shared, of a trainer that is not built yet."""
 
-    model: Any  # the model, not yet wrapped or out of its wrappers
+    model: Any  # the model, not yet wrapped
     template: Any
     args: Any
     is_multimodal: bool  # it takes images

@@ -196,4 +196,4 @@ def test_every_patch_names_a_cure_a_link_and_a_removal_rule():
 
 def test_signatures_tell_kinds_and_defaults_but_not_values():
     assert signature_of(lambda a, /, b, *c, d=1, **e: 0) == "a, /, b, *c, d=, **e"
-    assert signature_of(lambda a, *, b: 0) == "a, |, b"
+    assert signature_of(lambda a, *, b: 0) == "a, *, b"
