@@ -1,6 +1,8 @@
 """The first pass of a kind: held against ms-swift's own way, and given up where it raises, on all ranks."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -15,6 +17,7 @@ from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here
 from swift_grpo_ext.trainer.host import Host
 
 _ROWS = 8
+_ONE_BY_ONE = "the vision tower calls layers once for each image, so that ranks would part; --deepspeed zero2"
 Result = TypeVar("Result")
 
 
@@ -94,6 +97,43 @@ def compare(
             exact = dtype not in (torch.float16, torch.bfloat16)
             paired = theirs if exact else at_once() if is_flat(batch.given) else of_rows(2)
     return mismatch(found, theirs, mask, limits(theirs, paired, mask, dtype))
+
+
+def encodes_one_by_one(
+    model: nn.Module,
+    batch: MicroBatch,
+    tower: Sequence[nn.Module],
+    stock: Callable[..., tuple[Tensor, object]],
+) -> str:
+    """Why a tower, of which all ranks wait for every call, cannot encode another number of images on each.
+
+    Empty if it can, or if rows cannot be told apart on some rank; the same on all of them.
+    """
+    device = batch.completion_mask.device
+    if agreed_max(int(batch.media is None or len(batch.completion_mask) < 2), device):
+        return ""
+    calls: list[Counter[nn.Module]] = []
+    with torch.no_grad(), without_dropout(model):
+        for rows in (range(1), range(2)):
+            with calls_of(tower) as counted:
+                _stock_rows(model, batch, stock, rows)
+            calls.append(counted)
+    # A row without an image calls nothing, or once.
+    more = any(number < calls[1][part] for part, number in calls[0].items())
+    return _ONE_BY_ONE if agreed_max(int(more), device) else ""
+
+
+@contextmanager
+def calls_of(modules: Iterable[nn.Module]) -> Iterator[Counter[nn.Module]]:
+    """While this is open, calls of the modules inside these that have parameters are counted."""
+    counted: Counter[nn.Module] = Counter()
+    parts = {part for module in modules for part in module.modules() if [*part.parameters(recurse=False)]}
+    hooks = [part.register_forward_pre_hook(lambda part, _: counted.update([part])) for part in parts]
+    try:
+        yield counted
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _stock_rows(

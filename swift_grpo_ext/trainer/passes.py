@@ -24,12 +24,12 @@ from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.batches import Batches, Known, PassWork, tokens_heard
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.features import Enabled, decide, share_tower
+from swift_grpo_ext.trainer.features import Enabled, decide, frozen_modules, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.out_of_memory import Halves
-from swift_grpo_ext.trainer.pass_check import compare, compare_passes, tried
+from swift_grpo_ext.trainer.pass_check import compare, compare_passes, encodes_one_by_one, tried
 from swift_grpo_ext.trainer.sampling import sampled_once
 
 logger = get_logger()
@@ -123,7 +123,8 @@ class Passes:
         of_reference = self._is_reference(model)
         plain = self._host.ref_model if of_reference else self._host.model
         dtype = forward_dtype(base_model(self._host, model).dtype, self._host.accelerator.mixed_precision)
-        check = partial(compare, plain, batch, partial(self._scores, plain, batch, False), stock, dtype)
+        ours = partial(self._scores, plain, batch, False)
+        check: Callable[[], str] = partial(compare, plain, batch, ours, stock, dtype)
         if not (self.enabled.shared_prefix or self.enabled.chunked_logps):
             forward = partial(self._with_features, model, batch, stock_pass)
             check = partial(compare_passes, plain, forward, stock_pass, batch.completion_mask, dtype)
@@ -131,6 +132,9 @@ class Passes:
         if kind in self._trusted:
             return forward()
         self._trusted.add(kind)
+        if self._keeps_step and self._family and (self.enabled.shared_prefix or self.enabled.vision_once):
+            tower, equal = frozen_modules(base_model(self._host, model), self._family), check
+            check = lambda: encodes_one_by_one(plain, batch, tower, stock) or equal()  # noqa: E731
         found, problem = tried(self._host, self._keeps_step, check, forward, self.halves.halve)
         if found is not None:
             return found

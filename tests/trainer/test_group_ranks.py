@@ -107,6 +107,22 @@ def test_a_rank_that_raises_alone_takes_the_other_back_with_it(tiny_qwen, digits
 @pytest.mark.slow
 @pytest.mark.timeout(1100)
 @pytest.mark.two_ranks
+def test_a_tower_that_encodes_one_by_one_is_found_out_by_both(shared_folder, digits, tmp_path):
+    """Left alone, the run ends with "pop from an empty deque"."""
+    model = built_once(
+        shared_folder / "tiny_minicpmv4_6", lambda folder: testing.tiny_checkpoint("minicpmv4_6", folder)
+    )
+    stock, _ = figures(model, digits.train, tmp_path / "stock", "zero3", UNEVEN, STOCK)
+    plugins = [Path(__file__).with_name("undescribed.py")]
+    ours, tail = figures(model, digits.train, tmp_path / "ours", "zero3", UNEVEN, {}, plugins)
+    assert "self-check failed: the vision tower calls layers once for each image" in tail
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1100)
+@pytest.mark.two_ranks
 def test_memory_that_runs_out_on_one_rank_halves_the_cut_of_both(tiny_qwen, digits, tmp_path):
     overrides = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "num_generations": 4}
     stock, _ = figures(tiny_qwen, digits.train, tmp_path / "stock", None, overrides, STOCK)

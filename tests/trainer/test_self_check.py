@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from swift_grpo_ext import testing
 from swift_grpo_ext.group.attention import BACKENDS, two_part
 from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch
 from swift_grpo_ext.trainer import passes
+from tests.conftest import built_once
 from tests.trainer.runs import STOCK, figures, told
 
 
@@ -28,6 +30,22 @@ def test_a_wrong_attention_is_found_out_and_left(model, digits, tmp_path, monkey
     assert any("shared_prefix off (self-check failed)" in text for text in messages)
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+@pytest.mark.parametrize(("family", "parted"), [("minicpmv4_6", True), ("ovis2", False)])
+def test_a_tower_that_encodes_one_by_one_where_ranks_wait_for_each_call(
+    family, parted, shared_folder, digits, tmp_path, monkeypatch
+):
+    """MiniCPM-V's merger runs for each slice. Ovis2's table has two calls, however many images there are."""
+    monkeypatch.setattr(passes, "gathers_parameters", lambda host: True)
+    model = built_once(
+        shared_folder / f"tiny_{family}", lambda folder: testing.tiny_checkpoint(family, folder)
+    )
+    with told() as messages:
+        figures(model, digits.train, tmp_path)
+    said = "\n".join(messages)
+    assert ("self-check failed: the vision tower calls layers once for each image" in said) is parted
+    assert ("shared_prefix off (self-check failed)" in said) is parted
 
 
 def raising(*args):
