@@ -71,10 +71,7 @@ def _block_lists(grid: Tensor) -> tuple[Tensor, Tensor]:
 def varlen(
     query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
 ) -> Tensor:
-    """One variable-length call: a sequence for each prompt, and one for each completion behind its prompt.
-
-    Not for images whose tokens see each other: the kernels know none but causal masks and windows.
-    """
+    """One variable-length call, with causal masks and windows: a sequence for each prompt and completion."""
     index, *sequences = layout.once(("varlen", query.device), lambda: _sequences(layout, query.device))
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
@@ -120,11 +117,7 @@ class RepeatRows(torch.autograd.Function):
 
 @lru_cache(maxsize=1)
 def varlen_kernel() -> Callable[..., Tensor]:
-    """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key.
-
-    Of ``(tokens, heads, dim)``, cumulative lengths and longest sequences of queries and keys, scale and
-    window.
-    """
+    """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key."""
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func
 

@@ -1,8 +1,7 @@
 """Plugs `swift_grpo_ext.group.attention` in behind transformers' attention interface.
 
-The entry of the model's own implementation is wrapped once per process: a call whose mask is a `PackMask` is
-ours, every other one goes on to the original. transformers hands a mask of four dimensions to the layers
-untouched, so no modelling code is changed, and recomputation finds the layout among a layer's arguments.
+The entry of the model's own way is wrapped once per process: a call whose mask is a `PackMask` is ours.
+transformers hands masks of four dimensions on untouched, also to recomputation.
 """
 
 from collections.abc import Callable

@@ -166,9 +166,7 @@ class PackMask(Tensor):
 
 
 def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE, of: slice = slice(None)) -> Tensor:
-    """``(T, T)`` mask on the CPU, True where the query of the row may look at the key of the column; ``of``
-    some tokens only.
-    """
+    """``(T, T)`` mask on the CPU, ``of`` some tokens: True where a row's query may look at a column's key."""
     places = torch.arange(layout.length)[of]
     return layout.sight(reach)(0, 0, places[:, None], places)
 

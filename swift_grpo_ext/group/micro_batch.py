@@ -130,10 +130,7 @@ def analyse(
 
 
 def narrowed(batch: MicroBatch, tokens: Tensor) -> MicroBatch:
-    """The same micro-batch with some of its completions only; with none, a pack of two tokens.
-
-    ``tokens``, ``(batch, keep)`` bool, have the loss of those that stay. Raises `CannotPackError`.
-    """
+    """The same with completions of ``tokens`` ``(batch, keep)`` alone, or two tokens; `CannotPackError`."""
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")
     if bool(tokens.any()):

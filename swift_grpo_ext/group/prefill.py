@@ -46,8 +46,7 @@ def shared_prefill(
 ) -> Iterator[None]:
     """While this is open, a prompt that ``model.generate`` is given several times is computed once.
 
-    The model, out of its wrappers, takes ``media`` beside text. ``encoding`` is open while it encodes some of
-    a batch's images and videos; ``tell`` gets the reason when a batch goes the usual way.
+    ``encoding`` is open while images and videos are encoded; ``tell`` gets the reason for the usual way.
     """
     forward = model.forward
 

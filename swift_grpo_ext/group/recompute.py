@@ -24,10 +24,7 @@ _PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
 
 @contextmanager
 def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
-    """While this is open, a forward of the pack is computed, and prepared for the backward pass, sparingly.
-
-    ``recompute`` less: not under ZeRO-3 and FSDP, which release parameters at the end of a layer.
-    """
+    """While this is open, a pack is computed sparingly; ``recompute`` less where parameters stay there."""
     layers = list(getattr(decoder, "layers", []))
     with ExitStack() as stack:
         if recompute and torch.is_grad_enabled():
@@ -40,9 +37,8 @@ def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
 def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
     """How many of the last layers may keep their activations: half as many as would undo the saving.
 
-    Every row of the ordinary batch that is not in the pack would have the inputs of all layers, and the
-    activations of the one that is computed again, in memory. The last layer is kept in any case: the backward
-    pass begins with it.
+    Each row that is not in the pack would hold the inputs of all layers and one layer's activations.
+    The last layer is kept in any case: the backward pass begins with it.
     """
     if not layers:
         return 0

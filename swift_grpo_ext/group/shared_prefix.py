@@ -89,10 +89,7 @@ def find_groups(
     images: Sequence[Hashable] | None = None,
     position_ids: Tensor | None = None,
 ) -> list[list[Row]]:
-    """Put rows together whose prompts have equal tokens AND equal ``images``, in order of appearance.
-
-    Rows without a loss are left out. Positions are compared, too: videos of other frame rates share tokens.
-    """
+    """Rows with a loss by equal prompts: tokens, positions (of another frame rate) and ``images``."""
     ids = input_ids.cpu()
     positions = None if position_ids is None else position_ids.cpu()
     groups: dict[Hashable, list[Row]] = {}

@@ -1,7 +1,7 @@
 """Silent completions, which the policy's pass leaves out, and a pass in parts.
 
-Nothing can be learned from a silent completion: its advantage is exactly 0, and nobody else reads it. Its
-log-probs have a gradient of exactly 0, so the policy's pass leaves it out; what the loss divides by stays.
+The advantage of a silent completion is exactly 0, and nobody else reads it: its log-probs have no gradient.
+What the loss divides by stays.
 """
 
 import inspect
@@ -13,11 +13,7 @@ from torch.utils import checkpoint
 
 
 def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
-    """The sum of what the parts give, each 0 where it has nothing to say.
-
-    Every part runs without a graph, and again when the sum's gradient is known, so gradients are those of one
-    pass.
-    """
+    """The sum of what the parts give; each runs without a graph, and again when its gradient is known."""
     if not torch.is_grad_enabled():
         return torch.stack([run() for run in parts]).sum(0)
     anchor = torch.zeros((), requires_grad=True)

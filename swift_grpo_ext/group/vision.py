@@ -60,10 +60,7 @@ class Images:
 
 
 def assign_media(inputs: Mapping[str, Tensor], media: Sequence[Medium]) -> dict[str, Images]:
-    """Images and videos of each row of a batch, by the name of the input that holds the pixels.
-
-    Raises `CannotPackError` where placeholders and images do not fit together, or `media` lacks one.
-    """
+    """Images and videos of each row, by the input with the pixels; `CannotPackError` if they do not fit."""
     known = {one.pixels: one.token_id for one in media if one.token_id is not None}
     given = [name for name in GRIDS_OF if inputs.get(name) is not None]
     if unknown := set(given) - set(known):
@@ -77,10 +74,9 @@ def assign_media(inputs: Mapping[str, Tensor], media: Sequence[Medium]) -> dict[
 
 
 def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None, name: str = "image_grid_thw") -> Images:
-    """Images of one medium, from ``placeholders`` ``(batch, seq)`` and ``pixels`` ``(rows of pixels, ...)``.
+    """Images of one medium; `CannotPackError` where placeholders ``(batch, seq)`` and pixels do not fit.
 
-    ``grid``, ``(images, ...)``, is the input of that name; None where each pixel row is an image. Raises
-    `CannotPackError` where placeholders and images do not fit together.
+    ``grid``, ``(images, ...)``, is the input of that name; None where each row of pixels is an image.
     """
     sizes, weights = _measured(pixels, grid, name)
     runs = _runs(placeholders)

@@ -25,15 +25,12 @@ _DEEPSTACK = "deepstack_features"
 
 
 class VisionOnce:
-    """Encodes the images of one kind of generation batch (training, or evaluation).
-
-    ``limit`` is in bytes of features; ``agree`` gives the most calls of the tower that any rank must make.
-    """
+    """Encodes the images of training's, or of evaluation's, generation batches; keeps ``limit`` bytes."""
 
     def __init__(self, family: Family, limit: int, agree: Callable[[int], int]) -> None:
         self.family = family
         self.cache = FeatureCache(limit)
-        self._agree = agree
+        self._agree = agree  # the most calls of the tower that any rank must make
         self._form: Encoded | None = None  # what the encoder answered last, emptied
 
     @contextmanager

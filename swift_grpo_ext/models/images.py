@@ -26,9 +26,7 @@ _GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
 def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
-    """Bytes of an image file that is given as path, URL (``file:`` too), base64 text, ``data:`` URI, bytes,
-    or a dict with one of them; a DatasetRowError says what is wrong with it. ``fetch`` downloads a URL.
-    """
+    """Bytes of an image given as path, URL, base64, ``data:`` URI, bytes or a dict; or DatasetRowError."""
     where = describe(source)
     source = _plain(source)
     if not isinstance(source, (str, bytes)) or not source:

@@ -49,9 +49,7 @@ def native_names(original: str) -> tuple[str, ...]:
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A weight of the original as the weights that transformers has for it: fused attention ``(3 * hidden,
-    ...)``, positions ``(1, patches, hidden)``. A CheckpointError if name or shape does not fit.
-    """
+    """A weight of the original as those of transformers; CheckpointError if it does not fit."""
     names = native_names(original)
     if original.endswith("pos_embed"):
         if tensor.ndim != 3 or tensor.shape[0] != 1:

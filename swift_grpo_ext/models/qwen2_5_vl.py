@@ -14,7 +14,7 @@ from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.image_pipeline import Options, Size
 from swift_grpo_ext.models.template import VisionTemplate
-from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, unknown_form, unreadable
+from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, reading
 
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
 # What ``qwen_vl_utils`` raises beside our reader: torchvision's, where it still has one, finds no file
@@ -97,12 +97,8 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         video = inputs.videos[index]
         if isinstance(video, (list, tuple)):
             inputs.videos[index] = [self.images.load(frame) for frame in video]
-        elif not isinstance(video, str):
-            raise unknown_form(video)
-        try:
+        with reading(video, _REFUSED_BY_QWEN):
             return list(super().replace_tag("video", index, inputs))
-        except _REFUSED_BY_QWEN as error:
-            raise unreadable(video, error) from None
 
     def _encode(self, inputs: StdTemplateInputs) -> dict[str, object]:
         if inputs.videos:

@@ -84,10 +84,7 @@ class VisionTemplate(Template):
         return {"image_sizes": sizes, "image_grid_thw": grids}
 
     def encode(self, inputs: object, *args: object, **kwargs: object) -> dict[str, Any]:
-        """Encode a row or a request; a DatasetRowError says which image or tags are broken. As
-        `TemplateInputs` without media it is a conversation that ms-swift wants to log: its media tags are
-        text then.
-        """
+        """Encode a row or a request; one without media ms-swift wants to log, so its tags are text."""
         if isinstance(inputs, TemplateInputs) and not inputs.chosen.is_multimodal:
             setattr(inputs.chosen, _TAGS_ARE_TEXT, True)
         return super().encode(inputs, *args, **kwargs)

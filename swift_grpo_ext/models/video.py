@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,25 +37,33 @@ def videos_as_images(
     return [content and _TAG.sub(place, content) for content in contents], ordered
 
 
-def frames_of(video: object, count: int) -> list[object]:
+def frames_of(video: Any, count: int) -> list[object]:
     """``count`` evenly spread frames of a video file, or all of a list of images; or a DatasetRowError."""
 
     def spread(total: int, _: float) -> list[int]:
         taken = min(count, total)
         return [int((number + 0.5) * total / taken) for number in range(taken)]
 
-    if isinstance(video, (list, tuple)):
-        frames = list(video)
-    elif not isinstance(video, str):
-        raise unknown_form(video)
-    else:
-        try:
-            frames = [Image.fromarray(frame) for frame in read_frames(video, spread)]
-        except UNREADABLE as error:
-            raise unreadable(video, error) from None
-    if not frames:
-        raise DatasetRowError("video has no frames", where=_named(video))
-    return frames
+    with reading(video):
+        of_file = isinstance(video, str)
+        frames = list(map(Image.fromarray, read_frames(video, spread))) if of_file else list(video)
+        if not frames:
+            raise ValueError("it has no frames")
+        return frames
+
+
+@contextmanager
+def reading(video: Any, refused: tuple[type[Exception], ...] = UNREADABLE) -> Iterator[None]:
+    """Make a DatasetRowError that names the video of what its reader raises, and of an unknown form."""
+    where = f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]
+    if not isinstance(video, (str, list, tuple)):
+        fix = "give a path, a URL, or a list of images"
+        raise DatasetRowError(f"video is a {type(video).__name__}", where=where, fix=fix)
+    try:
+        yield
+    except refused as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
+        raise DatasetRowError(f"video cannot be read: {problem}", where=where) from None
 
 
 def read_frames(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
@@ -92,10 +101,7 @@ def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]
 
 
 def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, object], float]:
-    """A reader for ``qwen_vl_utils``, which knows how many frames the model takes. Of ``video`` and options
-    as ``fetch_video`` has them: frames ``(frames, 3, height, width)``, what is known of the video, and how
-    many a second were taken.
-    """
+    """Of what ``fetch_video`` takes: frames ``(frames, 3, height, width)``, facts, and how many a second."""
     from qwen_vl_utils.vision_process import calculate_video_frame_range, smart_nframes
 
     known: dict[str, Any] = {"video_backend": "pyav"}
@@ -118,19 +124,3 @@ def give_qwen_a_reader() -> None:
 
     if not hasattr(torchvision.io, "read_video"):
         vision_process.VIDEO_READER_BACKENDS["torchvision"] = read_for_qwen
-
-
-def unreadable(video: object, error: BaseException) -> DatasetRowError:
-    """The error that names a video and what its reader said of it."""
-    problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
-    return DatasetRowError(f"video cannot be read: {problem}", where=_named(video))
-
-
-def unknown_form(video: object) -> DatasetRowError:
-    """The error for a video that is given in a form that nobody reads."""
-    what, fix = f"video is a {type(video).__name__}", "give a path, a URL, or a list of images"
-    return DatasetRowError(what, where=_named(video), fix=fix)
-
-
-def _named(video: object) -> str:
-    return f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]

@@ -15,8 +15,11 @@ from tempfile import TemporaryDirectory
 import torch
 
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.testing.contract_cases import CASES, SPECIAL_TEXT, VIDEO, Case, picture
-from swift_grpo_ext.testing.contract_subject import (
+from swift_grpo_ext.testing.contract_cases import (
+    CASES,
+    SPECIAL_TEXT,
+    VIDEO,
+    Case,
     Subject,
     assert_close,
     by_processor,
@@ -25,6 +28,7 @@ from swift_grpo_ext.testing.contract_subject import (
     encode,
     load,
     logits_of,
+    picture,
     resized,
     video_by_processor,
 )

@@ -1,9 +1,11 @@
-"""Rows that the contract is checked on: no image to three, several shapes, several turns, a system prompt."""
+"""Rows that the contract is checked on, a template with its model, and ways to look at them."""
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 
 _TAG = re.compile("<(image|video)>")
@@ -95,3 +97,118 @@ VIDEO: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Watch this: <video>What happens?"}],
     "videos": [[picture(84, 84).rotate(90 * number) for number in range(4)]],
 }
+
+TOLERANCE = 1e-5  # of log-probs and logits, in fp32
+FRAME_RATE = 2.0  # frames per second that the host takes a list of frames for
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model in fp32, its template, the processor of transformers, and ms-swift's ``--model_type``."""
+
+    model: Any
+    template: Any
+    processor: Any
+    model_type: str
+
+
+def load(
+    checkpoint: str | Path, *, model_type: str | None = None, template_type: str | None = None
+) -> Subject:
+    """Load a checkpoint as ms-swift does, and its processor as transformers does."""
+    from swift.model import get_model_processor
+    from swift.template import get_template
+    from transformers import AutoProcessor
+
+    model, processor = get_model_processor(
+        str(checkpoint), torch_dtype=torch.float32, model_type=model_type, device_map="cpu"
+    )
+    template = get_template(processor, template_type=template_type)
+    template.model = model
+    own = AutoProcessor.from_pretrained(str(checkpoint))
+    return Subject(model.eval(), template, own, model.model_meta.model_type)
+
+
+def completion_logps(
+    subject: Subject, rows: list[dict[str, object]], *, padding_side: str = "right", extra_padding: int = 0
+) -> list[torch.Tensor]:
+    """Log-probs ``(completion,)`` of the last assistant turn of each row, forwarded in one batch that is
+    padded on the right or left, by so many tokens beyond the longest row.
+    """
+    template = subject.template
+    before, template.padding_side = template.padding_side, padding_side
+    try:
+        encoded = [encode(subject, row) for row in rows]
+        longest = max(len(row["input_ids"]) for row in encoded)
+        batch = collate(subject, encoded, padding_to=longest + extra_padding)
+    finally:
+        template.padding_side = before
+    labels = batch["labels"][:, 1:]
+    logps = forward(subject, batch)[:, :-1].log_softmax(-1)
+    chosen = logps.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return [row[wanted] for row, wanted in zip(chosen, labels != -100, strict=True)]
+
+
+def encode(subject: Subject, row: dict[str, object]) -> dict[str, Any]:
+    """A row as it is trained on."""
+    subject.template.set_mode("train")
+    return dict(subject.template.encode(row, return_length=True))
+
+
+def collate(
+    subject: Subject, encoded: list[dict[str, object]], *, padding_to: int | None = None
+) -> dict[str, Any]:
+    """Encoded rows as one batch of tensors, padded to a length if one is given."""
+    return dict(subject.template.data_collator([dict(row) for row in encoded], padding_to=padding_to))
+
+
+def forward(subject: Subject, batch: dict[str, object]) -> torch.Tensor:
+    """Logits ``(batch, seq, vocab)`` of a batch through the template's training forward."""
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    with torch.no_grad():
+        _, kwargs = subject.template.pre_forward_hook(subject.model, None, inputs)
+        logits: torch.Tensor = subject.model(**kwargs).logits
+    return logits.float()
+
+
+def logits_of(subject: Subject, rows: list[dict[str, object]]) -> torch.Tensor:
+    """Logits ``(batch, seq, vocab)`` of rows in one batch."""
+    return forward(subject, collate(subject, [encode(subject, row) for row in rows]))
+
+
+def resized(subject: Subject, image: object) -> Any:
+    """The image in the template's own size: resizing differs between libraries by a grey level."""
+    subject.template.set_mode("vllm")
+    row = {"messages": [{"role": "user", "content": "<image>"}], "images": [image]}
+    return subject.template.encode(row)["images"][0]
+
+
+def by_processor(subject: Subject, case: Case, images: list[object]) -> dict[str, Any]:
+    """What the processor makes of a case: the inputs of the model."""
+    prompt = subject.processor.apply_chat_template(
+        case.structured(), add_generation_prompt=True, tokenize=False
+    )
+    return dict(subject.processor(text=[prompt], images=images or None, return_tensors="pt"))
+
+
+def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
+    """What the processor makes of a video, a list of frames; of its frames, where it knows no videos."""
+    question, frames = row["messages"][0]["content"], row["videos"][0]
+    if not hasattr(subject.processor, "video_processor"):
+        images = question.replace("<video>", "<image>" * len(frames))
+        return by_processor(subject, Case("frames", (images,)), frames)
+    subject.template.set_mode("vllm")
+    resized_frames = subject.template.encode(row)["videos"][0]
+    messages = [{"role": "user", "content": parts_of(question)}]
+    prompt = subject.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    numbers = list(range(len(frames)))
+    metadata = {"total_num_frames": len(frames), "frames_indices": numbers, "fps": FRAME_RATE}
+    options = {"do_resize": False, "do_sample_frames": False, "video_metadata": [metadata]}
+    return dict(subject.processor(text=[prompt], videos=[resized_frames], return_tensors="pt", **options))
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    """Raise unless two tensors are of one shape and within the tolerance."""
+    assert found.shape == expected.shape, f"{what}: {tuple(found.shape)} != {tuple(expected.shape)}"
+    difference = (found - expected).abs().max().item() if found.numel() else 0.0
+    assert difference <= TOLERANCE, f"{what} differ by {difference:.1e}"

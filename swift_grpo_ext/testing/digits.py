@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 from swift_grpo_ext.errors import MissingExtraError
 
 QUESTION = "Which digit is this?"
@@ -27,26 +29,6 @@ def digits_dataset(folder: str | Path, *, side: int = 56, limit: int | None = No
     ``solution`` (the right one). Images are ``side`` pixels wide and high. With a ``limit`` only so many are
     used, a quarter of them held out; of all, 360 are. A MissingExtraError if there is no scikit-learn.
     """
-    images, labels = _load(seed, limit)
-    held_out = _HELD_OUT if limit is None else len(images) // 4
-    root = Path(folder).resolve()
-    (root / "images").mkdir(parents=True, exist_ok=True)
-    rows = []
-    for number, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-        path = root / "images" / f"{number:04}.png"
-        _write_png(pixels, side, path)
-        question = {"role": "user", "content": f"<image>{QUESTION}"}
-        answer = {"role": "assistant", "content": str(label)}
-        row = {"messages": [question, answer], "images": [str(path)]}
-        rows.append({**row, "options": [str(digit) for digit in range(10)], "solution": str(label)})
-    return Digits(
-        train=_write_jsonl(root / "train.jsonl", rows[held_out:]),
-        test=_write_jsonl(root / "test.jsonl", rows[:held_out]),
-    )
-
-
-def _load(seed: int, limit: int | None) -> tuple[list[list[list[float]]], list[int]]:
-    """Shuffled images, 0 (paper) to 16 (ink), and their digits."""
     try:
         import numpy as np
         from sklearn.datasets import load_digits
@@ -54,17 +36,23 @@ def _load(seed: int, limit: int | None) -> tuple[list[list[list[float]]], list[i
         raise MissingExtraError(
             "scikit-learn is not installed", where="digits_dataset", fix="pip install scikit-learn"
         ) from None
-    digits = load_digits()
-    order = np.random.default_rng(seed).permutation(len(digits.target))[:limit]
-    return digits.images[order].tolist(), digits.target[order].tolist()
-
-
-def _write_png(pixels: Sequence[Sequence[float]], side: int, path: Path) -> None:
-    from PIL import Image
-
-    image = Image.new("L", (len(pixels[0]), len(pixels)))
-    image.putdata([255 - round(ink * 255 / 16) for row in pixels for ink in row])
-    image.resize((side, side), Image.Resampling.BICUBIC).convert("RGB").save(path)
+    digits, root = load_digits(), Path(folder).resolve()
+    (root / "images").mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, place in enumerate(np.random.default_rng(seed).permutation(len(digits.target))[:limit]):
+        path = root / "images" / f"{number:04}.png"
+        ink = digits.images[place]  # 0 (paper) to 16
+        image = Image.fromarray((255 - np.round(ink * 255 / 16)).astype("uint8"))
+        image.resize((side, side), Image.Resampling.BICUBIC).convert("RGB").save(path)
+        label = str(digits.target[place])
+        question = {"role": "user", "content": f"<image>{QUESTION}"}
+        row = {"messages": [question, {"role": "assistant", "content": label}], "images": [str(path)]}
+        rows.append({**row, "options": [str(digit) for digit in range(10)], "solution": label})
+    held_out = _HELD_OUT if limit is None else len(rows) // 4
+    return Digits(
+        train=_write_jsonl(root / "train.jsonl", rows[held_out:]),
+        test=_write_jsonl(root / "test.jsonl", rows[:held_out]),
+    )
 
 
 def _write_jsonl(path: Path, rows: Sequence[dict[str, object]]) -> Path:

@@ -145,11 +145,8 @@ def attend_segments(
     cu_seq_lens_q: Tensor | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
-    """Attention of each segment to itself alone, ``(batch, seq, heads, head_dim)``, by SDPA: on a CPU instead
-    of flash attention. Without bounds, ``cu_seq_lens_q``, the mask has them: transformers makes it from
-    position ids that start again.
-    """
-    if cu_seq_lens_q is None:
+    """Attention of each segment to itself alone, by SDPA, ``(batch, seq, heads, head_dim)``."""
+    if cu_seq_lens_q is None:  # transformers makes the mask from position ids that start again
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     parts = [
         sdpa_attention_forward(module, *(t[:, :, start:end] for t in (query, key, value)), None, **kwargs)[0]
