@@ -106,9 +106,8 @@ def _special_layers(text_config: PretrainedConfig) -> str:
 
 def why_no_packs(base: PreTrainedModel) -> str:
     """Why a model cannot take packs; empty when it can."""
-    if reason := _other_code(base):
-        return reason
-    return unsupported(base.config.get_text_config()) or recurrent.unsupported(base.get_decoder())
+    config = base.config.get_text_config()
+    return _other_code(base) or unsupported(config) or recurrent.unsupported(base.get_decoder())
 
 
 def why_no_shared_prefill(base: PreTrainedModel) -> str:

@@ -143,8 +143,8 @@ class ImagePipeline:
 
     def resize(self, image: Image.Image, options: Options) -> Image.Image:
         """A loaded image in its final size; a DatasetRowError if that cannot be brought into the limits."""
-        key = f"{_key_of(image)}|{sorted(options.items())}"
-        origin = _origin_of(image)
+        of_image, origin = _known_as(image)
+        key = f"{of_image}|{sorted(options.items())}"
 
         def make() -> Image.Image:
             try:
@@ -157,15 +157,15 @@ class ImagePipeline:
 
     def prepare(self, image: Image.Image) -> PreparedImage:
         """Tensors and tokens of a resized image."""
-        original = _origin_of(image).size
+        key, origin = _known_as(image)
 
         def make() -> PreparedImage:
             # The host encodes in inference mode, whose tensors autograd cannot save.
             with torch.inference_mode(False), torch.no_grad():
                 tensors, seen, token_ids = self.prepare_image(image)
-            return PreparedImage(original, seen, tensors, token_ids)
+            return PreparedImage(origin.size, seen, tensors, token_ids)
 
-        return self.store.get(("prepared", _key_of(image)), make, lambda prepared: prepared.nbytes)
+        return self.store.get(("prepared", key), make, lambda prepared: prepared.nbytes)
 
     def prepare_all(self, sources: Iterable[object], options: Options) -> list[PreparedImage]:
         """The images of a row as the model takes them."""
@@ -188,12 +188,9 @@ def _decode(source: object, key: str, where: str) -> Image.Image:
 _known: dict[int, tuple[str, Origin]] = {}
 
 
-def _key_of(image: Image.Image) -> str:
-    return _known[id(image)][0] if id(image) in _known else images.pixel_key(image)
-
-
-def _origin_of(image: Image.Image) -> Origin:
-    return _known[id(image)][1] if id(image) in _known else Origin(image.size, images.describe(image))
+def _known_as(image: Image.Image) -> tuple[str, Origin]:
+    unknown = Origin(image.size, images.describe(image))
+    return _known.get(id(image)) or (images.pixel_key(image), unknown)
 
 
 def _named(image: Image.Image, key: str, origin: Origin) -> Image.Image:

@@ -50,19 +50,14 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
     def resize_image(self, image: Image.Image, options: Options) -> Image.Image:
         """Resize to multiples of 28 pixels within the limits of the row, ms-swift's or the checkpoint's."""
         from qwen_vl_utils import fetch_image
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
         image = super().resize_image(image, {"max_pixels": options["rescale"]})
         limits = {name: value for name, value in options.items() if name in _PIXEL_LIMITS}
         if limits or any(map(os.environ.get, _LIMITING_VARIABLES)):
             return fetch_image({"image": image, **limits})
-        return image.resize(self._size_by_processor(image))
-
-    def _size_by_processor(self, image: Image.Image) -> Size:
-        """Width and height as the checkpoint's processor chooses them: ``qwen_vl_utils`` does not read the
-        limits in preprocessor_config.json, and makes less of images that are thinner than half a patch.
-        """
-        from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
-
+        # As the checkpoint's processor does: ``qwen_vl_utils`` does not read the limits in
+        # preprocessor_config.json, and makes less of images that are thinner than half a patch.
         processor = self.processor.image_processor
         height, width = smart_resize(
             image.height,
@@ -71,7 +66,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             min_pixels=processor.size["shortest_edge"],
             max_pixels=processor.size["longest_edge"],
         )
-        return width, height
+        return image.resize((width, height))
 
     def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
         """Patches of the image, by its processor: one placeholder for every ``merge_size**2`` patches."""

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -74,10 +75,11 @@ def run_swift(
         text=True,
         errors="replace",
     )
-    tail, timed_out = _follow(process, timeout, on_line)
-    result = SwiftResult(process.returncode, tail, time.monotonic() - started, timed_out)
+    tail = _follow(process, timeout, on_line)
+    seconds, code = time.monotonic() - started, process.returncode
+    result = SwiftResult(code, tail, seconds, timed_out=code == -signal.SIGKILL and seconds >= timeout)
     if check and result.returncode != 0:
-        ended = f"was killed after {timeout:g} s" if timed_out else f"ended with {process.returncode}"
+        ended = f"was killed after {timeout:g} s" if result.timed_out else f"ended with {process.returncode}"
         raise HostRunError(f"swift {subcommand} {ended}", where=f"its last output:\n{tail[-4000:]}")
     return result
 
@@ -111,19 +113,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _follow(
-    process: subprocess.Popen[str], timeout: float, on_line: Callable[[str], None] | None
-) -> tuple[str, bool]:
+def _follow(process: subprocess.Popen[str], timeout: float, on_line: Callable[[str], None] | None) -> str:
     """Read a process's output to its end; kill it and its children when the limit is over or we are."""
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
-    expired: list[bool] = []
-
-    def expire() -> None:
-        expired.append(True)
-        kill_tree(process.pid)
-
-    limit = Timer(timeout, expire)
+    limit = Timer(timeout, kill_tree, [process.pid])
     limit.daemon = True
     limit.start()
     try:
@@ -136,7 +130,7 @@ def _follow(
         limit.cancel()
         if process.poll() is None:
             kill_tree(process.pid)
-    return "".join(tail), bool(expired)
+    return "".join(tail)
 
 
 def kill_tree(pid: int) -> None:
