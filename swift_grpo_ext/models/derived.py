@@ -26,9 +26,19 @@ Modules = dict[str, tuple[str, ...]]
 
 def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily | None:
     """What follows from a config, or None; of a family that is described already only the ids."""
-    if described is None:
-        return None if why_unknown(config) else _derived(speaking(config))
-    return replace(described, **_ids_of(config))
+    if described is not None:
+        return replace(described, **_ids_of(config))
+    if why_unknown(config):
+        return None
+    config = speaking(config)
+    return VisionFamily(
+        family=config.model_type,
+        architecture=(getattr(config, "architectures", None) or [""])[0],
+        host_model_type=config.model_type,
+        host_template=config.model_type,
+        **{**_ids_of(config), **(modules_of(config) or {})},
+        frame="pixel_original",
+    )
 
 
 def speaking(config: Any) -> Any:
@@ -60,19 +70,6 @@ def why_unknown(config: Any) -> str:
     if (towers := len(modules["vision_tower"])) != 1:
         return f"{name!r} has {towers} towers"
     return ""
-
-
-def _derived(config: Any) -> VisionFamily:
-    modules = modules_of(config)
-    assert modules is not None
-    return VisionFamily(
-        family=config.model_type,
-        architecture=(getattr(config, "architectures", None) or [""])[0],
-        host_model_type=config.model_type,
-        host_template=config.model_type,
-        **{**_ids_of(config), **modules},
-        frame="pixel_original",
-    )
 
 
 def _ids_of(config: Any) -> dict[str, Any]:

@@ -104,7 +104,12 @@ def source_key(source: object) -> str:
     if isinstance(source, bytes):
         return content_key(source)
     text = str(source or "").strip()
-    return _file_key(text) or content_key(text.encode())
+    try:
+        path = find_file(text)
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return content_key(text.encode())
+    return content_key(f"{path}\0{found.st_size}\0{found.st_mtime_ns}".encode())
 
 
 def describe(source: object) -> str:
@@ -139,15 +144,6 @@ def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
         raise DatasetRowError(f"pixel values {low} to {high} are no 16-bit grey", where=where)
     most = next(limit for limit in _GREY_LIMITS if high <= limit)
     return image.convert("I").point(lambda value: value * (255 / most)).convert("L").convert("RGB")
-
-
-def _file_key(text: str) -> str:
-    try:
-        path = find_file(text)
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return ""
-    return content_key(f"{path}\0{found.st_size}\0{found.st_mtime_ns}".encode())
 
 
 def find_file(text: str) -> str:

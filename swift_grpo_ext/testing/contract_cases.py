@@ -1,7 +1,8 @@
 """Rows that the contract is checked on, a template with its model, and ways to look at them."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,11 @@ class Case:
     turns: tuple[str, ...]
     sizes: tuple[tuple[int, int], ...] = ()
     system: str | None = None
-    images: list[Image.Image] = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "images", [picture(*size) for size in self.sizes])
+    @cached_property
+    def images(self) -> list[Image.Image]:
+        """Of these sizes."""
+        return [picture(*size) for size in self.sizes]
 
     def row(self, *, images: list[object] | None = None, answer: str | None = None) -> dict[str, Any]:
         """The conversation as a row of the host, with an answer to the last question if one is given."""

@@ -110,7 +110,11 @@ def tiny_config(
         of_both = {name: text[name] for name in ("initializer_range",) if name in text}
         seen = {**of_both, **made.vision, **(vision or {})}
         around = made.follow(fields, seen) if made.follow else {}
-        named = {} if ids is None else {name: _ids_of(tokens, ids) for name, tokens in made.ids.items()}
+        named = {
+            name: ids[one] if isinstance(one, str) else [ids[token] for token in one]
+            for name, one in made.ids.items()
+            if ids
+        }
         beside = {**around, **named, **made.top, **(top or {})}
         fields = {"text_config": fields, "vision_config": seen, **beside}
     if made.inside:
@@ -118,10 +122,6 @@ def tiny_config(
         fields = {name: fields, **around}
     class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
     return getattr(transformers, f"{made.stem}Config")(**fields, architectures=[class_name])
-
-
-def _ids_of(tokens: str | Sequence[str], ids: Mapping[str, int]) -> int | list[int]:
-    return ids[tokens] if isinstance(tokens, str) else [ids[one] for one in tokens]
 
 
 def _write_model(folder: Path, config: Any, empty: Sequence[str], seed: int, dtype: str, **ends: int) -> None:
