@@ -1,8 +1,4 @@
-"""Attention over a pack with kernels that exist for GPUs: FlexAttention and variable-length flash attention.
-
-Both also run without a GPU, slowly, so that their masks and indices can be tested anywhere: FlexAttention
-without compilation, the variable-length call with a reference kernel in place of `varlen_kernel`'s.
-"""
+"""Attention over a pack with kernels for GPUs; both run without one, too, slowly, so that tests can."""
 
 from collections.abc import Callable
 from functools import lru_cache

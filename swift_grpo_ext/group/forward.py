@@ -1,7 +1,4 @@
-"""One forward of a pack: from the inputs of the ordinary batch to log-probs in its shape.
-
-Without padding (``padding_free``) ms-swift lays the rows of a micro-batch end to end, as one.
-"""
+"""One forward of a pack: from the inputs of the ordinary batch to log-probs in its shape."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -62,9 +59,9 @@ def is_flat(inputs: Mapping[str, object]) -> bool:
 
 
 def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Tensor]:
-    """The inputs as a collated batch with padding on the left would have them; those of images as they are.
+    """The inputs, ``(..., 1, total)`` without padding, as a collated batch with padding on the left would be.
 
-    ``inputs`` are ``(..., 1, total)`` with places from 0 in each row; ``keep`` columns are of completions.
+    Places begin at 0 in each row; ``keep`` columns are of completions. Images stay as they are.
     """
     places = inputs.get("text_position_ids", inputs.get("position_ids"))
     total = inputs["input_ids"].shape[-1]

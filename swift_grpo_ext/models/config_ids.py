@@ -1,7 +1,6 @@
 """ms-swift's templates with placeholder ids from the config, where it has written the published ones.
 
-Qwen2-VL, Qwen3-VL, Qwen3.5, Gemma 3, Mistral 3 and what follows them: a checkpoint with a trimmed, extended
-or tiny vocabulary finds no image tokens there. Nothing else is changed.
+Else a checkpoint with a trimmed, extended or tiny vocabulary finds no image tokens there.
 """
 
 import dataclasses

@@ -1,8 +1,7 @@
 """Descriptions of families that nobody has described: from the config and what ms-swift knows of the model.
 
-ms-swift names the modules of a model (tower, aligner, language model) by its class, and the config the ids of
-its placeholder tokens. That is enough for shared prompts, images that are encoded once and the guard on
-placeholders; what is wrong with it the self-check of the first micro-batch finds out.
+It names tower, aligner and language model by the model's class, the config its placeholder tokens. What is
+wrong with that the self-check of the first micro-batch finds out.
 """
 
 import re

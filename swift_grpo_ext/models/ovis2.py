@@ -1,7 +1,6 @@
 """Ovis2 as transformers ships it (`Ovis2ForConditionalGeneration`): model, architecture, template.
 
-ms-swift knows only the remote-code class of the original checkpoints, whose image tokens expand inside the
-forward. Here they expand when a row is encoded, so that ids, labels and log-probs have one frame.
+Image tokens expand when a row is encoded, so that ids, labels and log-probs have one frame.
 """
 
 import re
@@ -116,10 +115,7 @@ class Ovis2Template(VisionTemplate):
         return [[self.facts.image_token_id]]
 
     def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
-        """Embed text and images here, so that a batch without images runs the tower too (on a blank tile).
-
-        Else ranks with and without images would run different modules, and ZeRO-3 would hang.
-        """
+        """Embed text and images here, so that a batch of text runs the tower, too: else ZeRO-3 would hang."""
         if not self.is_training:
             return inputs
         base = self.get_base_model(model)
@@ -176,10 +172,7 @@ def merge_features(
 def embed_images(
     model: PreTrainedModel, input_ids: torch.Tensor, pixel_values: torch.Tensor | None, facts: VisionFamily
 ) -> torch.Tensor:
-    """Embedded tokens of a batch with its images in place, ``(batch, seq, hidden)``; tiles row by row.
-
-    The tower runs in any case: a batch of text only adds nothing of a blank tile.
-    """
+    """Embedded tokens with images in place, ``(batch, seq, hidden)``; of text alone nothing is added."""
     embeds = model.get_input_embeddings()(input_ids)
     dtype = model.model.visual_embeddings_table.weight.dtype
     if pixel_values is None:

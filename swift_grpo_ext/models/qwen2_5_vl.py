@@ -27,11 +27,7 @@ _LIMITING_VARIABLES = ("IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM")
 
 
 class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
-    """Template of `Qwen2_5_VLForConditionalGeneration`.
-
-    ms-swift hard-codes the ids of the published vocabulary (151655, 151656). Here they come from the config,
-    so a checkpoint with another vocabulary (a trimmed, extended or tiny one) trains as well.
-    """
+    """Template of `Qwen2_5_VLForConditionalGeneration`; ids come from the config."""
 
     has_grid = True
 

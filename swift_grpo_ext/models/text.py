@@ -1,8 +1,7 @@
 """Text of a row that must stay text: special tokens and media tags that somebody merely wrote.
 
-A tokenizer turns ``<|im_end|>`` inside a question into the control token, and ms-swift turns ``<image>``
-inside an answer into an image. A marker after the first character keeps such a piece of text from being
-recognised; `split_at_marker` takes the marker out again when the text is tokenized.
+Tokenizers turn ``<|im_end|>`` in a question into the control token, ms-swift ``<image>`` in an answer into an
+image. A marker behind the first character prevents that; `split_at_marker` takes it out again.
 """
 
 import re

@@ -27,9 +27,8 @@ class Plan:
 class GroupedStream(IterableDataset):
     """Batches of one rank, without an end: when the stream is over it is read again, as its next epoch.
 
-    The first rank reads, and the others get what it has read: so all ranks hold the same rows in the same
-    order, also of a stream that two readers would see differently. A run that is resumed skips batches, over
-    the ends of epochs too. `reader` makes an iterator of rows, called once an epoch, on the first rank alone.
+    The first rank reads, with `reader` once an epoch, and the others get what it has read. A run that is
+    resumed skips batches, over the ends of epochs too.
     """
 
     def __init__(
