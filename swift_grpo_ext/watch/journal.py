@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import re
 import sys
 import time
@@ -9,12 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from swift.utils import get_logger
-
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.folders import write_whole
 
-logger = get_logger()
+logger = logging.getLogger("swift")  # ms-swift's; importing it would load torch
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"
