@@ -113,7 +113,7 @@ def tiny_config(
         named = {
             name: ids[one] if isinstance(one, str) else [ids[token] for token in one]
             for name, one in made.ids.items()
-            if ids
+            if ids is not None
         }
         beside = {**around, **named, **made.top, **(top or {})}
         fields = {"text_config": fields, "vision_config": seen, **beside}
