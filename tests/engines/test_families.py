@@ -52,6 +52,18 @@ def gemma_newlines(model: Path) -> None:
     path.write_text(json.dumps(tokenizer))
 
 
+def siglip_names(model: Path) -> None:
+    """Name the tower's weights as published checkpoints do; transformers 5.19 saves them without ``vision_model``."""
+    from safetensors.torch import load_file, save_file
+
+    path = model / "model.safetensors"
+    named = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): weights
+        for name, weights in load_file(path).items()
+    }
+    save_file(named, path, metadata={"format": "pt"})
+
+
 FAMILIES = {
     "llama": Tried(),
     "mistral": Tried(),
@@ -59,7 +71,19 @@ FAMILIES = {
     "qwen2_vl": Tried({**WIDER, "rope_scaling": {"type": "mrope", **SECTIONS}}),
     "qwen2_5_vl": Tried({}),
     "qwen3_vl": Tried({**WIDER, "rope_parameters": LACED}),
+    "qwen3_next": Tried({**WIDER, **DELTA}, BF16),
     "mistral3": Tried(),
+    "internvl": Tried(),
+    "llava_onevision": Tried(prepare=siglip_names),
+    # vLLM asks for this, which transformers' config leaves out.
+    "glm4v_moe": Tried({**WIDER, "rope_parameters": {**MROPE, **WHOLE}, "use_qk_norm": False}),
+    # vLLM ties by the language model's config, transformers by the one around it.
+    "qwen2_5_omni": Tried({**WIDER, "rope_parameters": MROPE, "tie_word_embeddings": False}),
+    "qwen3_vl_moe": Tried(
+        {**WIDER, "rope_parameters": LACED, "norm_topk_prob": True},
+        refusal="The size of tensor a (32) must match the size of tensor b (64)",
+        reason="vLLM 0.32 loads experts transposed to those of transformers 5.19 (sizes do not match)",
+    ),
     "deepseek_v3": Tried(
         {
             "topk_method": "noaux_tc",
