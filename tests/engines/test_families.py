@@ -43,15 +43,6 @@ class Tried:
     reason: str = ""  # the same in the words of docs/families.md
 
 
-def gemma_newlines(model: Path) -> None:
-    """Let tokens be named as Gemma's for one to four new lines; vLLM looks them up."""
-    path = model / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary |= {"\n" * number: vocabulary.pop(f"filler{number + 1000}") for number in range(1, 5)}
-    path.write_text(json.dumps(tokenizer))
-
-
 def siglip_names(model: Path) -> None:
     """Name the tower's weights as published checkpoints do; transformers 5.19 saves them without ``vision_model``."""
     from safetensors.torch import load_file, save_file
@@ -64,6 +55,16 @@ def siglip_names(model: Path) -> None:
     save_file(named, path, metadata={"format": "pt"})
 
 
+def gemma_names(model: Path) -> None:
+    """Let tokens be named as Gemma's for one to four new lines, which vLLM looks up, and weights as published."""
+    siglip_names(model)
+    path = model / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary |= {"\n" * number: vocabulary.pop(f"filler{number + 1000}") for number in range(1, 5)}
+    path.write_text(json.dumps(tokenizer))
+
+
 FAMILIES = {
     "llama": Tried(),
     "mistral": Tried(),
@@ -74,6 +75,7 @@ FAMILIES = {
     "qwen3_next": Tried({**WIDER, **DELTA}, BF16),
     "mistral3": Tried(),
     "internvl": Tried(),
+    "gemma3": Tried(prepare=gemma_names),
     "llava_onevision": Tried(prepare=siglip_names),
     # vLLM asks for this, which transformers' config leaves out.
     "glm4v_moe": Tried({**WIDER, "rope_parameters": {**MROPE, **WHOLE}, "use_qk_norm": False}),
