@@ -19,9 +19,11 @@ _SEVERAL = re.compile(
 _SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
 _QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
 _RUN = re.compile(r"[A-Z]{2,26}\Z")
-_REASON = r"because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in"
-r"|on|with|here|by"
-_EXPLAINED = re.compile(rf"\b(?:{_REASON})\b|因为|而不是|不是|由于", re.IGNORECASE)
+_EXPLAINED = re.compile(
+    r"\b(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in)\b"
+    r"|因为|而不是|不是|由于",
+    re.IGNORECASE,
+)
 
 _CHOSEN = re.compile(
     rf"{LABEL}|\b(?:option|choice)(?: is\b| would be\b| should be\b|:)"

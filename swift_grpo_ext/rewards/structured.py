@@ -43,10 +43,6 @@ def _tree(value: object, depth: int) -> Tree:
         return {str(key): _tree(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and value and depth < MAX_DEPTH:
         return [_tree(inner, depth + 1) for inner in value]
-    return _leaf(value)
-
-
-def _leaf(value: object) -> str:
     if isinstance(value, str):
         return f'"{" ".join(value.split())}'
     if isinstance(value, (Mapping, list, tuple)):
@@ -136,12 +132,11 @@ def _gold_json(columns: Columns) -> object:
 
 
 def _schema(columns: Columns) -> object:
-    schema = columns.get("schema")
+    schema = True if columns.get("schema") is None else columns["schema"]
     if isinstance(schema, str):
         if not (found := decoded(schema, _strict)):
             raise Unscorable("schema is not JSON")
         schema = found[0]
-    schema = True if schema is None else schema
     check_schema(schema)
     return schema
 
