@@ -1,4 +1,4 @@
-"""C3: vLLM must not sample image placeholders or indicators; re-encoded, they crash or change a prompt."""
+"""C3: nobody samples placeholders or indicators of media; re-encoded, they crash or change a prompt."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from swift_grpo_ext.models.families import forbidden_token_ids
 
 if TYPE_CHECKING:
     from swift.infer_engine import RequestConfig
+    from swift.template import Template
+    from transformers import GenerationConfig
 
 
 @patch(
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     probe=lambda: True,
     remove_when="ms-swift forbids placeholder tokens in its sampling parameters",
 )
-def fix(prepare: Callable[..., Any], engine: Any, request_config: RequestConfig) -> object:
+def in_vllm(prepare: Callable[..., Any], engine: Any, request_config: RequestConfig) -> object:
     """Add the family's forbidden tokens to what vLLM may not say, in colocate mode and in servers alike."""
     params = prepare(engine, request_config)
     if forbidden := forbidden_token_ids(engine.config, engine.tokenizer):
@@ -27,3 +29,24 @@ def fix(prepare: Callable[..., Any], engine: Any, request_config: RequestConfig)
         # vLLM gives bad words a logit of -inf; a bias would be clamped to -100.
         params.bad_words = list(dict.fromkeys([*(params.bad_words or ()), *tokens]))
     return params
+
+
+@patch(
+    "C3-transformers",
+    "swift.template.base:Template.prepare_generate_kwargs",
+    fingerprint="self, generate_kwargs, *, model=",
+    probe=lambda: True,
+    remove_when="ms-swift forbids placeholder tokens in what transformers generates",
+    after="swift.template",
+)
+def in_transformers(
+    prepare: Callable[..., dict[str, GenerationConfig]], template: Template, *args: object, **kwargs: object
+) -> object:
+    """Add the family's forbidden tokens to what ``generate`` may not sample."""
+    prepared = prepare(template, *args, **kwargs)
+    if template.processor is not None and (
+        forbidden := forbidden_token_ids(template.config, template.tokenizer)
+    ):
+        config = prepared["generation_config"]
+        config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *forbidden})
+    return prepared

@@ -18,7 +18,7 @@ from swift_grpo_ext.settings import current_settings
 
 REPORT = "compat.json"
 
-# One module each, with a `patch` named ``fix``. They import nothing heavy at the top.
+# One module each, with what `patch` made. They import nothing heavy at the top.
 MODULES: tuple[str, ...] = (
     "zero3_trace",
     "zero2_offload",
@@ -27,7 +27,6 @@ MODULES: tuple[str, ...] = (
     "none_labels",
     "native_config",
     "placeholder_guard",
-    "placeholder_guard_transformers",
     "hpz_group",
     "no_workers",
     "video_frames",
@@ -63,7 +62,8 @@ _report_folder: Path | None = None  # of the latest run in this process
 @lru_cache(maxsize=1)
 def patches() -> dict[str, Patch]:
     """All patches by id."""
-    found = [import_module(f"swift_grpo_ext.compat.{module}").fix for module in MODULES]
+    modules = (import_module(f"swift_grpo_ext.compat.{module}") for module in MODULES)
+    found = (one for module in modules for one in vars(module).values() if isinstance(one, Patch))
     return {patch.id: patch for patch in found}
 
 

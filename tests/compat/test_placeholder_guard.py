@@ -7,7 +7,7 @@ import pytest
 from compat.stand_ins import Engine
 from transformers import AutoConfig, AutoTokenizer
 
-from swift_grpo_ext.compat.placeholder_guard import fix as PATCH
+from swift_grpo_ext.compat.placeholder_guard import in_vllm as PATCH
 
 
 def engine(folder):

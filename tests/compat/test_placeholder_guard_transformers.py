@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.compat.placeholder_guard_transformers import fix as PATCH
+from swift_grpo_ext.compat.placeholder_guard import in_transformers as PATCH
 from swift_grpo_ext.models.families import family_of, forbidden_token_ids
 from swift_grpo_ext.testing import tiny_checkpoint
 
