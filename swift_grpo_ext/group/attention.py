@@ -42,8 +42,7 @@ def two_part(
 ) -> Tensor:
     """SDPA of each prompt, then of its completions as a batch, over the keys of prompt and completion.
 
-    Memory: a mask of ``(completion, prompt + completion)`` where the kernel wants one, one of ``(prompt,
-    prompt)`` for windows and blocks, and a copy of the prompt's keys and values for each completion.
+    Memory: a mask where the kernel wants one, and a copy of the prompt's keys and values for each completion.
     """
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))

@@ -1,8 +1,7 @@
 """Log-probs (and entropies) of tokens without ``(batch, completion, vocab)`` logits, and figures over them.
 
-The output layer runs over a few positions at a time, and again in the backward pass, so there is never more
-than one chunk of logits. While the model runs, `score` stands in for the layer's ``forward``: it is called at
-its own place, so that what hangs on it (ZeRO-3's gathering, adapters, FSDP) works on.
+The output layer runs over a few positions at a time, again in the backward pass. It is called at its own
+place in the model, so that what hangs on it (ZeRO-3's gathering, adapters, FSDP) works on.
 """
 
 import math

@@ -1,11 +1,8 @@
 """Recurrent layers over a pack: a prompt runs once, its completions run from its state.
 
-A gated delta net (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mixes tokens in two places: a short causal convolution,
-and the delta rule with a state of fixed size. The completions run as rows from the prompt's state, each with
-the prompt's last columns before the convolution in front; autograd sums what they ask of the state.
-
-transformers' layers call both by the names of functions in their module. Those are wrapped once per process,
-as is the layer's forward, which opens the layout for them; a call without a layout goes on to the original.
+Gated delta nets (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mix tokens by a short causal convolution, where a row has
+the prompt's last columns in front, and by the delta rule, whose state it takes over. transformers' layers
+call both by names in their module: wrapped once per process, a call without a layout goes on to the original.
 """
 
 import functools

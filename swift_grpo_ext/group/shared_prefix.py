@@ -1,11 +1,8 @@
 """From the rows of a micro-batch to a pack: each shared prompt once, followed by its completions.
 
-A pack is one sequence of T tokens: for each group the prompt and then the completions of its rows. A
-completion attends to its prompt and to itself (`swift_grpo_ext.group.attention`), at the positions that its
-tokens have in the ordinary collated batch, so its log-probs are those of the row it came from. Padding is
-left out, and so is the last token of each row, from which nothing is predicted.
-
-The same idea for text: PrefixGrouper, arXiv 2506.05433.
+A completion attends to its prompt and to itself, at the positions that its tokens have in the ordinary batch,
+so its log-probs are those of the row it came from. Padding is left out, and so is the last token of each row,
+from which nothing is predicted. The same idea for text: PrefixGrouper, arXiv 2506.05433.
 """
 
 from collections.abc import Hashable, Sequence

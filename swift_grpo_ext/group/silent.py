@@ -45,9 +45,8 @@ def first_token(completion_mask: Tensor) -> Tensor:
 def filled(scores: Tensor, tokens: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies ``(batch, keep)`` of a whole micro-batch from those of some of its tokens.
 
-    Without any tokens the scores only keep the model's parameters in the graph. ``others`` stand for the log-
-    probs of the rest, so that their importance ratio is 1: the old ones; 0 if there are none, for the loss
-    then takes these for the old ones, too.
+    ``others``, the old ones, stand for the rest, whose ratio is 1; 0 where there are none, for the loss then
+    takes these for the old ones. Without any tokens the scores only keep parameters in the graph.
     """
     logps = scores[..., 0]
     rest = torch.zeros_like(logps) if others is None else others.to(logps.dtype)

@@ -1,9 +1,8 @@
 """Image features for the passes of a generation batch, from one run of the tower over each distinct image.
 
-While the model runs, a stand-in takes the place of what encodes pixels: the tower, where merging patches to
-tokens is part of it, else ``get_image_features`` of the model. Template and model call it at the usual place
-with the usual arguments; it answers with features from the cache, and what is missing there it encodes first,
-with the original. So ZeRO-3 and FSDP gather the tower's parameters as always, if they are needed.
+A stand-in takes the place of what encodes pixels: the tower, where merging patches to tokens is part of it,
+else ``get_image_features``. It answers from the cache, and encodes what is missing there with the original:
+so ZeRO-3 and FSDP gather the tower's parameters as always.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -124,11 +124,7 @@ class PreparedImage:
 
 @dataclass(frozen=True)
 class ImagePipeline:
-    """Loads, resizes and prepares images; whatever was done to a content before comes from the store.
-
-    `resize_image` gives the size in which an image goes to the processor, or to vLLM; `prepare_image` makes
-    tensors, size seen by the tower and token ids of a resized image.
-    """
+    """Loads, resizes and prepares images; whatever was done to a content before comes from the store."""
 
     store: PreparedImageCache
     resize_image: Callable[[Image.Image, Options], Image.Image]

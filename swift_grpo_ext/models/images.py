@@ -66,10 +66,8 @@ def decoding(where: str) -> Iterator[None]:
 def to_rgb(image: Image.Image, where: str = "") -> Image.Image:
     """Convert to RGB without losing the picture.
 
-    Pillow's own ``convert("RGB")`` drops the alpha channel, so that what a transparent background hides
-    (often black) comes to light, and clips 16-bit values to white. Here transparency is composed over white,
-    as ``qwen_vl_utils`` does, and 16 bits are scaled to 8. Floating point and 32-bit pixels, whose range is
-    not known, are a DatasetRowError.
+    Pillow drops the alpha channel, and clips 16-bit values to white. Transparency is composed over white,
+    as by ``qwen_vl_utils``, and 16 bits are scaled to 8; pixels of unknown range are a DatasetRowError.
     """
     if image.mode == "RGB":
         return image

@@ -31,10 +31,7 @@ def picture(width: int, height: int) -> Image.Image:
 
 @dataclass(frozen=True)
 class Case:
-    """One conversation: a name for error messages; questions and answers in turn, ending with a question,
-    with ``<image>`` for an image; width and height of each image in pixels; system prompt, or None for the
-    template's.
-    """
+    """A conversation that ends with a question; sizes are width and height of its images in pixels."""
 
     name: str
     turns: tuple[str, ...]
@@ -134,9 +131,7 @@ def load(
 def completion_logps(
     subject: Subject, rows: list[dict[str, object]], *, padding_side: str = "right", extra_padding: int = 0
 ) -> list[torch.Tensor]:
-    """Log-probs ``(completion,)`` of the last assistant turn of each row, forwarded in one batch that is
-    padded on the right or left, by so many tokens beyond the longest row.
-    """
+    """Log-probs of the last turn of each row, in a batch padded ``extra_padding`` beyond the longest."""
     template = subject.template
     before, template.padding_side = template.padding_side, padding_side
     try:

@@ -143,10 +143,7 @@ def _write_model(folder: Path, config: Any, empty: Sequence[str], seed: int, dty
 def _build_tokenizer(
     folder: Path, further: Sequence[str] = (), named: Mapping[str, str] | None = None, *, stock: bool = False
 ) -> Any:
-    """Train a tokenizer, write it to an existing folder and return it loaded, a `Qwen2Tokenizer`. ``further``
-    special tokens follow those of Qwen2.5, or are all if those are among them; ``named`` ones have names by
-    which a processor asks for them; with ``stock`` Qwen's get their published ids (151643 and up).
-    """
+    """Train a `Qwen2Tokenizer` with ``further`` special tokens, write it to a folder and load it."""
     from transformers import AutoTokenizer
 
     trained = json.loads(_train().to_str())

@@ -62,9 +62,9 @@ def _of_text(text: str) -> float:
 
 class Scripted(HostGRPOTrainer):
     """A GRPO trainer whose completions depend on prompt and place in the group, however a step is cut.
-    `measured` has the largest values of the last run: ``log_ratio`` of the policy's log-probs and the old
-    ones that the loss takes, and ``reference``, the distance of a LoRA run's reference log-probs from those
-    of the base model.
+
+    `measured` are the largest distances of a run: ``log_ratio`` of the policy's from the old log-probs,
+    and ``reference`` of a LoRA run's reference from the base model.
     """
 
     measured: ClassVar[dict[str, float]] = {}
