@@ -65,6 +65,7 @@ def gemma_names(model: Path) -> None:
     path.write_text(json.dumps(tokenizer))
 
 
+# vLLM ties embeddings by the language model's config, transformers by the one around it: tiny ones say it twice.
 FAMILIES = {
     "llama": Tried(),
     "mistral": Tried(),
@@ -73,13 +74,15 @@ FAMILIES = {
     "qwen2_5_vl": Tried({}),
     "qwen3_vl": Tried({**WIDER, "rope_parameters": LACED}),
     "qwen3_next": Tried({**WIDER, **DELTA}, BF16),
+    "qwen3_5": Tried(
+        {**WIDER, **DELTA, "rope_parameters": {**LACED, **WHOLE}, "tie_word_embeddings": True}, BF16
+    ),
     "mistral3": Tried(),
     "internvl": Tried(),
     "gemma3": Tried(prepare=gemma_names),
     "llava_onevision": Tried(prepare=siglip_names),
     # vLLM asks for this, which transformers' config leaves out.
     "glm4v_moe": Tried({**WIDER, "rope_parameters": {**MROPE, **WHOLE}, "use_qk_norm": False}),
-    # vLLM ties by the language model's config, transformers by the one around it.
     "qwen2_5_omni": Tried({**WIDER, "rope_parameters": MROPE, "tie_word_embeddings": False}),
     "qwen3_vl_moe": Tried(
         {**WIDER, "rope_parameters": LACED, "norm_topk_prob": True},
