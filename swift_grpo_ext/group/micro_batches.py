@@ -18,10 +18,9 @@ class BatchSizes:
 
 
 def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> BatchSizes:
-    """The same completions per step and per generation, in micro-batches that hold parts of one group only.
+    """The same completions in micro-batches that hold parts of one group only; RefusedError if they cannot.
 
-    ``budget`` is the most completion tokens of a micro-batch, 0 for no limit: a longer group is split into
-    equal parts. Raises RefusedError if the completions of a rank or of a step cannot be cut so.
+    ``budget`` is the most completion tokens of a micro-batch, 0 for no limit: longer groups are split.
     """
     of_generation = sizes.batch * sizes.per_generation
     of_step = sizes.batch * sizes.accumulation

@@ -1,9 +1,8 @@
-"""How much memory the activations of a pack take.
+"""How much memory the activations of a pack take: arithmetic over sizes, without torch.
 
-Arithmetic over sizes; nothing here needs torch. The coefficients were fitted to the live bytes of the real
-transformers 5.19 modules in bfloat16, run on fake tensors (tests/doctor/test_activations.py measures them
-again). They multiply widths, so they hold for any size of a Llama-like layer; what is added for experts,
-latent attention and recurrent layers is counted from the tensors that those layers make.
+The coefficients multiply widths. They were fitted to the live bytes of transformers 5.19's own modules in
+bfloat16, on fake tensors (tests/doctor/test_activations.py measures them again); what experts, latent
+attention and recurrent layers add is counted from the tensors that they make.
 """
 
 from collections.abc import Mapping

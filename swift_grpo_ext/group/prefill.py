@@ -1,7 +1,6 @@
 """Generation by groups: each distinct prompt goes through the model once, then its cache is spread out.
 
-For ``generate`` of transformers with a batch in which prompts repeat. The first forward, over the prompts, is
-done with the distinct rows only; cache and logits are then repeated, and every row goes on by itself.
+The first forward of transformers' ``generate`` has distinct rows only; then every row goes on by itself.
 """
 
 import functools

@@ -108,8 +108,7 @@ def delta_rule(
 ) -> tuple[Tensor, None]:
     """The gated delta rule over a pack: ``(1, T, heads, value dim)``, and no state.
 
-    ``usual`` is transformers' own, or flash-linear-attention's where it is installed. Queries and keys are
-    ``(1, T, heads, key dim)``; ``g`` and ``beta`` among the options ``(1, T, heads)``.
+    Queries and keys are ``(1, T, heads, key dim)``; ``g`` and ``beta`` ``(1, T, heads)``.
     """
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}

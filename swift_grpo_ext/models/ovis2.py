@@ -71,11 +71,10 @@ class RemoteOvis2Loader(HostRemoteLoader):
 
 
 class Ovis2Template(VisionTemplate):
-    """Template of `Ovis2ForConditionalGeneration`.
+    """Template of `Ovis2ForConditionalGeneration`: images are the tiles and tokens of its processor.
 
-    An image becomes its tiles by the checkpoint's own processor, and in the prompt the tokens that the
-    processor would write. One line break follows each image, as in the model's chat template; one that the
-    row brings along counts. A video is its frames, one image each, ``NFRAMES`` of them (default 12).
+    One line break follows each image, as in the model's chat template; one of the row counts. A
+    video is its frames, one image each, ``NFRAMES`` of them (default 12).
     """
 
     def init_env_args(self) -> None:
@@ -151,10 +150,7 @@ def merge_features(
     indicators: torch.Tensor,
     facts: VisionFamily,
 ) -> torch.Tensor:
-    """Embedded tokens ``(batch, seq, hidden)`` with features (any shape that ends in ``hidden``, in the order
-    of the placeholders) and indicators ``(5, hidden)`` in the place of their tokens. A RefusedError if there
-    are more or fewer features than placeholders.
-    """
+    """Embedded tokens ``(batch, seq, hidden)`` with features and indicators in the place of their tokens."""
     features = features.reshape(-1, embeds.shape[-1]).to(embeds.device, embeds.dtype)
     places = input_ids == facts.image_token_id
     if int(places.sum()) != len(features):

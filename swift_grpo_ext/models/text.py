@@ -33,12 +33,10 @@ def split_at_marker(text: str) -> list[str]:
 
 
 def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[str, int]) -> bool:
-    """Hold media tags against the number of media, and say whether tags in the assistant's turns stand for
-    media.
+    """Hold media tags against the media: a DatasetRowError; and whether those in answers stand for media.
 
-    A model may write ``<image>`` into its answer, so there a tag is text unless the number of media says
-    otherwise. No tag at all is fine: ms-swift then puts the media before the first message. More tags than
-    media, or fewer but some, are a DatasetRowError.
+    A model may write ``<image>`` into its answer: text, unless the number of media says otherwise. For none
+    ms-swift puts the media before the first message.
     """
     asked = [message for message in messages if message["role"] not in ANSWERS]
     answers_hold_tags = False

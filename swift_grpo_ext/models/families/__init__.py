@@ -1,7 +1,7 @@
 """What the rest of the package may know about a vision-language family, as data.
 
-The trainer, the placeholder guard and preflight read these descriptions, so nothing outside asks for the name
-of a family. A family is one file of this folder and a name in `ENTRIES`. Needs neither torch nor the host.
+Nothing outside asks for the name of a family, which is one file of this folder and a name in `ENTRIES`. Needs
+neither torch nor the host.
 """
 
 import json
@@ -36,12 +36,10 @@ TINY: dict[str, Tiny] = {name: made for one in ENTRIES for name, made in one.tin
 
 
 def family_of(config_or_model_type: Any) -> VisionFamily | None:
-    """Facts of a model: described in this folder, else derived from its config. None where too little is
-    known.
+    """Facts of a model: described in this folder, else derived from its config; None if too little is known.
 
-    Args:
-        config_or_model_type: A config (or what holds it as ``.config``), whose ids are taken, or a name:
-            ``model_type``, ms-swift's ``--model_type`` or an architecture, described ones only.
+    Of a config (or what holds it), with its ids; or of a name: ``model_type``, ms-swift's
+    ``--model_type`` or an architecture, described ones only.
     """
     config = config_or_model_type
     if isinstance(config, str):

@@ -127,9 +127,9 @@ def find(case: Case, bench: Bench) -> Comparison:
 
 
 def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[str, float]:
-    """Largest differences of two runs after `skip` steps: ``loss`` and ``kl`` in their own units,
-    ``grad_norm`` relative, ``parameters`` relative to the largest change of any since the start; NaN where
-    one side has none.
+    """Largest differences of two runs after `skip` steps; NaN where one side has none.
+
+    ``grad_norm`` is relative, and ``parameters``, to the largest change of any since the start.
     """
     mine = {row["global_step/max_steps"]: row for row in one.steps[skip:]}
     theirs = {row["global_step/max_steps"]: row for row in other.steps}
