@@ -168,9 +168,11 @@ def check(
 
 @app.command(epilog="Example: swift-grpo-ext score rows.jsonl --reward ext_iou --gold")
 def score(
-    data: Annotated[Path, typer.Argument(help="Dataset, JSONL, or a run's completions.jsonl.")],
+    data: Annotated[Path, typer.Argument(help="Dataset, JSONL.")],
     reward: Annotated[list[str] | None, typer.Option(help="ext_iou ...; several: give it again.")] = None,
-    completions: Annotated[Path | None, typer.Option(help="One per row, as of swift infer.")] = None,
+    completions: Annotated[
+        Path | None, typer.Option(help="One per row, of swift infer, or a run's completions.jsonl.")
+    ] = None,
     gold: Annotated[bool, typer.Option("--gold", help="Score the gold answers: all must be best.")] = False,
     table: Annotated[str, typer.Option(help="Parameters, tasks, gates: JSON, or a path to it.")] = "",
     plugin: Annotated[list[str] | None, typer.Option(help="File with rewards of your own.")] = None,

@@ -1,10 +1,12 @@
 """Reading what is to be scored: the rows of a dataset, and the completions for them, one JSON value per line.
 
-Completions are texts, or objects with ``completion`` or ``response``, in the rows' order; or the rows carry
-their own, as do the tables of a run's ``completions.jsonl``, one row for each completion.
+Completions are texts, or objects with ``completion`` or ``response``, in the rows' order; or a run's
+``completions.jsonl``, whose shuffled completions find their row by question, images and solution; or the rows
+carry their own.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,23 +28,11 @@ class Sample:
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:
-    """The rows of a JSONL dataset, each a JSON object, or of a run's tables of completions."""
-    rows: list[dict[str, object]] = []
-    previous = None
-    for number, line in enumerate(_lines(path), start=1):
-        where = f"{path}:{number}"
-        if not isinstance(line, dict):
-            raise DatasetRowError("line is no JSON object", where=where)
-        if not _is_table(line):
-            rows.append(line)
-        elif line != previous:  # ms-swift writes the last table again when a run ends
-            columns = {name: values for name, values in line.items() if isinstance(values, list)}
-            if any(len(line["completion"]) > len(values) for values in columns.values()):
-                what = "a table of completions that lacks values of a column"
-                raise DatasetRowError(what, where=where, fix="completions.jsonl as a run wrote it")
-            for index in range(len(line["completion"])):
-                rows.append({name: values[index] for name, values in columns.items()})
-        previous = line
+    """The rows of a JSONL dataset, each a JSON object."""
+    rows = list(_lines(path))
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise DatasetRowError("line is no JSON object", where=f"{path}:{number}")
     return rows
 
 
@@ -53,8 +43,7 @@ def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> l
         return [Sample(number, row, _text(row, f"row {number}", fix)) for number, row in numbered]
     lines = list(_lines(completions))
     if _is_table(lines[0]):
-        fix = "give it instead of the rows: swift-grpo-ext score completions.jsonl"
-        raise DatasetRowError("a run's tables of completions", where=str(completions), fix=fix)
+        return list(_matched(rows, lines, completions))
     if len(lines) != len(rows):
         fix = "one line per row of the dataset, in its order"
         what = f"{len(lines)} completions for {len(rows)} rows"
@@ -105,6 +94,56 @@ def _text(line: object, where: str, fix: str = "") -> str:
         forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
         raise DatasetRowError("no completion", where=where, fix=f"{forms} {fix}".rstrip())
     return text
+
+
+def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
+    """The completions of a run, each with its row. The host writes the last table again when a run ends."""
+    numbers = defaultdict(list)
+    for number, row in enumerate(rows, start=1):
+        numbers[_names(row)].append(number)
+    previous = None
+    for place, table in enumerate(tables, start=1):
+        if table == previous:
+            continue
+        previous = table
+        listed = table.items() if _is_table(table) else ()
+        columns = {name: values for name, values in listed if isinstance(values, list)}
+        if not columns or any(len(columns["completion"]) > len(column) for column in columns.values()):
+            what = "line is no table of completions with a value of every column for each"
+            fix = "completions.jsonl as the run wrote it"
+            raise DatasetRowError(what, where=f"{path}:{place}", fix=fix)
+        for index, completion in enumerate(columns["completion"]):
+            logged = {name: values[index] for name, values in columns.items()}
+            where = f"{path}:{place}, completion {index}"
+            number = _row_of(logged, rows, numbers[_names(logged)], where)
+            yield Sample(number, rows[number - 1], _text(completion, where))
+
+
+def _row_of(
+    logged: Mapping[str, object], rows: Sequence[dict[str, object]], candidates: Sequence[int], where: str
+) -> int:
+    """The row of a logged completion, the first of equal ones; an error for none, or several that differ."""
+    prompt = _bare(str(logged.get("prompt", "")))
+    fitting = []
+    for number in candidates:
+        row = rows[number - 1]
+        same = "solution" not in logged or logged["solution"] == row.get("solution")
+        if same and _bare(last_question(row.get("messages"))) in prompt:
+            fitting.append(number)
+    if not fitting:
+        raise DatasetRowError("no row has its question, images and solution", where=where)
+    if any(rows[number - 1] != rows[fitting[0] - 1] for number in fitting[1:]):
+        rows_named = f"rows {', '.join(map(str, fitting[:5]))} differ elsewhere"
+        fix = f"{rows_named}; score them as a file of completions in the rows' order"
+        raise DatasetRowError("several rows have its question, images and solution", where=where, fix=fix)
+    return fitting[0]
+
+
+def _names(columns: Columns) -> tuple[str, ...]:
+    """File names of the row's images: a run logs absolute paths, a dataset may hold relative ones."""
+    images = columns.get("images") or []
+    paths = [image.get("path") if isinstance(image, dict) else image for image in images]
+    return tuple(Path(path).name if isinstance(path, str) else "" for path in paths)
 
 
 def _bare(text: str) -> str:

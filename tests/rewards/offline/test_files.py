@@ -24,24 +24,29 @@ def test_an_infer_result_of_other_rows_is_refused(data, run, tmp_path):
         run(data, "ext_iou", completions=swapped)
 
 
-def test_completions_of_a_run_are_rows(run, data):
+def test_completions_of_a_run_find_their_rows(data):
     table = {
         "step": ["1"] * 3,
-        "prompt": ["<|im_start|>user\n<image>Where is the dog?<|im_end|>"] * 3,
-        "completion": [str(BOX), HALF, "z"],
+        "prompt": [
+            f"<|im_start|>user\n<image>{text}<|im_end|>"
+            for text in ("Where is the dog?",) * 2 + ("Where is the cat?",)
+        ],
+        "completion": ["x", "y", "z"],
         "ext_iou": [0.0] * 3,
         "solution": [BOX] * 3,
-        "images": [["/data/b.png"]] * 3,
+        "images": [["/data/b.png"]] * 2 + [["/data/a.png"]],
     }
-    path = lines(data.with_name("completions.jsonl"), [table, table])  # ms-swift writes the last one twice
-    assert [record["score"] for record in run(path, "ext_iou")[1]] == [1.0, 0.5, 0.0]
-    with pytest.raises(
-        DatasetRowError, match=r"a run's tables of completions.* -> give it instead of the rows"
-    ):
-        run(data, "ext_iou", completions=path)
-    short = lines(path, [table, {**table, "solution": [BOX]}])
-    with pytest.raises(DatasetRowError, match=r"lacks values of a column \[.*completions.jsonl:2\]"):
-        run(short, "ext_iou")
+    path = lines(data.with_name("completions.jsonl"), [table, table])  # the host writes the last one twice
+    assert [(found.row, found.completion) for found in samples_of(ROWS_OF_THREE, path)] == [
+        (2, "x"),
+        (2, "y"),
+        (1, "z"),
+    ]
+    with pytest.raises(DatasetRowError, match=r"no row has its question.*completions.jsonl:1, completion 0"):
+        samples_of(ROWS_OF_THREE[:1], path)
+    twins = [ROWS_OF_THREE[1], {**ROWS_OF_THREE[1], "frame": "norm1"}]
+    with pytest.raises(DatasetRowError, match="rows 1, 2 differ elsewhere"):
+        samples_of(twins, path)
 
 
 def test_a_file_of_failed_completions_runs_again(run, tmp_path):
@@ -86,6 +91,22 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
         run(data, "ext_format", gold=True)
     with pytest.raises(DatasetRowError, match="do not all name one reward"):
         run(data)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"completion": ["5", "6"], "prompt": ["q"]},
+        {"prompt": ["q"]},
+        "text",
+    ],
+)
+def test_a_line_of_a_run_that_is_no_table_is_refused(table, data, tmp_path):
+    whole = {"completion": ["5"], "prompt": [f"x {ROWS_OF_THREE[0]['messages'][0]['content'][7:]}"]}
+    whole |= {"images": [["a.png"]]}
+    path = lines(tmp_path / "completions.jsonl", [whole, table])
+    with pytest.raises(DatasetRowError, match=r"line is no table of completions.*completions.jsonl:2"):
+        samples_of(ROWS_OF_THREE, path)
 
 
 def test_completions_may_be_messages(data, tmp_path):
