@@ -40,10 +40,7 @@ def dense(
 def two_part(
     query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
 ) -> Tensor:
-    """SDPA of each prompt, then of its completions as a batch, over the keys of prompt and completion.
-
-    Memory: a mask where the kernel wants one, and a copy of the prompt's keys and values for each completion.
-    """
+    """SDPA of each prompt, then of its completions as a batch over its keys (copied) and own ones."""
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
     done: list[Tensor] = []

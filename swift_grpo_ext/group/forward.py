@@ -26,10 +26,7 @@ ROW_INPUTS = (
 
 
 def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The model's inputs for a pack; leave ``logits_to_keep`` out for a model that does not know it.
-
-    ``media`` are pixels (or features) and grids of the pack's images. `CannotPackError`: an input is unknown.
-    """
+    """The model's inputs for a pack, and ``media`` of its images; `CannotPackError`: an input is unknown."""
     options = options_of(inputs)
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")

@@ -172,10 +172,7 @@ def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE, of: slice = sl
 
 
 def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
-    """``(rows, 1, width, seen + width)`` mask of a group's padded completions; one row for all if it can.
-
-    ``seen`` are the last tokens of the prompt, as many as the window leaves.
-    """
+    """``(rows or 1, 1, width, seen + width)`` mask of padded completions and the ``seen`` end of a prompt."""
 
     def make() -> Tensor:
         width = max(span.completions)

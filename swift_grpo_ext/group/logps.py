@@ -32,10 +32,7 @@ class TokenQuery:
 
 
 def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
-    """Log-prob and entropy of each target: ``(N, 2)`` in fp32; the entropy is 0 unless asked for.
-
-    ``hidden``, ``(N, hidden)``, predicts the targets; ``head`` turns ``(n, hidden)`` into ``(n, vocab)``.
-    """
+    """Log-prob and entropy ``(N, 2)`` in fp32 of each target, predicted by ``hidden`` ``(N, hidden)``."""
     chunk = max(1, query.chunk_bytes // (4 * query.vocab_size))
     parts = list(zip(hidden.split(chunk), query.targets.split(chunk), strict=True))
     if not torch.is_grad_enabled():

@@ -37,12 +37,10 @@ class StoreCounts:
 
 
 class PreparedImageCache:
-    """Least-recently-used memo of expensive results, at most `limit` bytes; a larger one is returned, not
-    held.
+    """Least-recently-used memo of expensive results, at most `limit` bytes; larger ones are not held.
 
-    Of threads that ask for the same key at the same time the first one works: ms-swift encodes the
-    completions of a group in parallel. A row that failed keeps failing for a minute, since ms-swift tries
-    every row three times, and a URL without network takes its time to fail.
+    Of threads that ask for one key the first works. A row that failed keeps failing for a minute: ms-swift
+    tries each three times, and a URL without network takes its time to fail.
     """
 
     def __init__(self, limit: int) -> None:

@@ -1,7 +1,4 @@
-"""Names of Ovis2's weights: the original's (remote code) and transformers' own.
-
-Facts from the conversion script in transformers' repository, ``models/ovis2/convert_ovis2_weights_to_hf.py``.
-"""
+"""Names of Ovis2's weights: the original's and transformers' (its convert_ovis2_weights_to_hf.py)."""
 
 import re
 from typing import Any

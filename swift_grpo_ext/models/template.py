@@ -31,15 +31,11 @@ _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own 
 
 
 class VisionTemplate(Template):
-    """Base of the package's templates: a subclass says how one image is resized and prepared.
-
-    `facts` describe the family with the ids of this checkpoint; `images` prepares each content once;
-    `has_grid` says that the model takes ``image_grid_thw``.
-    """
+    """Base of the package's templates: a subclass says how one image is resized and prepared."""
 
     support_padding_free = True
-    has_grid = False
-    facts: VisionFamily
+    has_grid = False  # the model takes ``image_grid_thw``
+    facts: VisionFamily  # with the ids of this checkpoint
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.placeholder_tokens: list[int] = []  # the host's is one list for all templates of a process

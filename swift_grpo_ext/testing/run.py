@@ -85,11 +85,9 @@ def run_swift(
 
 
 def run_in_process(subcommand: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> object:
-    """Run the host's pipeline of that name in this process: a second instead of twenty.
+    """Run ms-swift's ``<subcommand>_main`` in this process: a second instead of twenty.
 
-    What plugins registered stays registered afterwards. The variables are put back, but a torch that was
-    imported before has already looked at ``CUDA_VISIBLE_DEVICES``. What the host's ``<subcommand>_main``
-    returns comes back.
+    What plugins registered stays, and torch, once imported, does not look at ``CUDA_VISIBLE_DEVICES`` again.
     """
     with _variables({**cpu_environment(), **(env or {})}):
         from swift import pipelines

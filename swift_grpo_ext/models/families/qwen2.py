@@ -55,9 +55,7 @@ def processor(_config: object, max_pixels: int) -> dict[str, Any]:
 
 
 def follow(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, object]:
-    """Rotary channel pairs for time (a quarter), height and width (with 128 channels the published 16, 24,
-    24); every eighth layer of the tower and the last see the whole image.
-    """
+    """Rotary pairs for time (a quarter), height, width; every eighth layer of the tower sees everything."""
     pairs, depth = text["hidden_size"] // text["num_attention_heads"] // 2, vision["depth"]
     time, height = pairs // 4, (pairs - pairs // 4) // 2
     text.setdefault("rope_scaling", {"type": "mrope", "mrope_section": [time, height, pairs - time - height]})
