@@ -28,6 +28,7 @@ LACED = {**INTERLEAVED, **SECTIONS}
 WHOLE = {"partial_rotary_factor": 1.0}
 # vLLM's gated delta nets on a CPU are in bf16, with heads of the published size.
 DELTA = {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
+HYBRID = {**WIDER, **DELTA, "rope_parameters": {**LACED, **WHOLE}}
 BF16 = {"torch_dtype": "bfloat16", "bf16": True}
 TOLERANCE = 1e-3  # as in test_rollouts.py, and with as large a vocabulary
 
@@ -74,9 +75,8 @@ FAMILIES = {
     "qwen2_5_vl": Tried({}),
     "qwen3_vl": Tried({**WIDER, "rope_parameters": LACED}),
     "qwen3_next": Tried({**WIDER, **DELTA}, BF16),
-    "qwen3_5": Tried(
-        {**WIDER, **DELTA, "rope_parameters": {**LACED, **WHOLE}, "tie_word_embeddings": True}, BF16
-    ),
+    "qwen3_5": Tried({**HYBRID, "tie_word_embeddings": True}, BF16),
+    "qwen3_5_moe": Tried(HYBRID, BF16),
     "mistral3": Tried(),
     "internvl": Tried(),
     "gemma3": Tried(prepare=gemma_names),
