@@ -77,6 +77,7 @@ FAMILIES = {
     "qwen3_next": Tried({**WIDER, **DELTA}, BF16),
     "qwen3_5": Tried({**HYBRID, "tie_word_embeddings": True}, BF16),
     "qwen3_5_moe": Tried(HYBRID, BF16),
+    "minicpmv4_6": Tried(HYBRID, BF16),
     "mistral3": Tried(),
     "internvl": Tried(),
     "gemma3": Tried(prepare=gemma_names),
