@@ -1,7 +1,4 @@
-"""Known defects of ms-swift and of what lies under it: each fact once, for all who fix, refuse or explain it.
-
-Reads package metadata only. ``docs/findings.md`` explains every id.
-"""
+"""Known defects of ms-swift and what lies under it, each once; ``docs/findings.md`` explains the ids."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Every error that this package raises on purpose.
-
-One message is one line: what is wrong, where, and what fixes it.
-"""
+"""Every error that this package raises on purpose: one line of what is wrong, where, and what fixes it."""
 
 from __future__ import annotations
 

@@ -10,10 +10,7 @@ from swift_grpo_ext.errors import UnknownPartError, nearest
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that can be turned on and off.
-
-    Its module's ``register() -> list[str]`` hooks it into ms-swift and returns the names that it registered.
-    """
+    """What can be turned on and off; its module's ``register`` hooks it in and returns the names."""
 
     module: str
     needs: tuple[str, ...] = (versions.HOST,)  # packages that must be installed, in range and fitting

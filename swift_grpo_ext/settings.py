@@ -1,8 +1,4 @@
-"""Every switch of the package, in one typed class, read from ``SWIFT_GRPO_EXT_*``.
-
-ms-swift takes no new command line flags from a plugin, so environment variables are the way in, as
-for its own templates (``MAX_PIXELS`` and the like).
-"""
+"""Every switch of the package, read from ``SWIFT_GRPO_EXT_*``: a plugin cannot add flags to ms-swift."""
 
 import os
 from functools import lru_cache

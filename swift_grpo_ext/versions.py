@@ -1,7 +1,4 @@
-"""Which releases the package supports, and whether those installed fit together.
-
-Reads package metadata only: nothing is imported, so a broken installation can still be described.
-"""
+"""Which releases the package supports, and whether those installed fit together, by metadata alone."""
 
 import sys
 from dataclasses import dataclass
@@ -87,11 +84,7 @@ def _hold_against(name: str, supported: str, purpose: str, *, required: bool = T
 
 
 def _torchvision_problem(found: str) -> tuple[str, str]:
-    """torchvision pins one torch; with another, its operators fail to load and the error names neither.
-
-    The failure shows up as ``operator torchvision::nms does not exist`` and, through transformers' lazy
-    imports, as ``Could not import module 'BloomPreTrainedModel'``.
-    """
+    """torchvision pins one torch; with another its operators do not load (torchvision::nms)."""
     torch_version = installed_version("torch")
     pins = [Requirement(line) for line in metadata.requires("torchvision") or []]
     wanted = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())

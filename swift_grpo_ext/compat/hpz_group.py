@@ -17,10 +17,7 @@ TARGET = "deepspeed.utils.groups:_create_zero_param_parallel_group"
     wraps=True,
 )
 def fix(create_group: Callable[..., object]) -> Callable[..., object]:
-    """Keep the group that the first model made: it depends on the ranks and the size alone.
-
-    A second model with another size still meets the assertion.
-    """
+    """Keep the group that the first model made: it depends on the ranks and the size alone."""
     made: list[int] = []
 
     @functools.wraps(create_group)

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     remove_when="ms-swift's jinja backend takes completions as token ids",
 )
 def fix(encode: Callable[..., dict[str, Any]], template: Template, inputs: StdTemplateInputs) -> object:
-    """Encode the prompt as the checkpoint's template writes it, and put the sampled tokens behind it.
-
-    The host hands the ids to that template, which has no text for numbers: the row ends with an empty answer.
-    """
+    """Put sampled ids, for which the checkpoint's template has no text, behind the prompt that it writes."""
     messages = inputs.messages
     completion = sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
     if completion is None:

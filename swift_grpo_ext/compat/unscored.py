@@ -36,8 +36,7 @@ def fix(
 ) -> object:
     """Compare scored completions with each other; the others have the advantage 0.
 
-    Their reward, which goes into the log alone, is the mean of their group's scored ones. Where all are
-    scored, nothing changes.
+    Their reward, which goes into the log alone, is the mean of their group's scored ones.
     """
     if bool(rewards_per_func[:, reward_weights != 0].isfinite().all()):
         chosen = (advantage_estimator, scale_rewards, kl_in_reward, beta, kl_values)

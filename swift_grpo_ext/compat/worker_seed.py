@@ -26,11 +26,7 @@ class SeededWorker:
 
 
 def seed_worker(num_workers: int, rank: int) -> None:
-    """Seed Python, NumPy and torch by the worker's own seed and the rank, as transformers does from 4.52 on.
-
-    torch gives every worker the loader's seed of the epoch plus its id. Ranks that draw equal loader seeds
-    get different streams because their workers are numbered through.
-    """
+    """Seed by the worker's seed and the rank: ranks may draw equal ones (transformers does, from 4.52)."""
     import torch
     from transformers import set_seed
 

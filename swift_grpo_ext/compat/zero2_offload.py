@@ -32,12 +32,8 @@ def probe() -> bool:
 def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: object) -> None:
     """Keep the running sum after every micro-step.
 
-    The original has two branches: in the first micro-step it copies the gradient to host memory, later it
-    adds what lies there to the gradient, and leaves what lies there as it is. So after the addition the
-    original runs once more as in the first micro-step, which copies the sum.
-
-    ZeRO-1 comes here once per step, with the sum of all micro-steps. It must find zeros in host memory, so
-    nothing is stored for it.
+    The original copies the gradient to host memory in the first micro-step; later it adds what lies there and
+    leaves it as it is. So it runs once more as in the first. ZeRO-1 comes here once, with the sum of all.
     """
     accumulate(optimizer, param)
     if optimizer.micro_step_id > 0 and optimizer.partition_gradients:

@@ -19,11 +19,7 @@ _FETCH_STEPS = "_PartitionedParameterCoordinator__step_id_module_fetched_for"
     remove_when="DeepSpeed below 0.19.2 is no longer supported",
 )
 def fix(register: Callable[..., object], offload: Any, module: Any, *args: Any, **kwargs: Any) -> object:
-    """Forget the trace when the root is registered again: it is recorded anew in the next forward.
-
-    The trace keys modules by ``ds_id``. Registering hands out new ids, so steps recorded under the old ones
-    are looked up under the new ones, and ``record_parameters`` pops from a queue that is empty.
-    """
+    """Forget the trace when the root is registered again, with new ids: it is recorded anew."""
     coordinator = offload.get_param_coordinator()
     if module is offload.module and not coordinator.is_invalid_trace():
         coordinator._invalidate_trace()

@@ -171,7 +171,9 @@ def _in_form(found: Encoded, features: Tensor) -> Encoded:
     own, *deeper = features.chunk(1 + len(kept.get(_DEEPSTACK) or ()), -1)
     if deeper:
         kept[_DEEPSTACK] = [_like(one, part) for one, part in zip(kept[_DEEPSTACK], deeper, strict=True)]
-    return type(found)(**{**kept, "pooler_output": _like(found.pooler_output, own)})
+    made = type(found)(**{name: value for name, value in kept.items() if name != "pooler_output"})
+    made.pooler_output = _like(found.pooler_output, own)  # transformers 5.16: of Mistral 3 it is no field
+    return made
 
 
 def _like(found: Encoded, features: Tensor) -> Encoded:

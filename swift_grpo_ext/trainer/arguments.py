@@ -11,11 +11,7 @@ from swift_grpo_ext.settings import current_settings
 
 
 class GRPOConfig(HostGRPOConfig):
-    """The host's arguments, checked for combinations that must not run.
-
-    Ranks wait for each other half an hour (``SWIFT_GRPO_EXT_DDP_TIMEOUT``) in the place of the host's 208
-    days, unless ``--ddp_timeout`` says otherwise.
-    """
+    """ms-swift's arguments, checked for what must not run; ranks wait half an hour, not 208 days."""
 
     ddp_timeout: int
     per_device_train_batch_size: int

@@ -20,8 +20,7 @@ logger = get_logger()
 class Baselines:
     """Baselines over scored completions: a reward is a value or "not scored".
 
-    Completions that are not scored take no part in the update: their advantage is 0 and their tokens leave
-    the loss, as ms-swift's ``overlong_filter`` does it, so that no KL term moves them either.
+    One that is not scored has the advantage 0 and no tokens in the loss, so that no KL term moves it either.
     """
 
     def __init__(self, host: Host) -> None:
@@ -96,9 +95,8 @@ class Baselines:
     def _groups(self, samples: Sequence[VisionSample], total: int) -> tuple[Tensor, Tensor]:
         """Group of each completion of all ranks, and the number of its request, both ``(total,)``.
 
-        A multi-turn server may return several completions of one request (they share its reward) and groups
-        of any size; otherwise every ``num_generations`` completions in a row are a group, if they are of one
-        prompt: answers to different questions are not compared.
+        A multi-turn server may return several completions of one request, with its reward, and groups of any
+        size; otherwise ``num_generations`` completions in a row are a group, if they are of one prompt.
         """
         host = self._host
         if host.dynamic_num_samples:

@@ -68,10 +68,7 @@ class Batches:
             self._coming = None
 
     def phase_of(self, grpo_batch: object, handled: Callable[[], bool]) -> str:
-        """What a pass is for: the first over a micro-batch while batches are prepared is the old one.
-
-        Others are the reference's where it is ``handled``, else a teacher's.
-        """
+        """What a pass is for: the first over a micro-batch in the making is the old one; else ``handled``."""
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
         if grpo_batch not in self:

@@ -45,11 +45,7 @@ def agreed_max(value: int, device: torch.device) -> int:
 
 @contextmanager
 def ending_together() -> Iterator[None]:
-    """Within it, an exception on one rank ends all ranks; on a single rank it does nothing.
-
-    Without it a rank that raises leaves the others waiting in a collective until ``ddp_timeout``, and their
-    logs tell of a lost connection instead of the cause.
-    """
+    """Within it, an exception on one rank ends all: the others would wait for it until ``ddp_timeout``."""
     if is_alone():
         yield
         return
@@ -138,10 +134,7 @@ def _wait(store: dist.Store, key: str, enough: Callable[[int], bool], seconds: f
 
 
 def _connect() -> dist.Store:
-    """A connection of our own to the job's store, because the process group's may be busy.
-
-    The launcher or rank 0 serves it; keys are of this attempt of this job.
-    """
+    """A connection of our own to the job's store: the process group's may be busy."""
     client = dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),

@@ -37,10 +37,7 @@ _PARTED = 0.1
 
 
 class Comparison:
-    """Holds completions against what the engine, asked to sample so, claims. All ranks make one together.
-
-    With `scored` log-probs are compared, and not only prompts.
-    """
+    """Holds completions against what the engine, asked to sample so, claims; log-probs if ``scored``."""
 
     def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
         self._host, self._samples, self._sampling = host, samples, sampling

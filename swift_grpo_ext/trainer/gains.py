@@ -27,10 +27,7 @@ def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None
 
 
 def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
-    """What is on, idle or off, by name, with the batch sizes that it hangs on, and how micro-batches are cut.
-
-    ``gains`` has ``state`` (``on``, ``idle``: on, without anything to do, or ``off``), ``why`` and ``fix``.
-    """
+    """What is on, ``idle`` (nothing to do) or off, by name, the sizes that it hangs on, and the cut."""
     args, group = host.args, host.num_generations
     batch = args.per_device_train_batch_size
     gains = {name: _gain(enabled.why_off.get(name, "")) for name in FEATURES}

@@ -1,7 +1,6 @@
-"""Micro-batches that hold as much of a group as fits, decided when the model is there and nothing else is.
+"""Micro-batches that hold as much of a group as fits, by arithmetic and the least free memory of all ranks.
 
-The same completions are generated, and stepped on, as the user's sizes say; only how many of them are
-forwarded together changes. Decided from arithmetic and free memory, the least of all ranks.
+The same completions are generated, and stepped on, as the user's sizes say.
 """
 
 from collections.abc import Callable
@@ -29,10 +28,7 @@ _SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
 def cut_by_groups(early: Early, settings: Settings) -> str:
-    """Change the sizes of micro-batches in the arguments, if more of a group fits into one.
-
-    Returns, and logs, what was cut into what, or why nothing was; empty where nothing had to be.
-    """
+    """Change the micro-batches in the arguments, if more of a group fits; log and return what, or why not."""
     line = "" if settings.group_batch is not None else _cut(early, settings)
     if line:
         get_logger().info(f"swift-grpo-ext: {line}.")

@@ -101,12 +101,8 @@ logger = get_logger()
 class Logging:
     """Corrects and completes what ms-swift logs.
 
-    ms-swift logs the mean over micro-batches (and ranks) of the mean over their tokens. That depends on how
-    the completions were cut into micro-batches; ``kl`` here is the mean over all tokens of the window. And
-    one NaN makes ms-swift's mean of a window NaN.
-
-    completions.jsonl gets columns ``images``, ``regions`` and ``split``: ms-swift keeps no trace of the
-    images since swift#6269.
+    Its mean of ``kl`` depends on how completions were cut into micro-batches; here it is over the window's
+    tokens. completions.jsonl gets ``images``, ``regions`` and ``split`` (ms-swift has no images: swift#6269).
     """
 
     def __init__(self, host: Host) -> None:

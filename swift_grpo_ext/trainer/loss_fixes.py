@@ -25,9 +25,8 @@ def loss_fixes(host: Host, grpo_batch: GRPOBatch) -> Iterator[None]:
 def no_phantom_teacher(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[None]:
     """While this is open, the run has a teacher only if the micro-batch has its log-probs.
 
-    ms-swift 4.6.0 sets ``_has_teacher`` in every run, because a dataset might have a ``teacher_prompt``
-    column. Its loss then refuses ``fipo``, ``real`` and the off-policy sequence mask, which cannot take a
-    teacher, in runs that have none. Goes when ms-swift looks at the batch.
+    ms-swift 4.6.0 sets ``_has_teacher`` in every run, and refuses what cannot take a teacher: ``fipo``,
+    ``real`` and the off-policy sequence mask. Goes when ms-swift looks at the batch.
     """
     present = host._has_teacher and grpo_batch.teacher_per_token_logps is not None
     return swapped(host, "_has_teacher", present)
@@ -50,10 +49,8 @@ def whole_window(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[No
 def real_groups(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[None]:
     """While this is open, ``--loss_type real`` splits the right completions into labels (arXiv 2602.05630).
 
-    ms-swift cuts every batch into groups of ``num_generations``, in evaluation too, where a group has
-    ``num_generations_eval`` completions. And a completion that ``overlong_filter`` takes out of the loss has
-    no advantage left, which ms-swift takes for the label of a negative, though its answer may be right.
-    Goes when ms-swift does both itself.
+    ms-swift cuts evaluations, too, into groups of ``num_generations``, and takes a completion that
+    ``overlong_filter`` left out for a negative. Goes when ms-swift does both itself.
     """
     if host.loss_type != "real":
         return nullcontext()
@@ -74,9 +71,8 @@ def over_our_pass(
 ) -> Iterator[None]:
     """While this is open, ms-swift's liger loss, if it is on, is of log-probs that our pass computes.
 
-    ms-swift hands liger the last hidden states of whole rows, of which liger makes log-probs, and of these
-    the loss. The first half is our pass's work (shared prompt, chunked output layer; without chunks liger's
-    own way takes less memory), the second is the function that liger calls with log-probs.
+    ms-swift hands liger hidden states of whole rows. Here its second half, from log-probs to the loss, gets
+    ours; without chunks liger's own way takes less memory.
     """
     if not (host.use_liger_loss and enabled.chunked_logps and takes_logps(host.liger_grpo_loss)):
         yield

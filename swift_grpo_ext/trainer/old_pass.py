@@ -89,10 +89,7 @@ def before_update(host: Host) -> int:
 
 
 def told_a_teacher(host: Host, chunks: Sequence[Sequence[VisionSample]]) -> list[bool]:
-    """For each micro-batch, whether a row of any rank says what a teacher is told, who is held against it.
-
-    A collective, but where the dataset has columns and none for a teacher: a stream does not tell them.
-    """
+    """For each micro-batch, whether a row of any rank tells a teacher something; mostly a collective."""
     if not _may_tell_a_teacher(host):
         return [False] * len(chunks)
     # ms-swift 4.5 has no images of its own for a teacher.

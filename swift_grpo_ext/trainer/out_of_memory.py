@@ -59,10 +59,7 @@ class Halves:
     def step(
         self, step: Callable[..., Tensor], model: nn.Module, inputs: object, *args: object, **kwargs: object
     ) -> Tensor:
-        """Forward and backward of one micro-batch.
-
-        Only the first of a run can be begun again: there are no gradients yet that would count twice.
-        """
+        """Forward and backward of one micro-batch; only a run's first can be begun again."""
         host = self._host
         while not self._tried:
             before, self._logged = host._step, {}

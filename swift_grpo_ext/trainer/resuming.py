@@ -1,10 +1,8 @@
 """Resuming full training: the checkpoint's weights are really loaded.
 
-transformers 5 saves Qwen2.5-VL under the names of its published checkpoints (``model.layers``, ``visual``),
-while the module's own are others (``model.language_model.layers``, ``model.visual``). Its ``Trainer`` loads a
-checkpoint by name and passes over what does not fit, so a resumed run goes on with the optimizer's state of
-the checkpoint and the weights of the start, with no more than a warning. ``from_pretrained`` translates
-names.
+transformers 5 saves Qwen2.5-VL under its published names, not the module's, and its ``Trainer`` passes over
+names that do not fit, with a warning: the run would go on with the weights of the start. ``from_pretrained``
+translates names.
 """
 
 from pathlib import Path

@@ -42,11 +42,7 @@ class Rollout:
         self._generations = 0
 
     def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
-        """Raise RolloutError on every rank if those of one tensor-parallel engine hold different requests.
-
-        vLLM in colocate mode runs one engine over the ranks of a group: their collectives would differ in
-        number or shape, and all hang.
-        """
+        """Raise RolloutError on every rank if those of one engine hold other requests: they would hang."""
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
 
@@ -74,9 +70,7 @@ class Rollout:
     def trainable(self, samples: list[VisionSample]) -> list[VisionSample]:
         """The samples with a token in every turn, and without image placeholders.
 
-        Engines are told not to sample placeholders. One that does not know (a rollout server without our
-        plugin) may send some; encoded with its prompt, such a completion would crash the forward or pass for
-        a part of an image.
+        An engine that was not told (a server without our plugin) may sample some: the forward would crash.
         """
         host, tokenizer = self._host, self._host.template.tokenizer
         token = tokenizer.eos_token_id if host.args.use_vllm else tokenizer.pad_token_id
@@ -94,8 +88,7 @@ class Rollout:
 def completions_per_request(requests: Sequence[object], workers: int = 1) -> int:
     """How many completions each request can ask for, so that equal neighbours are one request; 1 at worst.
 
-    Each group is cut evenly, and all requests into equal shares of the engines (``workers``) that they are
-    dealt to, which must not have less to do than before.
+    Groups are cut evenly, and requests into equal shares of the engines (``workers``), none with less to do.
     """
     contents = [{**(one if isinstance(one, dict) else vars(one)), "uuid": None} for one in requests]
     most = gcd(*(len(list(equal)) for _, equal in groupby(contents)))
@@ -161,10 +154,7 @@ def agree(digest: str, group: object) -> None:
 
 
 def request_digest(requests: Sequence[object], request_config: object = None) -> str:
-    """Digest of requests and their sampling settings; the same content gives the same digest anywhere.
-
-    Ids of requests are left out: they are drawn at random by each rank.
-    """
+    """Digest of requests and sampling settings, equal for equal content; random ids do not count."""
     plain = [_plain(request) for request in requests]
     text = json.dumps([plain, _plain(request_config)], sort_keys=True, default=_bytes_digest)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -62,13 +62,9 @@ def require_sample_hook(trainer: type) -> None:
 def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> None:
     """Give each empty turn of a sample, of one turn or of several, one token.
 
-    The transformers engine of ms-swift drops the padding token from what was generated. In Qwen2.5-VL and
-    Ovis2 that token, ``<|endoftext|>``, also ends a completion: one that consists of nothing else comes out
-    empty. Its labels are all -100, ms-swift then keeps the logits of the whole sequence, one position too
-    many, and the run dies ("Size does not match at dimension 1").
-
-    Of an engine that always gives ids (``has_ids``) no ids are no tokens. The text does not show that where
-    it begins with what the template puts before an answer, such as Qwen3.5's empty thought.
+    ms-swift's transformers engine drops the padding token, which in Qwen2.5-VL and Ovis2 also ends a
+    completion: one of nothing else is empty, has no label, and the run dies ("Size does not match at
+    dimension 1"). An engine that always gives ids (``has_ids``) and gives none sampled none.
     """
     turns = sample.response_token_ids
     if not turns and (has_ids or not sample.messages[-1]["content"]):

@@ -30,9 +30,8 @@ logger = get_logger()
 class Scoring:
     """Rewards of a run, and the advantages that follow from them.
 
-    A reward function that raises or hangs on one rank would leave the others waiting for it. Here it returns
-    "not scored" instead, every rank tells the others after the rewards are gathered, and they go on or end
-    together.
+    A function that raises or hangs on one rank returns "not scored" there, every rank hears of it after the
+    rewards are gathered, and all go on or end together.
     """
 
     def __init__(self, host: Host) -> None:

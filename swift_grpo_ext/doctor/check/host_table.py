@@ -149,6 +149,7 @@ def _megatron(base: type) -> type:
         parts = [one for node in own for one in node.body if isinstance(one, ast.AnnAssign)]
         fields |= {ast.unparse(one.target): ast.unparse(one) for one in parts}
     names = {**vars(typing), **vars(dataclasses), "torch": torch, "Base": base}
+    # Code of the installed ms-swift, which a run imports; never of a script or a data set.
     exec("@dataclass\nclass Megatron(Base):\n" + indent("\n".join(fields.values()), "    "), names)
     made: type = names["Megatron"]
     return made
