@@ -102,7 +102,8 @@ class MicroBatch:
         inputs: dict[str, Tensor] = {}
         for name, images in (self.media or {}).items():
             if which := chosen.get(name):
-                pixels = images.parts[0].new_empty(0) if encoded else images.pixels_of(which)
+                # Of one row: transformers 5.16 repeats features of MiniCPM-V once for each row of pixels.
+                pixels = images.parts[0].new_empty(1, 0) if encoded else images.pixels_of(which)
                 inputs[name] = pixels.to(self.inputs["input_ids"].device)
                 inputs |= images.grid_of(which)
         return inputs
