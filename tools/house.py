@@ -1,11 +1,11 @@
 """Holds the rules of CONTRIBUTING that no linter has: ``python tools/house.py``.
 
-No file of the package over 250 lines, no function over 40, no ``self: Any``, at most 20 ``type: ignore``, at
-most 273 functions with ``Any`` in their signature (half of commit aa5e206's), and no attribute set on an
-object that is not ours, as far as the text shows it. All lines of a function count, but for the docstring of
-a ``@reward``: that is its published spec card, and a shorter one would be a worse page. What breaks a rule
-today is in ``tools/house_allowed.json`` with its size: it may shrink, not grow, and nothing may join it.
-``--update`` writes the smaller sizes down.
+No file of the package over 250 lines, no function over 40, at most 29,000 lines in all, no ``self: Any``,
+at most 20 ``type: ignore``, at most 273 functions with ``Any`` in their signature (half of commit
+aa5e206's), and no attribute set on an object that is not ours, as far as the text shows it. All lines of a
+function count, but for the docstring of a ``@reward``: that is its published spec card, and a shorter one
+would be a worse page. What breaks a rule today is in ``tools/house_allowed.json`` with its size: it may
+shrink, not grow, and nothing may join it. ``--update`` writes the smaller sizes down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "swift_grpo_ext"
 ALLOWED = Path(__file__).with_name("house_allowed.json")
-MOST = {"lines": 250, "function": 40, "self: Any": 0, "foreign": 0, "type: ignore": 20, "Any": 273}
+MOST = {
+    "lines": 250,
+    "package": 29_000,
+    "function": 40,
+    "self: Any": 0,
+    "foreign": 0,
+    "type: ignore": 20,
+    "Any": 273,
+}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Found = dict[str, int]
 
@@ -27,11 +35,12 @@ Found = dict[str, int]
 def measured() -> Found:
     """Everything over its limit, as ``rule path[:function]`` with its size."""
     found: Found = {}
-    ignores = loose = 0
+    ignores = loose = total = 0
     for path in sorted([*PACKAGE.rglob("*.py"), *ROOT.glob("tools/*.py")]):
         text = path.read_text(encoding="utf-8")
         name = path.relative_to(ROOT).as_posix()
         found[f"lines {name}"] = text.count("\n")
+        total += text.count("\n") if PACKAGE in path.parents else 0
         ignores += text.count("# type: ignore")
         for qualified, function in _functions(ast.parse(text)):
             place = f"{name}:{qualified}"
@@ -40,6 +49,7 @@ def measured() -> Found:
             found[f"self: Any {place}"] = int(_self_is_any(function))
             # A patch acts for a method of the object that it is given.
             found[f"foreign {place}"] = 0 if "/compat/" in name else sum(1 for _ in _foreign(function))
+    found["package swift_grpo_ext"] = total
     found["type: ignore swift_grpo_ext"] = ignores
     found["Any swift_grpo_ext"] = loose
     return {key: size for key, size in found.items() if size > MOST[_rule(key)]}
