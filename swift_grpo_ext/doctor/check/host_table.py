@@ -98,8 +98,11 @@ def parser(kind: str) -> argparse.ArgumentParser:
 
 
 def defaults(kind: str) -> dict[str, Any]:
-    """Values of options that are not given."""
-    return {flags[0][2:]: default for flags, of_type, *_, default, _ in table()["options"][kind]}
+    """Values of options that are not given; a text is read as one that is given, as argparse does."""
+    return {
+        flags[0][2:]: _type(of_type, choices)(default) if isinstance(default, str) else default
+        for flags, of_type, _, choices, default, _ in table()["options"][kind]
+    }
 
 
 def _type(name: str, choices: list[object] | None) -> Callable[[str], object]:
