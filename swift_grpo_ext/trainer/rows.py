@@ -79,7 +79,7 @@ class Rows:
             replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), fine, main)
             if len(replaced) < len(bad):
                 break
-        if self._deletes:
+        if all(problem.too_long for problem in bad.values()):
             raise RefusedError(
                 f"{len(bad)} rows of a batch cannot be encoded, and {len(replaced)} others were found",
                 where="--truncation_strategy delete",
@@ -141,11 +141,13 @@ class Rows:
     def _problem(self, row: Mapping[str, Any]) -> Problem | None:
         messages = [dict(message) for message in row["messages"]]
         remove_response(messages)
+        # Of other templates ms-swift would replace a row whatever a model's processor raises.
+        refused = (DatasetRowError, *dataset_rows.HOST_REFUSES) if self.ours else (Exception,)
         try:
             self._host.template.encode({**row, "messages": messages})
         except MaxLengthError as error:
             return Problem(str(error), too_long=True) if self._deletes else None
-        except (DatasetRowError, *dataset_rows.HOST_REFUSES) as error:
+        except refused as error:
             return Problem(dataset_rows.problem_of(error, row))
         return None
 

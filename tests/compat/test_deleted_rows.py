@@ -1,5 +1,7 @@
 """Rows that are too long: replaced for their whole group, on every rank by the same row, whatever the template."""
 
+import json
+
 import pytest
 
 import swift_grpo_ext
@@ -65,6 +67,23 @@ def test_a_step_does_not_ask_twice_where_other_rows_are_left(run):
 def test_where_every_row_is_too_long_the_run_ends(run):
     with pytest.raises(RefusedError, match="rows of a batch cannot be encoded, and 0 others were found"):
         run(max_length=4)
+
+
+def test_a_row_without_its_image_is_replaced_as_ms_swift_would(digits, asked, tmp_path):
+    """Of a template that is ms-swift's own; its loader raises an OSError."""
+    swift_grpo_ext.register()
+    model = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")
+    rows = [json.loads(line) for line in digits.train.read_text().splitlines()[:4]]
+    rows[1]["images"] = rows[2]["images"] = [str(tmp_path / "gone.png")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"model_type": "qwen3_vl", "template": "qwen3_vl", "per_device_train_batch_size": 16}
+    words = arguments(
+        model, tmp_path / "rows.jsonl", tmp_path / "out", **options, max_length=1024, max_steps=1
+    )
+    testing.run_in_process("rlhf", words, {"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"})
+    pictures = [row["images"] for row in testing.read_completions(tmp_path / "out")]
+    assert len(pictures) == 16
+    assert not any("gone.png" in str(one) for one in pictures)
 
 
 @pytest.mark.two_ranks
