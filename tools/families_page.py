@@ -45,8 +45,8 @@ with gated delta nets some gradients cancel out to 1e-8 of the whole; there sing
 own up to percents from what double precision gives, and ours about as far in another direction (up to four
 times as far for single parameters of four numbers; our completions begin at a new chunk of 64 tokens, which
 is likely why). So the limit is twice ms-swift's distance from itself in other micro-batches, or one rounding
-of the whole. In double precision each parameter of these models is held to 1e-9 of itself, or one rounding
-of the whole there, full and LoRA.
+of the whole. In double precision each parameter of these models is held to 1e-9 of itself, full and LoRA
+(on transformers 5.16, or to one rounding of the whole).
 The same file runs each family in bf16 (the self-check), and as a command with a model that prefers
 placeholders. "not run": no test does.
 

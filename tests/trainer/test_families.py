@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from transformers import GenerationMixin
 
 from swift_grpo_ext import testing
@@ -165,7 +166,8 @@ def test_a_run_equals_that_of_ms_swift(family, tuner, checkpointing, tmp_path):
 def test_gradients_in_double_precision_are_those_of_ms_swift(family, tuner, tmp_path, monkeypatch):
     """Of every parameter, to 1e-9 of itself: what is further apart in single precision is rounding.
 
-    Where a gradient cancels out, no sum in double precision is nearer than one rounding of the whole.
+    On transformers 5.16 two gradients that cancel out are 1.3e-9 apart: there one rounding of the whole is let
+    pass, nearer than which no sum in double precision is.
     """
     name, _, data = family
     model = testing.tiny_checkpoint(name, tmp_path / "model", dtype="float64")
@@ -178,7 +180,8 @@ def test_gradients_in_double_precision_are_those_of_ms_swift(family, tuner, tmp_
     assert gains(tmp_path / "ours")["shared_prefill"]["state"] == "on"
     assert {one.dtype for one in gradients[1]} == {torch.float64}
     apart, norms = distances(*gradients), [float(one.norm()) for one in gradients[0]]
-    rounding = torch.finfo(torch.float64).eps * math.hypot(*norms)
+    older = transformers.__version__ < "5.17"
+    rounding = torch.finfo(torch.float64).eps * math.hypot(*norms) if older else 0.0
     limits = [max(1e-9 * norm, rounding) for norm in norms]
     far = {
         number: apart[number] / norms[number] for number, limit in enumerate(limits) if apart[number] > limit
