@@ -15,8 +15,11 @@ class SwiftGrpoExtError(Exception):
     """Base of the package's errors: the fault in one clause, the place it was found in, what fixes it."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        self.what, self.where, self.fix = what, where, fix
-        place, cure = f" [{where}]" if where else "", f" -> {fix}" if fix else ""
+        self.what = what
+        self.where = where
+        self.fix = fix
+        place = f" [{where}]" if where else ""
+        cure = f" -> {fix}" if fix else ""
         super().__init__(f"swift-grpo-ext: {what}{place}{cure}")
 
     def fresh(self) -> Self:

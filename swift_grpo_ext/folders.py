@@ -7,14 +7,19 @@ from swift_grpo_ext.errors import OutputFolderError
 
 
 def made_folder(path: Path, flag: str) -> Path:
-    """Make a folder that an option named before the work is done, or raise OutputFolderError."""
+    """Make a folder that an option named, before the work is done, and return it.
+
+    Raises:
+        OutputFolderError: It cannot be made, or nothing can be written into it.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         problem = "" if os.access(path, os.W_OK | os.X_OK) else "Permission denied"
     except OSError as error:
         problem = str(error.strerror)
     if problem:
-        what, fix = f"cannot write there: {problem}", "give a folder that can be written"
+        what = f"cannot write there: {problem}"
+        fix = "give a folder that can be written"
         raise OutputFolderError(what, where=f"{flag} {path}", fix=fix)
     return path
 

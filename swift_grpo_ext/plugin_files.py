@@ -13,6 +13,10 @@ def plugin_file(part: str = "all") -> Path:
 
     The files of single parts carry the prefix ``ext_``: ms-swift puts their folder first on ``sys.path``,
     where a plain ``rewards.py`` would shadow a user's own module.
+
+    Raises:
+        UnknownPartError: There is no such part.
+        SwiftGrpoExtError: The installation lacks the file.
     """
     if part != "all":
         check_part_names([part])

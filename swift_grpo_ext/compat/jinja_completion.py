@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     remove_when="ms-swift's jinja backend takes completions as token ids",
 )
 def fix(encode: Callable[..., dict[str, Any]], template: Template, inputs: StdTemplateInputs) -> object:
-    """Put sampled ids, for which the checkpoint's template has no text, behind the prompt that it writes."""
+    """Put sampled ids, for which the checkpoint's template has no text, behind the prompt that it writes.
+
+    Raises:
+        RefusedError: An earlier turn was sampled, too: its place in the prompt is not known.
+    """
     messages = inputs.messages
     completion = sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
     if completion is None:
@@ -39,7 +43,7 @@ def fix(encode: Callable[..., dict[str, Any]], template: Template, inputs: StdTe
         inputs.messages = messages
     prompt = len(encoded["input_ids"])
     encoded["input_ids"] = [*encoded["input_ids"], *(token for token, _ in completion)]
-    if encoded.get("labels") is not None:  # for training, of which nothing is on the prompt
+    if encoded.get("labels") is not None:  # the prompt is not trained on
         encoded["labels"] = [-100] * prompt + [token if weight > 0 else -100 for token, weight in completion]
         if encoded.get("loss_scale") is not None:
             encoded["loss_scale"] = [0.0] * prompt + [weight for _, weight in completion]

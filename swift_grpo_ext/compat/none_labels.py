@@ -25,7 +25,8 @@ def probe() -> bool:
 
     class Recorder(Template):
         def __init__(self) -> None:
-            self.max_length, self.mode = None, "train"
+            self.max_length = None
+            self.mode = "train"
 
         def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
             seen.append("labels" in inputs)
@@ -51,13 +52,15 @@ def fix(
     The model never sees them: it would compute a loss. Meanwhile the template has no ``max_length``: some
     cut the embeddings there, and with them the end of the completion.
 
-    Raises RefusedError if the embeddings do not line up with the tokens all the same.
+    Raises:
+        RefusedError: The embeddings do not line up with the tokens all the same.
     """
     input_ids = kwargs.get("input_ids")
     if input_ids is None or kwargs.get("labels") is not None:
         return hook(template, model, args, kwargs)
     lent = {**kwargs, "labels": input_ids.new_full(input_ids.shape, -100)}
-    limit, template.max_length = template.max_length, None
+    limit = template.max_length
+    template.max_length = None
     try:
         args, made = hook(template, model, args, lent)
     finally:
@@ -86,7 +89,8 @@ def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
     grown = f"{tokens} tokens became {embedded.shape[1]} embeddings"
     if embedded.shape[1] < tokens:
         return grown
-    mask, real = after.get("attention_mask"), before.get("attention_mask")
+    mask = after.get("attention_mask")
+    real = before.get("attention_mask")
     if batch == 1:
         return ""
     if mask is None or mask.shape != embedded.shape[:2]:

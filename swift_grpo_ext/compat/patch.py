@@ -85,7 +85,8 @@ def signature_of(function: Callable[..., object]) -> str:
     """Parameters as they are written, but for annotations and the values of defaults: releases change them
     without changing what a wrapper sees.
     """
-    signature, empty = inspect.signature(function), inspect.Parameter.empty
+    signature = inspect.signature(function)
+    empty = inspect.Parameter.empty
     plain = [
         one.replace(annotation=empty, default=one.default if one.default is empty else ...)
         for one in signature.parameters.values()

@@ -58,7 +58,8 @@ def _one_generation_with_rewards(run: Run) -> Iterator[Problem]:
 
 @table.rule("A9", Severity.ERROR, defect=DEFECTS["A9"])
 def _tp_does_not_divide(run: Run) -> Iterator[Problem]:
-    size, ranks = run.vllm_tensor_parallel_size or 1, run.world_size
+    size = run.vllm_tensor_parallel_size or 1
+    ranks = run.world_size
     if run.vllm_mode == "colocate" and ranks % size != 0:
         yield Problem(
             f"{ranks} ranks cannot be cut into tensor-parallel groups of {size}",
@@ -96,7 +97,8 @@ def _divides_gradients(run: Run) -> Iterator[Problem]:
 
 @table.rule("F16", Severity.ERROR, defect=DEFECTS["F16"])
 def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
-    batch, group = run.per_device_train_batch_size, run.num_generations
+    batch = run.per_device_train_batch_size
+    group = run.num_generations
     if run.loss_type == "real" and batch and group and batch % group != 0:
         yield Problem(
             f"REAL compares the completions of a group, and micro-batches of {batch} hold parts of groups of "
@@ -117,7 +119,8 @@ def _ignores_the_environment(run: Run) -> Iterator[Problem]:
 def refusals(run: Run) -> Iterator[RefusedError]:
     """Every reason why a run must not start."""
     for finding in table.findings(run):
-        what, fix = f"{finding.rule}: {finding.what}", f"{finding.fix} ({finding.link})"
+        what = f"{finding.rule}: {finding.what}"
+        fix = f"{finding.fix} ({finding.link})"
         yield RefusedError(what, where=finding.where, fix=fix)
 
 

@@ -28,7 +28,8 @@ def probe() -> bool:
 )
 def fix(to_infer_request: Callable[..., Any], sample: Any, include_extra: bool = False) -> object:
     """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
-    videos, sample.videos = sample.videos, []
+    videos = sample.videos
+    sample.videos = []
     try:
         request = to_infer_request(sample, include_extra)
     finally:

@@ -41,9 +41,11 @@ def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable
         return function
     if function is None or isinstance(function, SeededWorker):
         return function
-    plain, given = function, {}
+    plain = function
+    given = {}
     if isinstance(function, functools.partial) and not function.args:
-        plain, given = function.func, function.keywords
+        plain = function.func
+        given = function.keywords
     facts = {"num_workers": num_workers, "rank": int(os.environ.get("RANK", "0"))}
     try:
         takes = set(inspect.signature(plain).parameters)

@@ -38,7 +38,7 @@ class Journal:
         except OSError as error:
             if not self._could_not:
                 self._could_not = True
-                told = f"cannot write to {self.folder}, the run goes on without: {error}"
+                told = f"cannot write to {self.folder}, continuing without it: {error}"
                 print(f"swift-grpo-ext [watch] {told}", file=sys.stderr, flush=True)
 
     def add(self, kind: str, **facts: object) -> None:
@@ -73,7 +73,7 @@ def write_state(checkpoint: Path, rank: int, state: Mapping[str, object]) -> Non
         text = json.dumps(state, default=_encoded, skipkeys=True)
         write_whole(checkpoint / STATE.format(rank=rank), text.encode())
     except OSError as error:
-        logger.warning(f"swift-grpo-ext [watch] a run resumed here begins its monitors anew: {error}")
+        logger.warning(f"swift-grpo-ext [watch] a run resumed here starts its monitors fresh: {error}")
 
 
 def read_state(checkpoint: Path, rank: int) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ def read_state(checkpoint: Path, rank: int) -> dict[str, Any] | None:
     except FileNotFoundError:
         pass
     except ValueError:
-        logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors begin anew")
+        logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors start fresh")
     return None
 
 
@@ -103,14 +103,16 @@ def _decoded(value: dict[str, Any]) -> object:
 def newest_version(output_dir: str | Path) -> Path:
     """The run's own folder: the newest ``v<number>-<time>`` in ``output_dir``, or ``output_dir`` itself.
 
-    Raises OutputFolderError: There is no such folder, or no run has logged anything in it.
+    Raises:
+        OutputFolderError: There is no such folder, or no run has logged anything in it.
     """
     output = Path(output_dir)
     if (output / "logging.jsonl").is_file():
         return output
     versions = [folder for folder in output.glob("v*-*") if re.match(r"v\d+-", folder.name)]
     if not versions:
-        what, fix = "no run of ms-swift was found", "give the --output_dir of a run"
+        what = "no run of ms-swift was found"
+        fix = "give the --output_dir of a run"
         raise OutputFolderError(what, where=str(output), fix=fix)
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
@@ -139,8 +141,10 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
 def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
     """Records of a JSONL file. A last line that a killed run left half written is dropped.
 
-    Other lines that are no JSON object are passed over, and their places collected in `damaged`; without it
-    they raise OutputFolderError, as a missing file does.
+    Other lines that are not a JSON object are passed over, and their places collected in `damaged`.
+
+    Raises:
+        OutputFolderError: The file cannot be read; or, without `damaged`, a line is not a JSON object.
     """
     lines = _lines(path)
     records = []
@@ -154,19 +158,21 @@ def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
         elif number < len(lines) and line.strip():
             place = f"{path}:{number}"
             if damaged is None:
-                raise OutputFolderError("line is no JSON object", where=place)
+                raise OutputFolderError("line is not a JSON object", where=place)
             damaged.append(place)
     return records
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file, maybe cut in a character; ms-swift writes U+2028, at which `str.splitlines` cuts."""
+    """Lines of a file, maybe cut in a character; ms-swift writes U+2028, at which `str.splitlines` cuts.
+
+    Raises:
+        OutputFolderError: The file cannot be read.
+    """
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
-        what, fix = (
-            f"{path.name}: {error.strerror}",
-            "wait for the first step, or name the folder of another run",
-        )
+        what = f"{path.name}: {error.strerror}"
+        fix = "wait for the first step, or name the folder of another run"
         raise OutputFolderError(what, where=str(path.parent), fix=fix) from None
     return text.removesuffix("\n").split("\n")

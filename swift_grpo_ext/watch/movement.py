@@ -57,7 +57,8 @@ class Sampler:
         # Places in some of the tensors, evenly spread; at each look their number and sizes are the same.
         self._places: dict[int, Tensor] = {}
         weights = [torch.zeros(0, dtype=torch.double)]
-        last, chosen = len(found) - 1, min(len(found), limit)
+        last = len(found) - 1
+        chosen = min(len(found), limit)
         for number in (round(step * last / max(1, chosen - 1)) for step in range(chosen)):
             size = found[number].numel()
             places = torch.randint(size, (min(elements, size),), generator=generator)
@@ -68,7 +69,8 @@ class Sampler:
 
     def look(self) -> Movement:
         """What changed since the last look."""
-        before, self._before = self._before, self._values()
+        before = self._before
+        self._before = self._values()
         distance = (self._before - before).abs()
         log2_ulps = distance.clamp(min=1).double().log2() @ self._weights
         moved = self._weights[distance != 0].sum()
@@ -123,7 +125,9 @@ class Probe:
     """
 
     def __init__(self, score: Callable[[Sequence[Any]], tuple[Tensor, Tensor]], every: int) -> None:
-        self._score, self._every, self._last = score, every, 0
+        self._score = score
+        self._every = every
+        self._last = 0
         self._samples: list[Any] = []
         self._before: Tensor | None = None
 

@@ -35,7 +35,9 @@ PHASES = {
     "start": ("start", ""),
     "between": ("between steps", ""),
 }
-FIRST, EVERY = 5, 50  # steps that the first bill is of, and those after it
+# steps that the first bill is of, and those after it
+FIRST = 5
+EVERY = 50
 # Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do.
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
 _WORTH_A_WORD = 0.3
@@ -69,7 +71,8 @@ class Phases:
         clock: Callable[[], float] = time.monotonic,
         mark: Callable[[], torch.cuda.Event | None] = recorded_event,
     ) -> None:
-        self._clock, self._mark = clock, mark
+        self._clock = clock
+        self._mark = mark
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # what ended, and the event
@@ -113,8 +116,10 @@ class Phases:
     def drain(self) -> dict[str, float]:
         """Seconds spent in each phase since the last call."""
         self._turn()
-        marks, self._marks = self._marks, self._marks[-1:]
-        seconds, self._seconds = self._seconds, defaultdict(float)
+        marks = self._marks
+        self._marks = self._marks[-1:]
+        seconds = self._seconds
+        self._seconds = defaultdict(float)
         events = [event for _, event in marks if event is not None]
         if len(marks) == len(events) > 1:
             events[-1].synchronize()
@@ -130,7 +135,8 @@ class Phases:
 
     def _turn(self) -> None:
         """Book the time since the last turn, and go on in the phase on top of the stack."""
-        (phase, since), self.now = self.now, Now(self._names[-1], self._clock())
+        (phase, since) = self.now
+        self.now = Now(self._names[-1], self._clock())
         passed = self.now.since - since
         self._seconds[phase] += passed
         self._marks.append((phase, self._mark()))
@@ -143,7 +149,8 @@ class Bill:
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
         self.work: Counter[str] = Counter()
-        self._steps, self._of = 0, FIRST
+        self._steps = 0
+        self._of = FIRST
 
     def add(self, seconds: Mapping[str, float]) -> str:
         """Take in a step's seconds of each phase; the line, if one is due, else nothing."""

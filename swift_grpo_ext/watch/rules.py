@@ -101,7 +101,7 @@ def _infinite(steps: Steps, _run: RunFacts) -> str:
     reward = max(steps[-1].rollout.rewards, key=lambda reward: reward.infinite)
     return (
         f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count as "
-        "not scored, but bound what it returns"
+        "not scored; clamp its output"
     )
 
 

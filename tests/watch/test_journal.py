@@ -22,7 +22,7 @@ def test_what_cannot_be_written_is_told_once(tmp_path, capsys):
     journal.add("verdict", text="one")
     journal.add("verdict", text="two")
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"swift-grpo-ext [watch] cannot write to {tmp_path}/watch, the run goes on")
+    assert line.startswith(f"swift-grpo-ext [watch] cannot write to {tmp_path}/watch, continuing without it")
     assert read_events(tmp_path) == []
 
 

@@ -72,13 +72,17 @@ def write_report(
     """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift, which may still go on.
 
     Several folders compare runs. ``report_dir`` is by default the run's version folder, or
-    ``grpo-comparison``; about so many ``completions`` of each run are shown. Raises OutputFolderError where
-    there is no GRPO run, no step is logged yet, or the folder is not writable.
+    ``grpo-comparison``; about so many ``completions`` of each run are shown.
+
+    Raises:
+        OutputFolderError: There is no GRPO run, no step is logged yet, or the folder is not writable.
+        MissingExtraError: jinja2 is not installed.
     """
     render = _renderer()
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
     runs = [read_run(each) for each in folders]
-    names, verdicts = run_names(runs), tuple(map(judge, runs))
+    names = run_names(runs)
+    verdicts = tuple(map(judge, runs))
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     text = render(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
@@ -105,7 +109,8 @@ def _written(html: Path, text: str) -> Path:
         # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?".
         html.write_bytes(text.encode("utf-8", errors="replace"))
     except OSError as error:
-        what, fix = f"the report cannot be written: {error.strerror}", "give another --to"
+        what = f"the report cannot be written: {error.strerror}"
+        fix = "give another --to"
         raise OutputFolderError(what, where=str(html.parent), fix=fix) from None
     return html
 
@@ -116,7 +121,7 @@ def report_at_end(folder: str | Path) -> None:
     try:
         completions = Path(folder) / "completions.jsonl"
         if completions.is_file() and completions.stat().st_size > MOST_BYTES:
-            logger.info(f"swift-grpo-ext [report] much was logged, so it is not written by itself: {again}")
+            logger.info(f"swift-grpo-ext [report] too much was logged to write the report automatically: {again}")
             return
         report = write_report(folder)
         logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")

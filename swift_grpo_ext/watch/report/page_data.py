@@ -89,7 +89,8 @@ def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str]
         series = run.finite(name)
         ends = [run.finite(edge) for edge in edges]
         same = all(end.keys() == series.keys() for end in ends)
-        bands, values = [tuple(end.values()) for end in ends if same], tuple(series.values())
+        bands = [tuple(end.values()) for end in ends if same]
+        values = tuple(series.values())
         if len(bands) == 1:
             pairs = list(zip(values, *bands, strict=True))
             bands = [tuple(mean + sign * spread for mean, spread in pairs) for sign in (-1, 1)]
@@ -178,7 +179,8 @@ def _image(path: str, kept: dict[bytes, int]) -> int | None:
 
 def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> str:
     """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
-    images, prompts = dict[bytes, int](), dict[str, int]()
+    images = dict[bytes, int]()
+    prompts = dict[str, int]()
     groups = [
         {
             "run": number,

@@ -75,13 +75,18 @@ class Run:
 
 
 def read_run(output_dir: str | Path) -> Run:
-    """The newest GRPO run in an output folder; OutputFolderError where there is none, or no logged step."""
+    """The newest GRPO run in an output folder.
+
+    Raises:
+        OutputFolderError: There is no run, it is not a GRPO run, or it has not logged a step yet.
+    """
     folder = newest_version(output_dir)
     damaged: list[str] = []
     steps = _since_resumed(_training_steps(read_logging(folder, damaged)), itemgetter("step"))
     records = tuple({record["step"]: record for record in steps}.values())
     if not records:
-        what, fix = "no GRPO step has been logged", "wait for the first step of the run"
+        what = "no GRPO step has been logged"
+        fix = "wait for the first step of the run"
         raise OutputFolderError(what, where=str(folder), fix=fix)
     arguments = _object(folder / "args.json")
     size = whole(arguments.get("num_generations")) or 8
