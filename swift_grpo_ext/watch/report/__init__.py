@@ -121,7 +121,9 @@ def report_at_end(folder: str | Path) -> None:
     try:
         completions = Path(folder) / "completions.jsonl"
         if completions.is_file() and completions.stat().st_size > MOST_BYTES:
-            logger.info(f"swift-grpo-ext [report] too much was logged to write the report automatically: {again}")
+            logger.info(
+                f"swift-grpo-ext [report] too much was logged to write the report automatically: {again}"
+            )
             return
         report = write_report(folder)
         logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
