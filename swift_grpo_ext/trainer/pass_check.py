@@ -1,10 +1,10 @@
-"""The first pass of a kind: held against ms-swift's own way, and given up where it raises, on all ranks."""
+"""The first pass of a kind: compared with ms-swift's own, and given up where it raises, on all ranks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,77 @@ from torch.nn.functional import pad
 
 from swift_grpo_ext.group.forward import is_flat
 from swift_grpo_ext.group.micro_batch import MicroBatch
-from swift_grpo_ext.group.self_check import limits, mismatch, without_dropout
+from swift_grpo_ext.group.self_check import forward_dtype, limits, mismatch, without_dropout
+from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.features import frozen_modules
+from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.one_pass import OnePass, Request, Scores
+from swift_grpo_ext.trainer.out_of_memory import Halves
 
 _ROWS = 8
 _ONE_BY_ONE = "the vision tower calls layers once for each image, so that ranks would part; --deepspeed zero2"
 Result = TypeVar("Result")
+
+
+class PassKind(NamedTuple):
+    """What may differ between two passes that are otherwise computed alike."""
+
+    of_reference: bool
+    with_gradients: bool
+
+
+class SelfCheck:
+    """Compares the first pass of each kind with ms-swift's own; every rank comes to the same end."""
+
+    def __init__(
+        self, host: Host, family: VisionFamily | None, halves: Halves, keeps_step: bool, on: bool
+    ) -> None:
+        self._host = host
+        self._family = family
+        self._halves = halves  # make check and pass take less memory, where they have run out of it
+        self._keeps_step = keeps_step  # parameters are gathered: every rank must make the same calls
+        self._trusted: set[PassKind] = set()
+        self._on = on
+
+    def is_due(self, kind: PassKind) -> bool:
+        """Whether no pass of this kind has been compared yet."""
+        return self._on and kind not in self._trusted
+
+    def first(self, kind: PassKind, request: Request, one_pass: OnePass) -> tuple[Scores | None, str]:
+        """The scores of the first pass of a kind; or None, and why (only on ranks that have a reason)."""
+        self._trusted.add(kind)
+        return tried(
+            self._host,
+            self._keeps_step,
+            lambda: self._problem(kind, request, one_pass),
+            lambda: one_pass.run(request),
+            self._halves.halve,
+        )
+
+    def _problem(self, kind: PassKind, request: Request, one_pass: OnePass) -> str:
+        """Why our scores of a request cannot be used; empty if they can."""
+        host, batch, enabled = self._host, request.batch, one_pass.enabled
+        plain = host.ref_model if kind.of_reference else host.model  # no hooks of wrappers
+        assert plain is not None
+        base = base_model(host, request.model)
+        if self._keeps_step and self._family and (enabled.shared_prefix or enabled.vision_once):
+            tower = frozen_modules(base, self._family)
+            if problem := encodes_one_by_one(plain, batch, tower, request.stock_rows):
+                return problem
+
+        dtype = forward_dtype(base.dtype, host.accelerator.mixed_precision)
+        if one_pass.is_stock_forward:
+            return compare_passes(
+                plain, lambda: one_pass.run(request), request.stock, batch.completion_mask, dtype
+            )
+        return compare(
+            plain,
+            batch,
+            lambda: one_pass.scores(plain, batch, False, request.vision),
+            request.stock_rows,
+            dtype,
+        )
 
 
 def tried(

@@ -7,7 +7,7 @@ import pytest
 import transformers
 from safetensors.torch import load_file
 
-from swift_grpo_ext.trainer import passes
+from swift_grpo_ext.trainer import one_pass
 from tests.trainer import liger_stand_in
 from tests.trainer.runs import STOCK, figures, told
 
@@ -51,13 +51,13 @@ def weights(output):
 def test_the_loss_is_over_our_pass(tiny_qwen, digits, tmp_path, liger, overrides, cut, monkeypatch):
     overrides = {**SAVED, **liger, **overrides}
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
-    whole, packs = passes.packed_scores, []
+    whole, packs = one_pass.packed_scores, []
 
     def packed(model, head, inputs, pack, query):
         packs.append(pack)
         return whole(model, head, inputs, pack, query)
 
-    monkeypatch.setattr(passes, "packed_scores", packed)
+    monkeypatch.setattr(one_pass, "packed_scores", packed)
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "ours", **overrides)
     assert any(cut in message for message in messages)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swift_grpo_ext.trainer import passes
+from swift_grpo_ext.trainer import one_pass
 from tests.trainer.runs import STOCK, figures, told
 
 OVERRIDES = {
@@ -38,7 +38,7 @@ def small_device(monkeypatch):
     """A device that has room for so many completions of a pack with gradients, from so many passes on."""
 
     def fits(completions, where="forward", after=0):
-        whole, seen = passes.packed_scores, []
+        whole, seen = one_pass.packed_scores, []
 
         def scores(model, head, inputs, pack, query):
             found = whole(model, head, inputs, pack, query)
@@ -50,7 +50,7 @@ def small_device(monkeypatch):
                 return found
             return Raising.apply(found if where == "backward" else Raising.backward(None, found))
 
-        monkeypatch.setattr(passes, "packed_scores", scores)
+        monkeypatch.setattr(one_pass, "packed_scores", scores)
 
     return fits
 

@@ -6,7 +6,7 @@ import torch
 from swift_grpo_ext import testing
 from swift_grpo_ext.group.attention import BACKENDS, two_part
 from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch
-from swift_grpo_ext.trainer import passes
+from swift_grpo_ext.trainer import pass_check, passes
 from tests.conftest import built_once
 from tests.trainer.runs import STOCK, figures, told
 
@@ -81,8 +81,13 @@ def test_each_model_is_checked_at_its_own_first_pass(tiny_qwen, digits, tmp_path
     """In full training with a reference the old pass is left out, so the policy's is not the first."""
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK)
     seen = []
-    compared = passes.compare
-    monkeypatch.setattr(passes, "compare", lambda model, *rest: seen.append(model) or compared(model, *rest))
+    compared = pass_check.compare
+
+    def recording(model, *rest):
+        seen.append(model)
+        return compared(model, *rest)
+
+    monkeypatch.setattr(pass_check, "compare", recording)
     figures(tiny_qwen, digits.train, tmp_path / "ours")
     assert len(seen) == len({id(model) for model in seen}) == 2
 

@@ -6,7 +6,7 @@ import pytest
 
 from swift_grpo_ext.group import forward
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.trainer import passes
+from swift_grpo_ext.trainer import one_pass
 from tests.trainer.runs import STOCK, figures, told
 
 PLUGINS = [Path(__file__).with_name("silent_reward.py"), plugin_file()]
@@ -40,7 +40,7 @@ def forwarded(monkeypatch):
             found.append(pack.layout.length)
         return original(model, head, inputs, pack, query)
 
-    monkeypatch.setattr(passes, "packed_scores", counting)
+    monkeypatch.setattr(one_pass, "packed_scores", counting)
     return found
 
 

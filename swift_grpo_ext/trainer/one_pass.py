@@ -1,0 +1,135 @@
+"""One pass over a micro-batch: from the inputs of the model to the log-probs of its completions.
+
+The way of the tensors, top down: `OnePass.run` leaves out the completions that nobody needs, `scores` cuts
+the micro-batch into parts where memory asks for it, `_scores_of_part` runs the model over a pack or rows.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from jaxtyping import Float
+from swift.rl_core.data import GRPOBatch
+from torch import Tensor, nn
+
+from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.logps import CHUNK_BYTES
+from swift_grpo_ext.group.micro_batch import MicroBatch, in_parts, narrowed
+from swift_grpo_ext.group.recompute import sparing
+from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.silent import filled, summed
+from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.trainer.batches import Known, PassWork, tokens_heard
+from swift_grpo_ext.trainer.features import Enabled
+from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.out_of_memory import Halves
+
+_ONE_CHUNK = 2**62  # bytes
+PerToken = Float[Tensor, "batch keep"]
+Scores = tuple[PerToken, PerToken | None]
+"""Log-probs in nats, 0 where there is no loss; entropies in nats, None where they are not asked for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ms-swift asks for: log-probs of a micro-batch's completions under a model."""
+
+    model: nn.Module  # the policy or the reference, in the wrappers whose hooks run with its forward
+    batch: MicroBatch
+    grpo_batch: GRPOBatch
+    known: Known
+    with_entropy: bool
+    vision: VisionOnce | None  # holds the features of images; None: each pass encodes its images
+    stock: Callable[[], Scores]  # ms-swift's own answer
+    stock_rows: Callable[..., Scores]  # ms-swift's `_get_per_token_logps_and_entropies_single`
+
+
+class OnePass:
+    """The shortest way from a request to its answer, of what is on in this run."""
+
+    def __init__(
+        self, host: Host, enabled: Enabled, halves: Halves, work: PassWork, say: Callable[[str], None]
+    ) -> None:
+        self._host = host
+        self.enabled = enabled
+        self._halves = halves  # in how many parts a micro-batch is computed
+        self._work = work
+        self._say = say
+
+    @property
+    def is_stock_forward(self) -> bool:
+        """Only the features of images are ours, not the forward itself."""
+        return not (self.enabled.shared_prefix or self.enabled.chunked_logps)
+
+    def run(self, request: Request) -> Scores:
+        """The answer to a request; what it took is counted."""
+        if self.is_stock_forward:
+            return self._stock_with_features(request)
+        known = request.known
+        known.forwarded = None
+        needed = self._without_zero_advantage(request) or request.batch
+        self._work.add(known, request.batch, needed, request.vision)
+
+        scores = self.scores(request.model, needed, request.with_entropy, request.vision)
+        logps, entropies = scores[..., 0], scores[..., 1]
+        if known.forwarded is not None:
+            logps, entropies = filled(scores, known.forwarded, request.grpo_batch.old_per_token_logps)
+        return logps, entropies if request.with_entropy else None
+
+    def scores(
+        self, model: nn.Module, batch: MicroBatch, with_entropy: bool, vision: VisionOnce | None
+    ) -> Float[Tensor, "batch keep 2"]:
+        """Log-probs and entropies of the completions, 0 where there is no loss."""
+        if self._halves.parts == 1 or not self.enabled.shared_prefix:
+            return self._scores_of_part(model, batch, with_entropy, vision)
+
+        def scores_of(part: MicroBatch) -> Callable[[], Tensor]:
+            return lambda: self._scores_of_part(model, part, with_entropy, vision)
+
+        return summed([scores_of(part) for part in in_parts(batch, self._halves.parts)])
+
+    def _stock_with_features(self, request: Request) -> Scores:
+        assert request.vision is not None
+        base = base_model(self._host, request.model)
+        with request.vision.standing_in(base, request.batch.wanted()):
+            return request.stock()
+
+    def _without_zero_advantage(self, request: Request) -> MicroBatch | None:
+        """The micro-batch without completions whose log-probs nobody reads; None where all are needed."""
+        if not self.enabled.skip_silent or request.batch.reason:
+            return None
+        tokens = tokens_heard(self._host, request.grpo_batch)
+        if tokens is None:
+            return None
+        try:
+            part = narrowed(request.batch, tokens)
+        except CannotPackError as problem:
+            self._say(f"completions without an advantage were forwarded: {problem}")
+            return None
+        request.known.forwarded = tokens
+        return part
+
+    def _scores_of_part(
+        self, model: nn.Module, batch: MicroBatch, with_entropy: bool, vision: VisionOnce | None
+    ) -> Float[Tensor, "batch keep 2"]:
+        base = base_model(self._host, model)
+        head = base.get_output_embeddings()
+        inputs = batch.forward_inputs(encoded=vision is not None and batch.media is not None)
+        # Of the forward as it is now: liger puts one without it in the place of the one that ms-swift read.
+        if "logits_to_keep" not in signature(base.forward).parameters:
+            inputs.pop("logits_to_keep", None)
+        options: dict[str, Any] = {
+            "vocab_size": base.config.get_text_config().vocab_size,
+            "temperature": self._host.temperature,
+            "with_entropy": with_entropy,
+            "chunk_bytes": CHUNK_BYTES if self.enabled.chunked_logps else _ONE_CHUNK,
+        }
+        features = vision.standing_in(base, batch.wanted()) if vision else nullcontext()
+        if batch.pack is None:
+            with features:
+                return row_scores(model, head, inputs, batch.completion_mask, **options)
+        with features, sparing(base.get_decoder(), batch.pack, self.enabled.spare_recompute):
+            query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
+            return packed_scores(model, head, inputs, batch.pack, query)
