@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
-	test-legacy test-liger test-trackers test-upstream test-vllm docs format clean
+	test-legacy test-liger test-megatron test-trackers test-upstream test-vllm docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -50,7 +50,7 @@ browser: $(READY)  ## Chromium for the tests of the report's page: apt as root, 
 types: $(READY)  ## mypy
 	$(BIN)/mypy
 
-unit: $(READY) browser  ## pytest, two workers
+unit: $(READY) browser $(ENVS)/megatron/.ready  ## pytest, two workers
 	$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup --durations 15
 
 test-slow: $(READY)  ## the tests that take minutes
@@ -69,6 +69,9 @@ test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which
 
 test-liger: $(READY) $(ENVS)/liger/.ready  ## liger's own GRPO loss over our log-probs
 	$(ENVS)/liger/bin/python -m pytest -m lane tests/trainer/test_liger.py
+
+test-megatron: $(READY) $(ENVS)/megatron/.ready  ## Megatron's trainer on the CPU: every layout and family
+	$(BIN)/python -m pytest tests/megatron -n 2 --dist loadgroup
 
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py

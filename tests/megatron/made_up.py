@@ -1,0 +1,61 @@
+"""Completions that no model wrote, the same for each engine: they depend on the prompt and the number in the group."""
+
+import json
+import random
+import zlib
+from pathlib import Path
+
+
+def token_ids(sample, number, vocabulary):
+    """4 to 14 ordinary tokens."""
+    image = sample.images[0] if sample.images else ""
+    image = image.get("path") if isinstance(image, dict) else image
+    name = Path(str(image)).name or str(sample.messages)
+    draw = random.Random(zlib.crc32(f"{name}:{number}".encode()))
+    return [draw.choice(vocabulary) for _ in range(draw.randint(4, 14))]
+
+
+def rollouts(samples, tokenizer, generations, first=0):
+    """What a rollout engine would return for samples of which the first has this number in the generation batch."""
+    from swift.infer_engine.protocol import (
+        ChatCompletionResponse,
+        ChatCompletionResponseChoice,
+        ChatMessage,
+        RolloutOutput,
+        UsageInfo,
+    )
+
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    vocabulary = [token for token in range(len(tokenizer)) if token not in special]
+    made = []
+    for place, sample in enumerate(samples, first):
+        ids = token_ids(sample, place % generations, vocabulary)
+        message = ChatMessage(role="assistant", content=tokenizer.decode(ids))
+        choice = ChatCompletionResponseChoice(index=0, message=message, finish_reason="length", token_ids=ids)
+        response = ChatCompletionResponse(model="made-up", choices=[choice], usage=UsageInfo(0, 0, 0))
+        made.append(RolloutOutput(response=response))
+    return made
+
+
+def register_reward():
+    """``--reward_funcs made_up``: a number in [0, 1) that depends on the text only."""
+    from swift.rewards import orms
+    from swift.rewards.orm import ORM
+
+    class MadeUp(ORM):
+        def __call__(self, completions, **kwargs):
+            return [zlib.crc32(text.encode()) % 1000 / 1000 for text in completions]
+
+    orms["made_up"] = MadeUp
+
+
+def use_small_vocabulary(model):
+    """Let ms-swift's own templates use the placeholder ids of a tiny checkpoint."""
+    from swift.template.templates import qwen
+
+    config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    names = [name for name in ("image_token_id", "video_token_id") if name in config]
+    for template in vars(qwen).values():
+        for name in names:
+            if isinstance(template, type) and name in vars(template):
+                setattr(template, name, config[name])

@@ -1,0 +1,220 @@
+"""Runs of both engines in children, and what they recorded, side by side."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.testing.run import free_port, kill_tree
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+LIMIT = 280  # seconds of one run, which takes twenty
+BOTH = {
+    "rlhf_type": "grpo",
+    "num_generations": 4,
+    "max_completion_length": 16,
+    "max_length": 512,
+    "beta": 0.04,
+    "temperature": 0.9,
+    "adam_beta2": 0.95,
+    "weight_decay": 0,
+    "logging_steps": 1,
+    "reward_funcs": "made_up",
+    "split_dataset_ratio": 0,
+    "freeze_vit": False,
+    "freeze_aligner": False,
+    "add_version": False,
+    "check_model": False,
+    "torch_dtype": "float32",
+    "load_from_cache_file": False,
+    "dataset_num_proc": 1,
+    "dataloader_num_workers": 0,
+    "dataloader_persistent_workers": False,
+    "seed": 42,
+}
+# With this epsilon a step of Adam is nearly one of plain descent: differences of rounding stay as small as they are.
+RATE, EPSILON = 1e-2, 1e-2
+MEGATRON = {
+    **BOTH,
+    "micro_batch_size": 4,
+    "global_batch_size": 16,
+    "train_iters": 3,
+    "lr": RATE,
+    "adam_eps": EPSILON,
+    "lr_decay_style": "constant",
+    "lr_warmup_fraction": 0,
+    "clip_grad": 1.0,
+    "bf16": False,
+    "fp16": False,
+    "ddp_backend": "gloo",
+    "dataloader_pin_memory": False,
+    "vllm_mode": "colocate",
+    "report_to": "tensorboard",
+    "save_steps": 1000,
+    "no_save_optim": True,
+    "no_save_rng": True,
+    "gradient_accumulation_fusion": False,
+    "recompute_granularity": "none",
+    "vit_attn_impl": "sdpa",
+}
+TRANSFORMERS = {
+    **BOTH,
+    **testing.CPU_ARGUMENTS,
+    "tuner_type": "full",
+    "use_vllm": False,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 4,
+    "max_steps": 3,
+    "learning_rate": RATE,
+    "adam_epsilon": EPSILON,
+    "lr_scheduler_type": "constant",
+    "warmup_ratio": 0,
+    "max_grad_norm": 1.0,
+    "save_strategy": "no",
+    "gradient_checkpointing": False,
+}
+
+
+class RunError(Exception):
+    """A run ended badly; its last output."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run recorded: see recording.py."""
+
+    folder: Path
+
+    @cached_property
+    def ranks(self):
+        files = sorted(self.folder.glob("rank*.pt"), key=lambda file: int(file.stem[4:]))
+        return [torch.load(file, weights_only=True) for file in files]
+
+    @property
+    def output(self):
+        """All that the ranks wrote to stdout and stderr."""
+        return (self.folder / "output.txt").read_text(encoding="utf-8")
+
+    @property
+    def mode(self):
+        return self.ranks[0]["mode"]
+
+    @property
+    def logs(self):
+        """What is logged, a table per optimizer step."""
+        return self.ranks[-1]["logs"]
+
+    @property
+    def counts(self):
+        """What went through the parts of the models in each step, summed over ranks."""
+        steps = zip(*(rank["counts"] for rank in self.ranks), strict=True)
+        return [
+            {name: sum(rank.get(name, 0) for rank in step) for name in set().union(*step)} for step in steps
+        ]
+
+    @property
+    def samples(self):
+        """Per step: ``(advantage, tokens)`` of each completion, and its log-probs by ``policy``, ``old`` and ``ref``.
+
+        Advantages of made-up rewards tell completions apart, in whatever order and layout they are computed.
+        """
+        steps = [{} for _ in self.logs]
+        for rank in self.ranks:
+            taken = [{} for _ in self.logs]
+            for batch in rank["micro_batches"]:
+                for row, mask in enumerate(batch["mask"]):
+                    advantage = batch["advantages"][row]
+                    advantage = advantage[mask][0] if advantage.dim() else advantage
+                    key = (round(advantage.item(), 4), int(mask.sum()))
+                    assert key not in taken[batch["step"]], f"two completions with advantage and length {key}"
+                    names = [name for name in ("policy", "old", "ref") if batch[name] is not None]
+                    taken[batch["step"]][key] = {name: batch[name][row][mask] for name in names}
+            for step, rows in zip(steps, taken, strict=True):
+                step.update(rows)
+        return steps
+
+    @property
+    def gradients(self):
+        """Per step every gradient before clipping, by a name that does not depend on the engine."""
+        return [plain_names(step) for step in self.ranks[0]["gradients"]]
+
+
+def plain_names(gradients):
+    """One spelling of what checkpoints and models of both engines name differently; experts in one tensor."""
+    plain, experts = {}, {}
+    for name, tensor in gradients.items():
+        parts = [
+            p
+            for p in name.split(".")
+            if p not in ("model", "language_model", "base_model", "module", "default")
+        ]
+        name = ".".join(parts)
+        if expert := re.fullmatch(r"(.*experts)\.(\d+)\.(gate|up|down)_proj\.weight", name):
+            experts.setdefault(expert[1], {})[expert[3], int(expert[2])] = tensor
+        else:
+            plain[name] = tensor
+    for name, parts in experts.items():
+        numbers = range(len(parts) // 3)
+        both = [torch.cat([parts["gate", number], parts["up", number]]) for number in numbers]
+        plain[f"{name}.gate_up_proj"] = torch.stack(both)
+        plain[f"{name}.down_proj"] = torch.stack([parts["down", number] for number in numbers])
+    return plain
+
+
+def train_megatron(python, model, rows, folder, ranks=1, **arguments):
+    """Run `megatron rlhf --rlhf_type grpo` with that Python; arguments on top of `MEGATRON`, None leaves one out."""
+    return _train(
+        python, "megatron_child.py", {**MEGATRON, **_given(model, rows, folder), **arguments}, folder, ranks
+    )
+
+
+def train_transformers(model, rows, folder, python=sys.executable, **arguments):
+    """Run `swift rlhf --rlhf_type grpo` in one process; arguments on top of `TRANSFORMERS`."""
+    return _train(
+        python,
+        "transformers_child.py",
+        {**TRANSFORMERS, **_given(model, rows, folder), **arguments},
+        folder,
+        1,
+    )
+
+
+def _given(model, rows, folder):
+    return {"model": model, **testing.host_types(model), "dataset": rows, "output_dir": folder}
+
+
+def _train(python, script, arguments, folder, ranks):
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    launcher = (
+        [] if ranks == 1 else ["-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--master_port"]
+    )
+    launcher += [] if ranks == 1 else [str(free_port())]
+    command = [python, *launcher, HERE / script, folder, *testing.command_line(arguments)]
+    environment = {
+        **os.environ,
+        **testing.cpu_environment(),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(PROJECT),
+    }
+    environment["MASTER_PORT"] = str(free_port())
+    with open(folder / "output.txt", "w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [*map(str, command)], env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            code = process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            code = f"no end after {LIMIT} s"
+        finally:
+            kill_tree(process.pid)
+    if code != 0:
+        raise RunError(f"{script}: {code}\n{(folder / 'output.txt').read_text(encoding='utf-8')[-6000:]}")
+    return Run(folder)
