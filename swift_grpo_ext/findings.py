@@ -12,8 +12,6 @@ from packaging.specifiers import SpecifierSet
 
 from swift_grpo_ext.defects import DEFECTS, Defect
 
-Subject = TypeVar("Subject")
-
 
 class Severity(str, Enum):
     """How bad a finding is; the members are in order, worst first."""
@@ -28,6 +26,14 @@ class Severity(str, Enum):
         return list(Severity).index(self)
 
 
+class About(str, Enum):
+    """What a rule looks at, which decides how often a fault is told."""
+
+    LAUNCH = "launch"  # the command, its files and its machines: each fault is told once
+    ROW = "row"  # a row of the data: the same fault of many rows is told once, with their number
+    IMAGE = "image"  # images that nobody has seen yet: taken back when rows with images are read
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a rule saw."""
@@ -36,6 +42,7 @@ class Problem:
     where: str = ""  # the argument, variable, row or file it was found in
     fix: str = ""  # what the user changes
     steps: int = 0  # for how many steps in a row a running training has shown it
+    severity: Severity | None = None  # where this case is better or worse than the rule says
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Finding:
     fix: str = ""
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     steps: int = 0
+    about: About = About.LAUNCH
+    not_checked: str = ""  # what could not be looked at, in a few words; empty for a fault
 
     @property
     def link(self) -> str:
@@ -56,24 +65,56 @@ class Finding:
         return next((report for report in self.reports if report.startswith("https://")), "")
 
 
+class NotKnownError(Exception):
+    """A rule asked for a value that cannot be known here, so it says nothing more.
+
+    Only `RuleTable.judged` catches it.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name  # the value, as the user wrote it
+
+
+Subject = TypeVar("Subject")
+Look = Callable[[Subject], Iterable[Problem]]
+
+
+def everything(_subject: object) -> bool:
+    """The scope of a rule that holds for every subject."""
+    return True
+
+
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """One thing that a check looks at."""
+    """One thing that is looked at."""
 
     id: str  # short and stable: scripts and tests refer to it
-    severity: Severity  # of everything that it finds
-    look: Callable[[Subject], Iterable[Problem]]  # yields the problems that it sees; pure
+    severity: Severity  # of what it finds, unless a problem says another
+    look: Look[Subject]  # yields the problems that it sees; pure
     symptoms: tuple[str, ...] = ()  # without the check: exact error texts, or the behaviour in words
     cause: str = ""  # why that happens, in a sentence or two
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
+    scope: Callable[[Subject], bool] = everything  # which subjects it holds for
+    about: About = About.LAUNCH
+    not_checked: str = ""  # of a note that something could not be looked at: what, in a few words
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
-        """What the rule finds in a subject."""
+        """What the rule finds in a subject; nothing outside its scope."""
+        if not self.scope(subject):
+            return
         for problem in self.look(subject):
-            yield Finding(self.id, self.severity, **vars(problem), reports=self.reports)
-
-
-Look = Callable[[Subject], Iterable[Problem]]
+            yield Finding(
+                self.id,
+                problem.severity or self.severity,
+                problem.what,
+                problem.where,
+                problem.fix,
+                self.reports,
+                problem.steps,
+                self.about,
+                self.not_checked,
+            )
 
 
 class RuleTable(Generic[Subject]):
@@ -91,14 +132,19 @@ class RuleTable(Generic[Subject]):
         cause: str = "",
         reports: tuple[str, ...] | str = (),
         defect: Defect | None = None,
+        scope: Callable[[Subject], bool] = everything,
+        about: About = About.LAUNCH,
+        not_checked: str = "",
     ) -> Callable[[Look[Subject]], Look[Subject]]:
         """Decorator: put a function into the table as a `Rule`, with cause and reports of its defect."""
-        known = (defect.id, *defect.reports) if defect else ()
+        of_defect = (defect.id, *defect.reports) if defect else ()
         cause = cause or (defect.what if defect else "")
 
         def add(look: Look[Subject]) -> Look[Subject]:
-            found = tuple(dict.fromkeys((*known, *_tuple(reports))))
-            self.rules.append(Rule(id, severity, look, _tuple(symptoms), cause, found))
+            links = tuple(dict.fromkeys((*of_defect, *_tuple(reports))))
+            self.rules.append(
+                Rule(id, severity, look, _tuple(symptoms), cause, links, scope, about, not_checked)
+            )
             return look
 
         return add
@@ -106,6 +152,33 @@ class RuleTable(Generic[Subject]):
     def findings(self, subject: Subject) -> list[Finding]:
         """Everything that the rules find, worst first."""
         return worst_first(finding for rule in self.rules for finding in rule.findings(subject))
+
+    def judged(self, subject: Subject) -> list[Finding]:
+        """As `findings`, with a note for each value that is not known here and each rule that raised.
+
+        What a rule found before it met such a value stays.
+        """
+        found: list[Finding] = []
+        not_known: set[str] = set()
+        for rule in self.rules:
+            try:
+                found.extend(rule.findings(subject))
+            except NotKnownError as missing:
+                not_known.add(missing.name)
+            except Exception as error:  # one rule with a fault must not hide what the others find
+                found.append(_failed(rule.id, error))
+        found += [not_known_here(name) for name in sorted(not_known)]
+        return worst_first(found)
+
+
+def not_known_here(name: str, where: str = "", fix: str = "") -> Finding:
+    """The note that a value cannot be known here, so nothing that depends on it was judged."""
+    return Finding("not-known-here", Severity.NOTE, name, where, fix, not_checked=name)
+
+
+def _failed(rule: str, error: Exception) -> Finding:
+    what = f"the rule {rule} could not be checked: {type(error).__name__}: {error}"
+    return Finding("rule-failed", Severity.NOTE, what, fix="report it", not_checked=f"the rule {rule}")
 
 
 class WrittenRules(RuleTable[Subject]):
@@ -134,7 +207,21 @@ class WrittenRules(RuleTable[Subject]):
         symptoms, reports = (_tuple(row.get(name, ())) for name in ("symptoms", "reports"))
         defect = DEFECTS[row["defect"]] if "defect" in row else None
         severity = Severity(row["severity"])
-        return self.rule(id, severity, symptoms=symptoms, cause=row["cause"], reports=reports, defect=defect)
+        return self.rule(
+            id,
+            severity,
+            symptoms=symptoms,
+            cause=row["cause"],
+            reports=reports,
+            defect=defect,
+            scope=self.scope_of(row),
+            about=About(row.get("about", "launch")),
+            not_checked=row.get("not_checked", ""),
+        )
+
+    def scope_of(self, row: dict[str, Any]) -> Callable[[Subject], bool]:
+        """Which subjects a row holds for."""
+        return everything
 
     def add_written(self) -> None:
         """Put those that are whole in the file into the table, and all into the order of the file."""

@@ -80,7 +80,7 @@ OF_MEGATRON = f"""
 def found(words, *more):
     """The run of some words, and what our rows say to it, without what is ours in it."""
     run = inputs.run_of(["--rlhf_type", "grpo", *more, *words.split()], environ={})
-    rules = [one for one in table.judged(run)[0] if one.rule in RULES or one.rule == "real-cuts-groups"]
+    rules = [one for one in table.judged(run) if one.rule in RULES or one.rule == "real-cuts-groups"]
     return run, [one.what.removeprefix("ms-swift refuses it: ") for one in rules]
 
 

@@ -10,6 +10,7 @@ from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.rules import table, values
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
 from swift_grpo_ext.plugin_files import plugin_file
 
 OLD = {"deepspeed": "0.18.9", "transformers": "5.19.0"}
@@ -34,7 +35,7 @@ def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
         {"SWIFT_GRPO_EXT_DISABLE": "compat"},
     ):
         run = Run(parse(["--rlhf_type", "grpo", *words]), environ=environ, versions=OLD)
-        found = {finding.rule for finding in table.judged(run)[0]}
+        found = {finding.rule for finding in table.judged(run)}
         assert (rule in found) == (not healing or bool(environ))
 
 
@@ -173,6 +174,28 @@ def test_the_machines_memory_is_part_of_the_arithmetic():
     )
     assert "of the machine's 64 GiB of memory" in str(small.findings)
     assert "of the machine's" not in str(large.findings)
+
+
+def test_a_rule_that_raises_is_named_and_the_others_go_on():
+    rules = RuleTable()
+
+    @rules.rule("first", Severity.ERROR)
+    def _first(_run):
+        yield Problem("before the fault")
+        raise KeyError("gone")
+
+    @rules.rule("second", Severity.WARNING)
+    def _second(_run):
+        yield Problem("found")
+        raise NotKnownError("$VALUE")
+
+    found = [(one.rule, one.not_checked) for one in rules.judged(None)]
+    assert found == [
+        ("first", ""),
+        ("second", ""),
+        ("rule-failed", "the rule first"),
+        ("not-known-here", "$VALUE"),
+    ]
 
 
 def test_every_rule_has_symptom_and_cause_and_its_own_name():

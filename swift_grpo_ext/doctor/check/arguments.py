@@ -10,6 +10,7 @@ from typing import Any
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, shown
 from swift_grpo_ext.errors import NEAR, nearest
+from swift_grpo_ext.findings import NotKnownError as NotKnown
 from swift_grpo_ext.findings import Problem
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
@@ -33,14 +34,6 @@ _USUAL = {**_RATES, "--beta": "0.04"}
 
 
 Group = tuple[str, list[str]]  # a flag and the words behind it
-
-
-class NotKnown(Exception):
-    """A rule asks for a value that the launch takes from somewhere else."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
 
 
 @dataclass(frozen=True)

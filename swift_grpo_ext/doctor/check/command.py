@@ -14,23 +14,11 @@ from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.rules import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Finding, Severity, exit_code, worst_first
+from swift_grpo_ext.findings import About, Finding, Severity, exit_code, not_known_here, worst_first
 
 COULD_NOT_CHECK = 3
+_OF_ROWS = ("row-", "images-for-text-model")  # findings that are no rules yet
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-# Notes of what could not be looked at: they make up the last line.
-_NOT_CHECKED = {
-    "memory-unknown": "memory",
-    "memory-of-megatron": "memory",
-    "dataset-elsewhere": "rows",
-    "rows-not-encoded": "lengths of prompts",
-    "reward-not-run": "a reward",
-    "other-training": "",
-    "not-known-here": "",
-}
-# One fault of the data is told once, with the number of rows that have it.
-_OF_ROWS = ("row-", "images-for-text-model", "dataset-elsewhere")
-_OF_IMAGES = ("images-fill-the-prompt", "pixels-not-limited")
 
 
 @dataclass(frozen=True)
@@ -43,8 +31,7 @@ class Verdict:
     @property
     def closing(self) -> str:
         """The last line: the verdict, and what could not be looked at, in a few words each."""
-        unseen = [one for one in self.findings if one.rule in _NOT_CHECKED]
-        names = dict.fromkeys(_NOT_CHECKED[one.rule] or one.what for one in unseen)
+        names = dict.fromkeys(one.not_checked for one in self.findings if one.not_checked)
         count = sum(one.severity is Severity.ERROR for one in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
         warned = "it will run, look at the warnings"
@@ -54,12 +41,11 @@ class Verdict:
 
 def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
-    found, not_known = table.judged(run)
+    found = table.judged(run)
     try:
         found += _of_data(run, found, row_limit) if run.grpo else []
     except NotKnown as missing:
-        not_known.add(missing.name)
-    found += [Finding("not-known-here", Severity.NOTE, name) for name in sorted(not_known)]
+        found.append(not_known_here(missing.name))
     return worst_first(_once(found))
 
 
@@ -67,7 +53,7 @@ def _of_data(run: Run, found: list[Finding], row_limit: int) -> list[Finding]:
     """The rows and the rewards; what was said of images without having seen one is taken back."""
     read, of_rows = rows.read(run, row_limit)
     if read and not any(one.rule == "rows-not-encoded" for one in of_rows):
-        found[:] = [one for one in found if one.rule not in _OF_IMAGES]
+        found[:] = [one for one in found if one.about is not About.IMAGE]
     return [*of_rows, *rewards.findings(run, read)]
 
 
@@ -75,7 +61,7 @@ def _once(found: Sequence[Finding]) -> list[Finding]:
     """Without repetitions; the same fault of many rows is one finding with a count."""
     same: dict[tuple[str, ...], list[Finding]] = {}
     for one in dict.fromkeys(found):
-        many = one.rule.startswith(_OF_ROWS)
+        many = one.about is About.ROW or one.rule.startswith(_OF_ROWS)
         same.setdefault((one.rule,) if many else (one.rule, one.what, one.where), []).append(one)
     return [
         ones[0] if len(ones) == 1 else replace(ones[0], what=f"{ones[0].what}; so in {len(ones)} places")
@@ -91,7 +77,7 @@ def verdict_of(
         found = inputs.runs(words, gpu_memory=gpu_memory)
         runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in found]
     except SwiftGrpoExtError as error:
-        return Verdict((Finding("not-known-here", Severity.NOTE, error.what, error.where, error.fix),), 3)
+        return Verdict((not_known_here(error.what, error.where, error.fix),), 3)
     findings = worst_first(_once([one for run in runs for one in findings_of(run, row_limit=row_limit)]))
     return Verdict(tuple(findings), exit_code(findings))
 

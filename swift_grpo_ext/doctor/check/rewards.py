@@ -42,7 +42,8 @@ def findings(run: Run, samples: list[Sample]) -> Iterator[Finding]:
         elif not samples and not job.plugins and name in host_table.names("reward_funcs"):
             continue  # it is there, and there is nothing to try it on
         elif time.monotonic() - started > _BUDGET:
-            found = Finding("reward-not-run", Severity.NOTE, "no time was left to run it", name)
+            what = "no time was left to run it"
+            found = Finding("reward-not-run", Severity.NOTE, what, name, not_checked="a reward")
         else:
             found = _of_others(run, job, name, samples)
         if found:
@@ -91,7 +92,7 @@ def _by_its_rule(run: Run, reward: Reward, samples: list[Sample], given: Paramet
     own = [one for one in samples if not rule.tasks or rule.is_for(one.columns.get(table.task_column))]
     if samples and not own:
         what = f"{reward.name}: none of the first {len(samples)} rows is of its tasks {', '.join(rule.tasks)}"
-        return Finding("reward-not-run", Severity.NOTE, what, samples[0].where)
+        return Finding("reward-not-run", Severity.NOTE, what, samples[0].where, not_checked="a reward")
     if rule.gold:
         own = [replace(one, columns=gold_from(one.columns, reward.gold, rule.gold)) for one in own]
     return _of_catalogue(reward, own, {**rule.parameters, **given})

@@ -15,7 +15,7 @@ from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.files import Row, drawn, rows_of
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Finding, Severity
+from swift_grpo_ext.findings import About, Finding, Severity
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
 
@@ -57,7 +57,15 @@ def _of_dataset(run: Run, flag: str, name: str, limit: int, samples: list[Sample
         yield from faults or _as_the_host_reads(run, path.resolve(), limit, lines, samples)
     elif not drawn(name)[0].endswith(_FILES) and not name.startswith(("/", "./", "../", "~")):
         what, fix = "not a file here: its rows were not checked", "check again with a local copy"
-        yield Finding("dataset-elsewhere", Severity.NOTE, what, f"{flag} {name}", fix)
+        yield Finding(
+            "dataset-elsewhere",
+            Severity.NOTE,
+            what,
+            f"{flag} {name}",
+            fix,
+            about=About.ROW,
+            not_checked="rows",
+        )
 
 
 def _as_they_stand(path: Path, limit: int) -> tuple[list[int], list[Finding]]:
@@ -165,7 +173,8 @@ def _encoded(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Fi
         return
     if folder is None or not (folder / "tokenizer_config.json").is_file():
         what, fix = "no tokenizer here: rows were not sent through the template", "check where the model is"
-        yield Finding("rows-not-encoded", Severity.NOTE, what, f"--model {run.arguments.model}", fix)
+        where = f"--model {run.arguments.model}"
+        yield Finding("rows-not-encoded", Severity.NOTE, what, where, fix, not_checked="lengths of prompts")
         return
     own = {name: run.environ[name] for name in _PIXEL_VARIABLES.split() if name in run.environ}
     with environment({**os.environ, **own}):

@@ -1,39 +1,49 @@
 """The table that every rule of preflight stands in: what users read of a rule is in ``rules.yaml``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Finding, Problem, WrittenRules
+from swift_grpo_ext.findings import Problem, WrittenRules
+
+
+def anywhere(run: Run) -> bool:
+    """Every training, of ``swift`` and of ``megatron``."""
+    return True
+
+
+def swift(run: Run) -> bool:
+    """Every training of ``swift``."""
+    return not run.megatron
+
+
+def grpo(run: Run) -> bool:
+    """GRPO of ``swift``."""
+    return not run.megatron and run.grpo
+
+
+def grpo_anywhere(run: Run) -> bool:
+    """GRPO of ``swift`` and of ``megatron``."""
+    return run.grpo
+
+
+def deepspeed(run: Run) -> bool:
+    """Where a configuration of DeepSpeed is read."""
+    return not run.megatron and isinstance(run.deepspeed, dict)
 
 
 class CheckRules(WrittenRules[Run]):
-    """The rules, and for which training each holds.
+    """The rules whose texts stand in the file."""
 
-    A rule asks the run for what it needs. Where the launch takes a value from somewhere else, asking raises
-    `NotKnown`, and the rule says nothing more: what is not known is not judged.
-    """
-
-    def judged(self, run: Run) -> tuple[list[Finding], set[str]]:
-        """What the rules find, and what they could not look at."""
-        found: list[Finding] = []
-        not_known: set[str] = set()
-        for rule in self.rules:
-            try:
-                if self._is_for(run, self.texts[rule.id]):
-                    found.extend(rule.findings(run))  # keeps what came before a value that is not known
-            except NotKnown as missing:
-                not_known.add(missing.name)
-        return found, not_known
-
-    def _is_for(self, run: Run, row: dict[str, Any]) -> bool:
-        if run.megatron and not row.get("megatron"):
-            return False
-        of_deepspeed = row.get("for") != "deepspeed" or isinstance(run.deepspeed, dict)
-        return of_deepspeed and (row.get("for") != "grpo" or run.grpo)
+    def scope_of(self, row: dict[str, Any]) -> Callable[[Run], bool]:
+        """Which launches a row holds for."""
+        if row.get("for") == "deepspeed":
+            return deepspeed
+        if row.get("megatron"):
+            return grpo_anywhere if row.get("for") == "grpo" else anywhere
+        return grpo if row.get("for") == "grpo" else swift
 
 
 def in_file(run: Run, key: str) -> Any:
