@@ -176,8 +176,7 @@ def score(
     gold: Annotated[bool, typer.Option("--gold", help="Score the gold answers: all must be best.")] = False,
     table: Annotated[str, typer.Option(help="Parameters, tasks, gates: JSON, or a path to it.")] = "",
     plugin: Annotated[list[str] | None, typer.Option(help="File with rewards of your own.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder for scores.png and scores.jsonl.")] = None,
-    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Plot the distribution.")] = True,
+    output: Annotated[Path | None, typer.Option(help="Folder for scores.jsonl.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score completions, or gold answers, without a run (exit code 1 if a gold answer is not best)."""
@@ -191,7 +190,6 @@ def score(
         table=table,
         plugins=plugin or [],
         output=output,
-        plot=plot,
         as_json=json,
     )
     if not well:

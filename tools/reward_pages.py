@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from swift_grpo_ext.rewards.catalogue import FAMILIES, PREFIX, all_rewards
+from swift_grpo_ext.rewards.catalogue import MODULES, PREFIX, all_rewards
 from swift_grpo_ext.rewards.contract import Reward
 
 FOLDER = Path(__file__).parents[1] / "docs" / "rewards"
@@ -123,7 +123,7 @@ def index(rewards: dict[str, Reward]) -> str:
 def page(reward: Reward) -> str:
     """The page of one reward."""
     card = card_of(reward)
-    module = FAMILIES[reward.name.removeprefix(PREFIX)]
+    module = MODULES[reward.name.removeprefix(PREFIX)]
     blocks = [
         f"<!-- made by tools/reward_pages.py from the docstring in swift_grpo_ext/rewards/{module}.py -->\n"
         f"# {reward.name}",

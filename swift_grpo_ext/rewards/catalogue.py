@@ -5,42 +5,50 @@ import re
 from importlib import import_module
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
-from swift_grpo_ext.rewards.answer import decoded
 from swift_grpo_ext.rewards.contract import Reward
+from swift_grpo_ext.rewards.reading.json_text import decoded
 
 PREFIX = "ext_"
 _PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
 
-# Name without its prefix (also the function's name) to the module of its family.
-FAMILIES: dict[str, str] = {
-    name: family
-    for family, names in {
+# Name without its prefix (also the function's name) to its module.
+MODULES: dict[str, str] = {
+    name: module
+    for module, names in {
         "grounding": "iou giou point_in_box segmentation_points",
         "detection": "detection_f1 detection_map",
         "click": "click",
         "temporal": "temporal_iou",
         "counting": "count count_shaped",
-        "choice": "choice yes_no",
-        "numeric": "numeric math",
-        "text": "ocr wer anls text_f1 rouge",
+        "choice": "choice",
+        "yes_no": "yes_no",
+        "numeric": "numeric",
+        "math_equality": "math",
+        "ocr": "ocr wer anls",
+        "text_overlap": "text_f1 rouge",
         "table": "table",
-        "structured": "json_schema",
+        "json_schema": "json_schema",
         "format": "format",
-        "length": "overlong cosine repetition",
+        "length": "overlong cosine",
+        "repetition": "repetition",
         "judge": "judge",
     }.items()
     for name in names.split()
 }
 
-NAMES: tuple[str, ...] = tuple(PREFIX + name for name in FAMILIES)
+NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
 
 
 def get_reward(name: str) -> Reward:
-    """The reward of this name; a RewardError that gives the nearest if there is none."""
+    """The reward of this name; a RewardError that gives the nearest if there is none.
+
+    Raises:
+        RewardError: The catalogue has no reward of this name.
+    """
     short = name.removeprefix(PREFIX)
-    if short not in FAMILIES or not name.startswith(PREFIX):
+    if short not in MODULES or not name.startswith(PREFIX):
         raise RewardError(f"unknown reward {name!r}", fix=f"did you mean {nearest(name, NAMES)!r}?")
-    found = getattr(import_module(f"swift_grpo_ext.rewards.{FAMILIES[short]}"), short)
+    found = getattr(import_module(f"swift_grpo_ext.rewards.{MODULES[short]}"), short)
     assert isinstance(found, Reward)
     return found
 
@@ -51,7 +59,12 @@ def all_rewards() -> dict[str, Reward]:
 
 
 def split_form(text: str) -> tuple[str, dict[str, object]]:
-    """Name and checked parameters of ``ext_iou:frame=norm1000,order=xywh``; none for other names."""
+    """Name and checked parameters of ``ext_iou:frame=norm1000,order=xywh``; none for other names.
+
+    Raises:
+        SettingsError: A part is not ``parameter=value``, or the reward does not take such a parameter.
+        RewardError: The catalogue has no reward of this name.
+    """
     name, colon, given = text.partition(":")
     if not colon or not name.startswith(PREFIX):
         return text, {}

@@ -9,16 +9,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.action import OPPOSITE, Action, keys_of, status_of
-from swift_grpo_ext.rewards.actions import action_of, parse_action
-from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN, extent, image_aspect
-from swift_grpo_ext.rewards.geometry import Region, pointed_at, strictly_inside
-from swift_grpo_ext.rewards.gold import as_text, gold_value
-from swift_grpo_ext.rewards.gold_regions import PLACES, Places, check_gold_region, check_inside, moved
+from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, extent, image_aspect
+from swift_grpo_ext.rewards.gold.geometry import strictly_inside
+from swift_grpo_ext.rewards.gold.regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.grounding import written_point
-from swift_grpo_ext.rewards.text import token_f1
+from swift_grpo_ext.rewards.reading.action_space import OPPOSITE, Action, keys_of, status_of
+from swift_grpo_ext.rewards.reading.actions import action_of, parse_action
+from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.region import Region, pointed_at
+from swift_grpo_ext.rewards.reading.tokens import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
 # Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web.

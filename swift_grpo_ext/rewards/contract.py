@@ -48,7 +48,11 @@ Cost: TypeAlias = Literal["inline", "process", "async"]
 
 
 def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """The result of a coroutine that waits for nothing, also where a loop runs already."""
+    """The result of a coroutine that waits for nothing, also where a loop runs already.
+
+    Raises:
+        RuntimeError: The coroutine waits for something.
+    """
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -97,7 +101,11 @@ class Parameters:
         return left
 
     def checked_one(self, name: str, value: object) -> object:
-        """A parameter's value in its declared type and range, else a ValueError that says what would fit."""
+        """A parameter's value in its declared type and range, else a ValueError that says what would fit.
+
+        Raises:
+            ValueError: The value has another type, or lies outside the declared range.
+        """
         try:
             return self._adapters[name].validate_python(value)
         except ValidationError as error:
@@ -107,7 +115,11 @@ class Parameters:
             raise ValueError(f"{what} (got {value!r:.80}){meant}") from None
 
     def checked(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Parameters from the settings, checked."""
+        """Parameters from the settings, checked.
+
+        Raises:
+            SettingsError: The reward has no such parameter, or the value does not fit it.
+        """
         checked = {}
         for name, value in values.items():
             where = f"parameter {name!r} of {self.name}"
@@ -168,7 +180,11 @@ class Reward:
             return Outcome(None, str(fault))
 
     def checked(self, score: float) -> float:
-        """The score as a float; a RewardError if it is not finite or outside the declared range."""
+        """The score as a float; a RewardError if it is not finite or outside the declared range.
+
+        Raises:
+            RewardError: The score is not finite, or lies outside the range.
+        """
         if not (math.isfinite(score) and self.low <= score <= self.high):
             what = f"score {score!r} is outside {self.low:g}..{self.high:g}"
             raise RewardError(what, where=self.name, fix="report it")
@@ -195,7 +211,11 @@ class Reward:
         return tuple(name for name in self.parameters if name not in self.settings_only)
 
     def row_parameters(self, columns: Columns) -> dict[str, object]:
-        """Parameters that this row sets in columns of their names; unscorable if a value does not fit."""
+        """Parameters that this row sets in columns of their names; unscorable if a value does not fit.
+
+        Raises:
+            Unscorable: A column of a parameter's name holds a value that does not fit it.
+        """
         own = {}
         for name in self.row_settable:
             if (value := columns.get(name)) is not None:

@@ -4,11 +4,11 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.answer import short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_string
-from swift_grpo_ext.rewards.numbers import Place, Quantity, quantities, stated_quantity
-from swift_grpo_ext.rewards.units import with_digits
+from swift_grpo_ext.rewards.gold.columns import gold_string
+from swift_grpo_ext.rewards.reading.answer import short_answer
+from swift_grpo_ext.rewards.reading.numbers import Place, Quantity, quantities, stated_quantity
+from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 
 GOLD = ("solution", "count", "answer")
 _NOTHING = re.compile(

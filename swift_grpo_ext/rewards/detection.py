@@ -7,12 +7,13 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import extract_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.geometry import Box, best_assignment, box_iou, iou_matrix
-from swift_grpo_ext.rewards.gold_regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
+from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou, iou_matrix
+from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
-from swift_grpo_ext.rewards.regions import parse_regions, says_nothing
+from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.boxes import parse_regions, says_nothing
+from swift_grpo_ext.rewards.reading.region import Box
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Scored: TypeAlias = tuple[Box, float]  # A box with the model's confidence in it, 0..1

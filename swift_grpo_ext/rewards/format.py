@@ -3,8 +3,8 @@
 from typing import Literal, TypeAlias
 from unicodedata import category
 
-from swift_grpo_ext.rewards.answer import balanced_end
 from swift_grpo_ext.rewards.contract import Columns, reward
+from swift_grpo_ext.rewards.reading.answer import balanced_end
 
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 

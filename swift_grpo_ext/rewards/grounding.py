@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.frames import extent
-from swift_grpo_ext.rewards.geometry import Box, Point, Region, box_giou, box_iou, pointed_at, strictly_inside
-from swift_grpo_ext.rewards.gold_regions import (
+from swift_grpo_ext.rewards.gold.frames import extent
+from swift_grpo_ext.rewards.gold.geometry import box_giou, box_iou, strictly_inside
+from swift_grpo_ext.rewards.gold.regions import (
     GOLD,
     OBJECTS,
     READS,
@@ -19,6 +19,7 @@ from swift_grpo_ext.rewards.gold_regions import (
     matched,
     moved,
 )
+from swift_grpo_ext.rewards.reading.region import Box, Point, Region, pointed_at
 
 
 def written(region: Region, places: Places) -> dict[str, object]:

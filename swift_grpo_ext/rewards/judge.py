@@ -6,9 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.answer import extract_answer, unwrapped
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
-from swift_grpo_ext.rewards.judging import Endpoint, ask, image_part, request_of
+from swift_grpo_ext.rewards.reading.answer import extract_answer, unwrapped
+from swift_grpo_ext.rewards.runtime.judge_client import Endpoint, ask, image_part, request_of
 
 RUBRIC = (
     "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."

@@ -1,21 +1,21 @@
 """Numbers read off charts, tables and instruments; and mathematical equality, by Math-Verify."""
 
-import re
-from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.answer import extract_answer, normalise_short, short_answer
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_string
-from swift_grpo_ext.rewards.math_text import answer_reading, gold_reading, joined_boxes
-from swift_grpo_ext.rewards.numbers import Quantity, as_temperature, durations, quantities, stated_quantity
+from swift_grpo_ext.rewards.gold.columns import gold_string
+from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
+from swift_grpo_ext.rewards.reading.numbers import (
+    Quantity,
+    as_temperature,
+    durations,
+    quantities,
+    stated_quantity,
+)
 
 GOLD = ("solution", "answer")
-MAX_CHARS = 4_096  # of an expression that Math-Verify is given
-_DECIMAL_COMMA = re.compile(r"\$-?\d+, ?\d+\$")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def _gold_quantity(columns: Columns) -> Quantity:
@@ -82,57 +82,3 @@ def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float
     rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
     allowed = max(absolute, relative * abs(wanted)) + rounding
     return any(abs(reading - wanted) <= allowed for reading in readings)
-
-
-def _parse(text: str) -> list[object]:
-    """Math-Verify's reading of a text; without its own time limit, which needs the main thread."""
-    from math_verify import parse
-
-    return parse(text, parsing_timeout=None) if len(text) <= MAX_CHARS else []
-
-
-@lru_cache(maxsize=1024)
-def _parse_gold(text: str) -> tuple[object, ...]:
-    """The gold; nothing if Math-Verify would keep it as text or pick one of several numbers out of prose."""
-    reading = gold_reading(text)
-    found = _parse(reading)
-    prose = not re.search(r"[$\\]", reading)
-    if all(isinstance(part, str) for part in found) or (prose and len(_NUMBER.findall(reading)) > 1):
-        return ()
-    return tuple(found)
-
-
-@reward(gold=GOLD, cost="process", gold_text=lambda row, **_: gold_reading(gold_string(row, GOLD)))
-def math(completion: str, columns: Columns) -> float:
-    r"""Mathematical equality with the gold: 1 if equal, else 0.
-
-    The last ``\boxed{..}`` of the answer counts, else what Math-Verify finds in it. Runs in a child process
-    with a hard limit: an answer that cannot be checked within it is wrong. Called directly from Python there
-    is no limit.
-
-    Gold: ``solution`` (or ``answer``): an expression, with or without dollar signs or a box.
-    None: No gold, or one that Math-Verify cannot read.
-    Rises with: Being right.
-    Gaming:
-        - Several boxes: only the last one counts (test_the_last_box_counts).
-    Source: Math-Verify.
-    Example:
-        >>> get_reward("ext_math")(r"\boxed{0.5}", {"solution": r"\frac{1}{2}"})
-        1.0
-    """
-    from math_verify import verify
-
-    text = gold_string(columns, GOLD)
-    if not (gold := _parse_gold(text)):
-        raise Unscorable(f"gold {text!r:.80} is no mathematical expression, or several in prose: box one")
-    answer = extract_answer(completion)
-    if not answer or len(answer) > MAX_CHARS:
-        return 0.0
-    readings = [answer_reading(answer)]
-    if type(gold[0]).__name__ in ("FiniteSet", "Tuple") and (joined := joined_boxes(answer)):
-        readings.append(f"$\\{{{joined}\\}}$")
-    if type(gold[0]).__name__ == "Float" and _DECIMAL_COMMA.fullmatch(readings[0]):
-        readings.append(readings[0].replace(",", "."))
-    parsed = [found for found in map(_parse, readings) if found]
-    options = {"timeout_seconds": None, "allow_set_relation_comp": True}  # x < 3 for (-oo, 3), too
-    return float(any(verify(list(gold), found, **options) for found in parsed))

@@ -81,7 +81,11 @@ def _class_of(name: str, shown: str, given: dict[str, object]) -> type:
 
 
 def function_named(name: str, plugins: Sequence[str]) -> Callable[..., object]:
-    """A reward of ms-swift or of the user's plugin files, ready to be called."""
+    """A reward of ms-swift or of the user's plugin files, ready to be called.
+
+    Raises:
+        RewardError: No reward has this name.
+    """
     for path in plugins:
         import_external_file(path)
     if name not in orms:

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import zip_longest
 from typing import TypeAlias, TypeVar
 
-from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import gold_string
-from swift_grpo_ext.rewards.text import edit_similarity
+from swift_grpo_ext.rewards.gold.columns import gold_string
+from swift_grpo_ext.rewards.reading.answer import extract_answer, last_fenced
+from swift_grpo_ext.rewards.reading.tokens import edit_similarity
 
 GOLD = ("solution", "table", "answer")
 MAX_GOLD_CELLS = 400

@@ -1,105 +1,14 @@
 """Finding moments in a video."""
 
 import json
-import re
-import unicodedata
 from collections.abc import Iterable
-from typing import TypeAlias
 
-from swift_grpo_ext.rewards.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold import as_text, gold_value
-from swift_grpo_ext.rewards.words import WORDS
+from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.spans import Span, parse_spans
 
 GOLD = ("solution", "timestamp", "timestamps", "answer")
-MAX_SECONDS = 1e7
-
-Span: TypeAlias = tuple[float, float]
-
-_N = r"\d{1,9}(?:\.\d{1,9})?"
-_H = rf"({_N})\s?(?:hours?|hrs?|h|小时)(?![A-Za-z])"
-_M = rf"({_N})\s?(?:minutes?|mins?|m|分钟|分)(?![A-Za-z])"
-_S = rf"({_N})\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
-_WRITTEN = re.compile(
-    rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?|{_S}"
-    rf"|(?:(\d{{1,3}}):)?(\d{{1,4}}):({_N})(?:\s?(?:seconds?|secs?|s|秒)(?![A-Za-z]))?)"
-)
-_SECONDS = (3600, 60, 1, 60, 1, 1, 3600, 60, 1)  # of one in each group of `_WRITTEN`
-_TIME = re.compile(r"(?<![A-Za-z0-9_.])(\d{1,11}(?:\.\d{1,9})?)(s?)")
-_T = rf"{_TIME.pattern}(?![A-Za-z])"
-_PAIRS = re.compile(
-    rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第|the |about )?\s?{_T}"
-    rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
-    rf"|\b(?:start|begin|enter|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?"
-    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
-    re.IGNORECASE,
-)
-_STARTS, _ENDS, _HOLDERS = (WORDS["span_keys"][role].split() for role in ("start", "end", "holder"))
-_SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
-_BETWEEN_DIGITS = str.maketrans({"–": "-", "—": "-", "~": "-", "～": "-"})
-
-
-def parse_spans(text: str) -> list[Span]:
-    """The spans of a text in seconds: JSON by its keys, else "10 to 20", else its times in order, two by two.
-
-    Empty if a time has no partner; an inverted or empty span is left out.
-    """
-    plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
-    if (found := _from_json(plain)) is None:
-        plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
-        paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups()[::2] if time]
-        found = [float(time) for time in paired] or _times(plain)
-    if len(found) % 2:
-        return []
-    pairs = zip(found[::2], found[1::2], strict=True)
-    return [(start, end) for start, end in pairs if start < end <= MAX_SECONDS]
-
-
-def _in_seconds(text: str) -> str:
-    """The text with every time that has a unit or a colon as ``90.0s``."""
-    return _WRITTEN.sub(
-        lambda time: (
-            f"{sum(one * float(n or 0) for one, n in zip(_SECONDS, time.groups(), strict=True)):.9f}s"
-        ),
-        text,
-    )
-
-
-def _times(text: str) -> list[float]:
-    """All times of a text in seconds; if some have a unit or a colon, only those."""
-    times = _TIME.findall(_in_seconds(text))
-    return [float(time) for time, marked in times if marked] or [float(time) for time, _ in times]
-
-
-def _from_json(text: str) -> list[float] | None:
-    """The times of JSON with keys, two by two; None if the text is no such JSON."""
-    body = last_fenced(text).strip()
-    if not (body.startswith(("{", "[")) and '"' in body):
-        return None
-    try:
-        return _walked(json.loads(body), 0)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _walked(value: object, depth: int) -> list[float]:
-    if isinstance(value, str):
-        return [time for span in parse_spans(value) for time in span] if depth else []
-    items = value if isinstance(value, list) else []
-    if len(items) == 2 and all(isinstance(time, (int, float, str)) for time in items):
-        ends = [_times(str(time)) for time in items]
-        return [time[0] for time in ends] if all(len(time) == 1 for time in ends) else []
-    if items:
-        return [time for item in items[:1000] for time in _walked(item, depth + 1)]
-    if not isinstance(value, dict):
-        return []
-    plain = {str(key).casefold(): inner for key, inner in value.items()}
-    start, end = (next((plain[key] for key in keys if key in plain), None) for keys in (_STARTS, _ENDS))
-    if start is not None and end is not None:
-        return _walked([start, end], depth + 1)
-    held = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
-    inner = held or [part for part in plain.values() if isinstance(part, (dict, list))]
-    return [time for part in inner for time in _walked(part, depth + 1)]
 
 
 def union(spans: Iterable[Span]) -> list[Span]:

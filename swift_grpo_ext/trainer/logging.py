@@ -18,7 +18,7 @@ from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for_nonfinite
-from swift_grpo_ext.rewards.overlay_boxes import located
+from swift_grpo_ext.rewards.gold.overlay import located
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 

@@ -18,7 +18,7 @@ from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.plan import command as planner
 from swift_grpo_ext.doctor.plan.setting import Machine, Work
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.gold import gold_completion
+from swift_grpo_ext.rewards.gold.columns import gold_completion
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from tests.examples.scripts import EXAMPLES, RLHF_SCRIPTS, SCRIPTS, findings_in_head, name_of, start
 

@@ -5,8 +5,8 @@ import time
 from types import SimpleNamespace
 
 from rewards.loopback_judge import LoopbackJudge
-from swift_grpo_ext.rewards import judging
 from swift_grpo_ext.rewards.judge import judge
+from swift_grpo_ext.rewards.runtime import judge_client as judging
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import ledger
 from swift_grpo_ext.rewards.runtime.rules import RewardTable

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swift_grpo_ext.rewards import judging
+from swift_grpo_ext.rewards.runtime import judge_client as judging
 from swift_grpo_ext.rewards.runtime.ledger import ledger
 
 

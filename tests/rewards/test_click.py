@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from swift_grpo_ext.rewards.action import Action
-from swift_grpo_ext.rewards.actions import parse_action
 from swift_grpo_ext.rewards.click import click
-from swift_grpo_ext.rewards.geometry import Region
+from swift_grpo_ext.rewards.reading.action_space import Action
+from swift_grpo_ext.rewards.reading.actions import parse_action
+from swift_grpo_ext.rewards.reading.region import Region
 
 SIZES = [{"original": [1920, 1080], "resized": [1932, 1092]}]
 POINT = {

@@ -20,7 +20,7 @@ from swift_grpo_ext.rewards.detection import (
     hits,
     mean_average_precision,
 )
-from swift_grpo_ext.rewards.geometry import box_iou
+from swift_grpo_ext.rewards.gold.geometry import box_iou
 
 CAT, DOG = [10, 20, 110, 220], [300, 200, 400, 260]
 GOLD = {"solution": [{"bbox_2d": CAT, "label": "cat"}, {"bbox_2d": DOG, "label": "dog"}]}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.gold import gold_completion
+from swift_grpo_ext.rewards.gold.columns import gold_completion
 
 ANIMALS = ["a cat", "a dog", "a horse", "a cow"]
 SIZES = [{"original": [640, 480], "resized": [644, 476]}]

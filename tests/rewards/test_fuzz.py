@@ -9,7 +9,7 @@ import pytest
 
 from rewards.loopback_judge import LoopbackJudge, always
 from rewards.rows import ROWS
-from rewards.test_catalogue import FLOODS, PIECES
+from rewards.test_every_reward import FLOODS, PIECES
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard

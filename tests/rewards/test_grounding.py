@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torchvision.ops import box_iou as torch_iou
 from torchvision.ops import generalized_box_iou as torch_giou
 
-from swift_grpo_ext.rewards.geometry import best_assignment, box_giou, box_iou, matched_mean
+from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_giou, box_iou, matched_mean
 from swift_grpo_ext.rewards.grounding import giou, iou
 
 BOX = [10, 20, 110, 220]

@@ -12,9 +12,9 @@ from rapidfuzz.distance import Levenshtein
 
 from rewards.expressions import expressions
 from swift_grpo_ext.rewards.grounding import point_in_box
-from swift_grpo_ext.rewards.numeric import math
+from swift_grpo_ext.rewards.math_equality import math
+from swift_grpo_ext.rewards.ocr import anls, ocr
 from swift_grpo_ext.rewards.temporal import temporal_iou
-from swift_grpo_ext.rewards.text import anls, ocr
 
 
 @given(expressions(), expressions())

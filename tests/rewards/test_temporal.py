@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.temporal import parse_spans, span_iou, temporal_iou, union
+from swift_grpo_ext.rewards.reading.spans import parse_spans
+from swift_grpo_ext.rewards.temporal import span_iou, temporal_iou, union
 
 moment = st.integers(0, 40)
 spans = st.lists(st.tuples(moment, moment).filter(lambda span: span[0] < span[1]), max_size=6)

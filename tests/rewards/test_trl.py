@@ -7,7 +7,7 @@ from trl.rewards import accuracy_reward, think_format_reward
 
 from rewards.expressions import expressions
 from swift_grpo_ext.rewards.format import format
-from swift_grpo_ext.rewards.numeric import math
+from swift_grpo_ext.rewards.math_equality import math
 
 
 def trl_says(answer, gold):

@@ -14,7 +14,7 @@ from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward, Unscorable
-from swift_grpo_ext.rewards.gold import gold_completion, gold_from
+from swift_grpo_ext.rewards.gold.columns import gold_completion, gold_from
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, with_image_sizes
 from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
 

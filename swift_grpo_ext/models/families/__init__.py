@@ -24,7 +24,7 @@ from swift_grpo_ext.models.families import (
 )
 from swift_grpo_ext.models.family import Entry, Tiny
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
-from swift_grpo_ext.rewards.frames import Frame
+from swift_grpo_ext.rewards.gold.frames import Frame
 
 _FILES = (gemma, glm4v, internvl, llava_onevision, minicpmv, mistral3, qwen3)
 ENTRIES: tuple[Entry, ...] = (

@@ -21,22 +21,25 @@ def run(
     gold: bool = False,
     table: str = "",
     output: Path | None = None,
-    plot: bool = True,
     as_json: bool = False,
     plugins: Sequence[str] = (),
 ) -> bool:
-    """Score a file, print and write the figures; True if no reward failed and a gold reaches the maximum."""
+    """Score a file, print and write the figures; True if no reward failed and a gold reaches the maximum.
+
+    Raises:
+        SettingsError: Options contradict each other, or the folder cannot be written.
+        DatasetRowError: A file cannot be read, or its rows do not name one reward.
+        RewardError: A reward has an unknown name, or the rows name one of the user's own.
+    """
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
-    if plot:
-        printed.check_plot()
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
     found = []
     for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
         samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
         found.append(score(name, samples, rules, plugins))
-    files = _write(found, output or Path(), plot)
+    files = [_write(found, output or Path())]
     if as_json:
         print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))
     else:
@@ -59,14 +62,12 @@ def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
     return name
 
 
-def _write(found: Sequence[Scored], folder: Path, plot: bool) -> list[Path]:
-    files = [folder / "scores.jsonl", *([folder / "scores.png"] if plot else [])]
+def _write(found: Sequence[Scored], folder: Path) -> Path:
+    file = folder / "scores.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        printed.write_scores(found, files[0])
-        if plot:
-            printed.write_plot(found, files[1])
+        printed.write_scores(found, file)
     except OSError as error:
         where = f"--output {folder}"
         raise SettingsError(f"cannot write: {error.strerror}", where=where, fix="give a folder") from None
-    return files
+    return file

@@ -28,7 +28,11 @@ class Sample:
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:
-    """The rows of a JSONL dataset, each a JSON object."""
+    """The rows of a JSONL dataset, each a JSON object.
+
+    Raises:
+        DatasetRowError: The file is missing, empty or not UTF-8, or a line is not a JSON object.
+    """
     rows = list(_lines(path))
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
@@ -37,7 +41,12 @@ def read_rows(path: Path) -> list[dict[str, object]]:
 
 
 def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> list[Sample]:
-    """Every completion with its row; without a file of completions the rows carry them."""
+    """Every completion with its row; without a file of completions the rows carry them.
+
+    Raises:
+        DatasetRowError: A completion is missing or not text, there is another number of completions than of
+            rows, or a completion answers another question than its row asks.
+    """
     if completions is None:
         numbered, fix = enumerate(rows, start=1), "or give --completions FILE"
         return [Sample(number, row, _text(row, f"row {number}", fix)) for number, row in numbered]

@@ -1,4 +1,4 @@
-"""Scores as a table, a plot and a file."""
+"""Scores as a table and a file."""
 
 import json
 import re
@@ -6,26 +6,23 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from swift_grpo_ext.errors import MissingExtraError
-from swift_grpo_ext.rewards.answer import ANSWER, last_block
 from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, Scored
+from swift_grpo_ext.rewards.reading.answer import ANSWER, last_block
 from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 
 NAMED = 10  # rows without a score that are named, by reward; the file of scores names all
 READ = 5  # golds that are printed as they were read
 SHOWN = 120
-BINS = 20
 KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at_max", "at_min")
 FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}", "at_min": "{:.1%}"}
 
@@ -139,36 +136,3 @@ def write_scores(found: Sequence[Scored], path: Path) -> None:
                 line = {"row": sample.row, "reward": scored.reward.name, "score": outcome.score}
                 line |= {"reason": outcome.reason, "completion": sample.completion}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def check_plot() -> None:
-    """Refuse before anything is scored if matplotlib is missing."""
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError(
-            "matplotlib not installed",
-            where="the plot of the scores",
-            fix='pip install "swift-grpo-ext[report]", or leave the plot out with --no-plot',
-        )
-
-
-def write_plot(found: Sequence[Scored], path: Path) -> None:
-    """Write a histogram of the scores of each reward, one below the other, over its declared range."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(7, 0.6 + 2.1 * len(found)), layout="constrained")
-    rows: list[Any] = list(figure.subplots(len(found), 1, squeeze=False)[:, 0])
-    for axes, scored in zip(rows, found, strict=True):
-        low, high = scored.reward.low, scored.reward.high
-        axes.hist(scored.scores, bins=BINS, range=(low, high), edgecolor="white")
-        mean = ""
-        if scored.scores:
-            mean = f"mean {statistics.fmean(scored.scores):.3f}, "
-            axes.axvline(statistics.fmean(scored.scores), color="black", ls="--")
-        count = len(scored.scores)
-        title = f"{scored.reward.name}: {mean}{count} scored, {len(scored.outcomes) - count} not"
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set(xlim=(low, high), ylabel="completions")
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    rows[-1].set_xlabel("score")
-    figure.savefig(path, dpi=150, metadata={"Software": None})

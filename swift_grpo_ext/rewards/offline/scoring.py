@@ -11,8 +11,8 @@ from pathlib import Path
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
 from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
-from swift_grpo_ext.rewards.frames import SIZES_COLUMN
-from swift_grpo_ext.rewards.gold import as_text, gold_completion, gold_from
+from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion, gold_from
+from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
@@ -74,7 +74,11 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
 
 
 def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTable) -> list[Sample]:
-    """The rows with their gold answers as completions, an empty one where there is none to use."""
+    """The rows with their gold answers as completions, an empty one where there is none to use.
+
+    Raises:
+        RewardError: The reward compares with no gold.
+    """
     base, given = split_form(name)
     if not base.startswith(PREFIX):
         golds = [(number, row, row.get("solution")) for number, row in enumerate(rows, start=1)]

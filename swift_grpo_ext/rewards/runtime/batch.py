@@ -11,7 +11,7 @@ from typing import Any, SupportsFloat
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Score
-from swift_grpo_ext.rewards.gold import gold_from
+from swift_grpo_ext.rewards.gold.columns import gold_from
 from swift_grpo_ext.rewards.runtime.ledger import Failure, Report, ledger, record_failure, say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 
@@ -28,7 +28,11 @@ class Scores:
 
 
 def checked_scores(output: object, completions: int, name: str) -> Scores:
-    """One score for each completion, NaN for None; ms-swift would broadcast a single one to all, silently."""
+    """One score for each completion, NaN for None; ms-swift would broadcast a single one to all, silently.
+
+    Raises:
+        RewardError: The output is not a list with one number or None for each completion.
+    """
     what = f"reward {name!r} returned"
     fix = "return {} number or None for each completion{} (" + CONTRACT + ")"
     if isinstance(output, (str, bytes, dict)) or not isinstance(output, Iterable):

@@ -37,7 +37,11 @@ class Budget:
     _first: dict[str, Failure] = field(default_factory=dict)
 
     def check(self, total: dict[str, Report]) -> None:
-        """Take in all ranks' reports; raises on all alike if a contract is broken or the budget spent."""
+        """Take in all ranks' reports; raises on all alike if a contract is broken or the budget spent.
+
+        Raises:
+            RewardError: A reward broke its contract, or more completions failed than are allowed.
+        """
         for name, report in sorted(total.items()):
             if report.first is not None:
                 if report.first.kind == "refused":

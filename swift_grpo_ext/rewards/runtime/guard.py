@@ -38,6 +38,9 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
     """The result of a coroutine in a daemon thread of its own, within so many seconds.
 
     At the limit one that awaits is cancelled, and one that blocks left behind `GRACE` later.
+
+    Raises:
+        TimeoutError: The time is over.
     """
     found: Future[Any] = Future()
 

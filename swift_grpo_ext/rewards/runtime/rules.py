@@ -115,34 +115,54 @@ class RewardTable(BaseModel):
 
 
 def _check_name(name: str, rule: RewardRule) -> None:
+    """A ValueError if the rule says what cannot be said of the reward of this name."""
     if name == ALL:
-        if rule != RewardRule(parameters=rule.parameters):
-            other = min(rule.model_fields_set - {"parameters"})
-            raise ValueError(f"{ALL} gives parameters only, not {other}")
-        known = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
-        if unknown := sorted(rule.parameters.keys() - known):
-            raise ValueError(f"no reward has the parameter {unknown[0]!r}")
+        _check_shared(rule)
     elif name in NAMES:
-        reward = get_reward(name)
-        reward.declared.checked(rule.parameters)
-        if unread := sorted(rule.inputs.keys() - set(reward.columns)):
-            raise ValueError(f"{name} reads no column {unread[0]!r}")
-        if rule.floor not in (0.0, reward.low):
-            what = f"its score behind a gate is {reward.low:g}, no floor"
-            raise ValueError(f"{name} is of the catalogue: {what}")
+        _check_of_catalogue(get_reward(name), rule)
     elif name.startswith(PREFIX):
         raise ValueError(f"unknown reward {name!r}, did you mean {nearest(name, NAMES)!r}?")
     elif rule.parameters:
         raise ValueError(f"{name} is not of the catalogue and takes no parameters")
-    if rule.gate_at is not None and rule.gate is None:
+    _check_gate(name, rule)
+
+
+def _check_shared(rule: RewardRule) -> None:
+    """Of the rule for all rewards: parameters only, each of which some reward has."""
+    if rule != RewardRule(parameters=rule.parameters):
+        other = min(rule.model_fields_set - {"parameters"})
+        raise ValueError(f"{ALL} gives parameters only, not {other}")
+    known = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
+    if unknown := sorted(rule.parameters.keys() - known):
+        raise ValueError(f"no reward has the parameter {unknown[0]!r}")
+
+
+def _check_of_catalogue(reward: Reward, rule: RewardRule) -> None:
+    reward.declared.checked(rule.parameters)
+    if unread := sorted(rule.inputs.keys() - set(reward.columns)):
+        raise ValueError(f"{reward.name} does not read the column {unread[0]!r}")
+    if rule.floor not in (0.0, reward.low):
+        what = f"its score behind a gate is {reward.low:g}, so it takes no floor"
+        raise ValueError(f"{reward.name} is of the catalogue: {what}")
+
+
+def _check_gate(name: str, rule: RewardRule) -> None:
+    if rule.gate_at is None:
+        return
+    if rule.gate is None:
         raise ValueError(f"{name} has gate_at, but no gate")
-    if rule.gate_at is not None and rule.gate and rule.gate_at > (high := get_reward(rule.gate).high):
+    high = get_reward(rule.gate).high
+    if rule.gate_at > high:
         raise ValueError(f"{name} has gate_at {rule.gate_at:g}, but {rule.gate} scores {high:g} at most")
 
 
 @lru_cache(maxsize=8)
 def load_table(text: str, given_by: str = SETTING) -> RewardTable:
-    """A table from JSON, or the JSON file of that path; `given_by` names the variable or option in errors."""
+    """A table from JSON, or the JSON file of that path; `given_by` names the variable or option in errors.
+
+    Raises:
+        SettingsError: The file is missing, the text is not JSON, or the table is wrong.
+    """
     if not text.strip():
         return RewardTable()
     source, where = text, given_by

@@ -15,7 +15,7 @@ from statistics import fmean
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Outcome, Reward, Score, finished
-from swift_grpo_ext.rewards.frames import FRAMES
+from swift_grpo_ext.rewards.gold.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,

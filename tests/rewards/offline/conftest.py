@@ -25,7 +25,7 @@ def run(tmp_path):
     """Score; returns whether all is well, and the written records."""
 
     def run(data, *rewards, **options):
-        well = command.run(data, rewards, output=tmp_path / "out", **{"plot": False, **options})
+        well = command.run(data, rewards, output=tmp_path / "out", **options)
         written = (tmp_path / "out" / "scores.jsonl").read_text().splitlines()
         return well, [json.loads(line) for line in written]
 

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from swift_grpo_ext.errors import MissingExtraError, RewardError, SettingsError
+from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.offline import command, printed
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
@@ -18,7 +17,7 @@ from tests.rewards.rows import ROWS
 EXAMPLES = Path(__file__).parents[3] / "examples" / "tasks"
 
 
-def test_the_command_prints_a_table_names_unscored_rows_and_plots(data, tmp_path):
+def test_the_command_prints_a_table_names_unscored_rows(data, tmp_path):
     answers = lines(tmp_path / "answers.jsonl", [str(BOX), {"response": HALF}, {"completion": "text"}])
     arguments = ["score", data, "--reward", "ext_iou", "--reward", "ext_format", "--completions", answers]
     script = (
@@ -40,9 +39,6 @@ def test_the_command_prints_a_table_names_unscored_rows_and_plots(data, tmp_path
     assert "ext_iou: 1 of 3 rows without a score" in done.stdout
     assert "row 3: no gold in column solution" in done.stdout
     assert "[image 'c.png', question '<image>Read [bold]it[/].']" in done.stdout
-    with Image.open(tmp_path / "scores.png") as plot:
-        assert plot.size == (1050, 720)
-        assert len(set(plot.convert("RGB").getdata())) > 10
 
 
 def test_gold_answers_get_the_maximum_or_their_rows_are_named(data, run, tmp_path, capsys):
@@ -63,7 +59,7 @@ def test_a_gold_that_cannot_be_read_is_named_with_its_reason(run, tmp_path, caps
 
 
 def test_the_command_exits_with_1_if_a_gold_answer_is_not_best(data, tmp_path):
-    arguments = ["score", data, "--reward", "ext_iou", "--gold", "--no-plot", "--output", tmp_path]
+    arguments = ["score", data, "--reward", "ext_iou", "--gold", "--output", tmp_path]
     done = subprocess.run(
         [sys.executable, "-m", "swift_grpo_ext.cli", *map(str, arguments)],
         capture_output=True,
@@ -122,7 +118,7 @@ def test_figures_as_json(data, run, capsys):
 
 def test_an_output_that_cannot_be_written_is_an_error(data):
     with pytest.raises(SettingsError, match=r"cannot write: .* \[--output /proc/none\]"):
-        command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"), plot=False)
+        command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"))
 
 
 def test_gold_of_no_row_is_not_well(run, tmp_path, capsys):
@@ -130,12 +126,6 @@ def test_gold_of_no_row_is_not_well(run, tmp_path, capsys):
     table = json.dumps({"rewards": {"ext_count": {"tasks": ["count"]}}})
     assert not run(data, "ext_count", gold=True, table=table)[0]
     assert "ext_count: the reward table gives it none of the rows" in capsys.readouterr().out
-
-
-def test_without_matplotlib_the_extra_is_named(data, run, monkeypatch):
-    monkeypatch.setattr(printed, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r'pip install "swift-grpo-ext\[report\]"'):
-        run(data, "ext_iou", gold=True, plot=True)
 
 
 def test_a_reward_at_fault_fails_the_command(data, run, monkeypatch):

@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_line(content, what, tmp
     if content is not None:
         path.write_text(content)
     with pytest.raises(DatasetRowError, match=what):
-        command.run(path, ["ext_iou"], plot=False)
+        command.run(path, ["ext_iou"])
 
 
 def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_bytes(b'{"solution": 5}\n' + '{"solution": "文本"}\n'.encode("gbk"))
     with pytest.raises(DatasetRowError, match=r"not UTF-8 .*data.jsonl:2"):
-        command.run(path, ["ext_ocr"], gold=True, plot=False)
+        command.run(path, ["ext_ocr"], gold=True)
 
 
 def test_failed_completions_of_a_reward_of_ones_own_are_told_apart(run, tmp_path):

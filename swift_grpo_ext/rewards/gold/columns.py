@@ -1,0 +1,109 @@
+"""Reading gold answers from a row, and writing them as the completion that must score the maximum."""
+
+import ast
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
+from swift_grpo_ext.rewards.reading.answer import ANSWER, MAX_ANSWER_CHARS, last_block
+from swift_grpo_ext.rewards.reading.json_text import decoded
+
+
+class NoGold(Unscorable):
+    """The row has no gold, or an empty one."""
+
+
+def without_array(value: object) -> object:
+    """An array or a tensor as lists, a scalar of one as a number; anything else as it is."""
+    convert = getattr(value, "tolist", None)
+    return convert() if callable(convert) else value
+
+
+def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
+    """The first of these columns that the row has (NaN is a gap), out of its ``<answer>`` block.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+    """
+    for name in names:
+        value = without_array(columns.get(name))
+        if isinstance(value, str):
+            block = last_block(value, ANSWER)
+            value = (value if block is None else block).strip()
+        if not (value is None or value == "" or value == [] or value != value):
+            return value
+    raise NoGold(f"no gold in column {' or '.join(names)}")
+
+
+def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
+    """The columns of a row or batch with `source` in place of ``solution``, and without any other gold."""
+    others = {name: value for name, value in columns.items() if name not in names}
+    return {**others, "solution": columns.get(source, missing)}
+
+
+def listed(value: object) -> list[object] | None:
+    """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; None for no list."""
+    if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
+        value = next(iter(decoded(value, json.loads, ast.literal_eval)), None)
+    if not isinstance(value, (list, tuple)):
+        return None
+    return [item.get("answer") if isinstance(item, Mapping) else item for item in value]
+
+
+def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
+    """The gold as text: numbers are written out, a list of one is its item, anything else is unscorable.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+        Unscorable: The gold is not one text or number, or longer than an answer may be.
+    """
+    value = gold_value(columns, names)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if len(items) == 1 and _is_text(items[0]):
+        return short_enough(str(items[0]))
+    raise Unscorable(f"gold {value!r:.80} is not text")
+
+
+def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
+    """The gold as one text or several that are all right; numbers are written out, gaps left out.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+        Unscorable: None of the golds is a text or number that an answer may be as long as.
+    """
+    value = gold_value(columns, names)
+    items = listed(value)
+    texts = [str(text) for text in ([value] if items is None else items) if _is_text(text)]
+    if not texts:
+        raise Unscorable(f"gold {value!r:.80} is not text")
+    fitting = [text for text in dict.fromkeys(texts) if len(text) <= MAX_ANSWER_CHARS]
+    return fitting or [short_enough(texts[0])]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+def short_enough(gold: str) -> str:
+    """The gold, if an answer may be as long; no answer could reach a longer one.
+
+    Raises:
+        Unscorable: The gold is longer than that.
+    """
+    if len(gold) > MAX_ANSWER_CHARS:
+        raise Unscorable(f"gold of {len(gold)} characters, an answer has at most {MAX_ANSWER_CHARS}")
+    return gold
+
+
+def as_text(value: object) -> str:
+    """A gold value as a model would write it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:
+    """A completion in the answer grammar that carries the row's gold answer."""
+    chosen = reward.declared.packed({**parameters, **reward.row_parameters(columns)})
+    written = reward.gold_text(columns, **chosen) if reward.gold_text else gold_value(columns, reward.gold)
+    text = as_text(written)
+    return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

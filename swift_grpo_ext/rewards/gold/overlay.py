@@ -1,0 +1,50 @@
+"""Boxes and points of an answer and of its gold, as fractions of the image, for drawing them on it."""
+
+from collections.abc import Mapping, Sequence
+
+from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
+from swift_grpo_ext.rewards.gold.frames import Frame
+from swift_grpo_ext.rewards.gold.regions import Places, gold_regions, moved
+from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.boxes import parse_regions
+from swift_grpo_ext.rewards.reading.coordinates import Kind
+from swift_grpo_ext.rewards.reading.region import Region
+
+_BOXES_ONLY = ("ext_iou", "ext_giou", "ext_detection_f1", "ext_detection_map")
+
+
+def located(
+    completion: object, columns: Columns, reward: Reward, parameters: Mapping[str, object]
+) -> dict[str, object] | None:
+    """Where an answer and its gold are, in fractions of the image; None if either is not known.
+
+    ``{"image": number, "gold": [...], "predicted": [{"at": [x1, y1, x2, y2] or [x, y], "label": text}]}``.
+    """
+    try:
+        chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
+        places: Places = reward.declared.packed(chosen)["places"]
+        kind: Kind = "box" if reward.name in _BOXES_ONLY else "both"
+        try:
+            gold, source = gold_regions(columns, reward.gold, "box", places)
+        except Unscorable:
+            gold, source = gold_regions(columns, reward.gold, "both", places)
+        answer = extract_answer(completion) if isinstance(completion, str) else None
+        predicted = parse_regions(answer or "", kind, places.in_answers)
+        index = places.image_index
+        return {
+            "image": index,
+            "gold": _drawn(gold, source, columns, index),
+            "predicted": _drawn(predicted, places.frame, columns, index),
+        }
+    except Unscorable:
+        return None
+
+
+def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:
+    there = [moved(region, frame, "norm1", columns, index) for region in regions]
+    return [
+        {"at": [round(value, 5) for value in values], "label": one.label}
+        for one in there
+        for values in (one.box, one.point)
+        if values is not None
+    ]

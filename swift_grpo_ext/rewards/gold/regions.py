@@ -1,0 +1,228 @@
+"""The gold boxes and points of a row: where they stand, in which frame and order, and what is refused."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar
+
+from swift_grpo_ext.rewards.contract import Columns, Unscorable
+from swift_grpo_ext.rewards.gold.columns import NoGold, gold_value
+from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
+from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
+from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.boxes import MAX_REGIONS, parse_regions, says_nothing
+from swift_grpo_ext.rewards.reading.coordinates import Kind
+from swift_grpo_ext.rewards.reading.json_boxes import regions_in
+from swift_grpo_ext.rewards.reading.json_text import json_values, literal
+from swift_grpo_ext.rewards.reading.region import Box, Order, Region
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+EmptyGold: TypeAlias = Literal["unscored", "nothing"]
+# Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height.
+COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
+GOLD = ("solution", "bbox", "boxes", "objects", "answer")
+READS = (SIZES_COLUMN, *COCO_COLUMNS)
+OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
+_NOTHING = ("", "[]", "{}", "none", "null", "nothing", "no object", "no objects")
+
+
+@dataclass(frozen=True)
+class Places:
+    """How places are written: parameters of every reward that compares them.
+
+    Attributes:
+        frame: Coordinate frame that the model answers in; in a run, by default that of the model's family.
+        gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
+        order: Order of four numbers that nothing names. ``xywh`` (COCO) is taken for gold and answers, but
+            for ``bbox_2d`` in answers, which always holds corners; ``yxyx`` (Gemini) for answers, and for
+            a gold under the key ``box_2d``.
+        gold_order: Order of the gold's, if it is another.
+        image_index: Which of the row's images the places lie in, from 0, where the gold does not say.
+    """
+
+    frame: Frame = "pixel_resized"
+    gold_frame: Frame | None = None
+    order: Order = "xyxy"
+    gold_order: Order | None = None
+    image_index: int = 0
+
+    def in_answers(self, key: str) -> Order:
+        """The order of an answer's numbers under a key; ``bbox_2d`` is Qwen's and always holds corners."""
+        return "xyxy" if key == "bbox_2d" and self.order == "xywh" else self.order
+
+    def in_gold(self, key: str) -> Order:
+        """The order of the gold's numbers under a key."""
+        if self.gold_order is None and self.order == "yxyx":
+            return "yxyx" if key == "box_2d" else "xyxy"
+        return self.gold_order or self.order
+
+    def of_image(self, region: Region) -> int:
+        """Number of the image that a gold region lies in."""
+        return self.image_index if region.image is None else region.image
+
+
+@dataclass(frozen=True)
+class Objects(Places):
+    """How objects are written, of which there may be none.
+
+    Attributes:
+        empty_gold: What an empty gold means; with ``nothing``, the right answer says that nothing is there.
+    """
+
+    empty_gold: EmptyGold = "unscored"
+
+
+PLACES = Places()
+OBJECTS = Objects()
+
+
+def gold_places(columns: Columns, kind: Kind, places: Places) -> list[Region]:
+    """The row's gold objects in the frame of the answers; empty if there is nothing to be found."""
+    regions, source = gold_regions(columns, GOLD, kind, places)
+    return converted(regions, source, places.frame, columns, places)
+
+
+def gold_boxes(columns: Columns, places: Places) -> list[Box]:
+    """The boxes of `gold_places`."""
+    return [region.box for region in gold_places(columns, "box", places) if region.box is not None]
+
+
+def matched(
+    completion: str,
+    gold: list[_B],
+    kind: Kind,
+    places: Places,
+    read: Callable[[Region], _A | None],
+    gain: Callable[[_A, _B], float],
+    worst: float = 0.0,
+) -> float:
+    """Mean gain of the answer's places, as `read` takes them; without gold, 1 if it says "nothing"."""
+    answer = extract_answer(completion)
+    if not gold:
+        return 1.0 if says_nothing(answer) else worst
+    found = map(read, parse_regions(answer or "", kind, places.in_answers))
+    predicted = [one for one in found if one is not None]
+    return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
+
+
+def converted(
+    regions: list[Region], source: Frame, target: Frame, columns: Columns, places: Places
+) -> list[Region]:
+    """Gold objects in another frame; unscorable if the image's size shows that they cannot be in this one."""
+    found = []
+    for region in regions:
+        image = places.of_image(region)
+        found.append(moved(region, source, target, columns, image))
+        check_inside(region, source, columns, image)
+    return found
+
+
+def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
+    """The region in another frame."""
+    if source == target:
+        return region
+    box = region.box and convert(region.box, source, target, columns, image)
+    point = region.point and convert(region.point, source, target, columns, image)
+    return replace(region, box=box, point=point)  # type: ignore[arg-type]
+
+
+def gold_regions(
+    columns: Columns, names: tuple[str, ...], kind: Kind, places: Places
+) -> tuple[list[Region], Frame]:
+    """The row's gold objects and their frame, which ms-swift's own column ``objects`` tells.
+
+    Raises:
+        Unscorable: The row has no gold object or more than `MAX_REGIONS`, one that no answer could meet, a
+            point where a box is needed, or a COCO annotation whose order is not declared.
+    """
+    may_be_empty = getattr(places, "empty_gold", "") == "nothing"
+    try:
+        gold = gold_value(columns, names)
+    except NoGold as fault:
+        if may_be_empty:
+            return [], places.frame
+        raise Unscorable(f"{fault}; if it means that nothing is there: empty_gold=nothing") from None
+    if isinstance(gold, str) and gold[:1] in ("{", "[") and gold[-1:] in ("}", "]"):
+        values = json_values(gold) or (literal(gold) if len(gold) < 100_000 else [])
+        gold = values[0] if len(values) == 1 else gold
+    frame = places.gold_frame or places.frame
+    if isinstance(gold, Mapping) and _is_ms_swifts(gold):
+        frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
+    _refuse_undeclared_coco(gold, columns, places)
+    read = parse_regions if isinstance(gold, str) else regions_in
+    regions = read(gold, kind, places.in_gold)
+    if not regions and may_be_empty and _says_nothing(gold):
+        return [], frame
+    if not regions or len(regions) > MAX_REGIONS:
+        raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
+    for region in regions:
+        check_gold_region(region)
+        if kind == "box" and region.box is None:
+            raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
+    return regions, frame
+
+
+def check_gold_region(region: Region) -> None:
+    """Refuse a gold place that no answer could meet: not finite, corners out of order, or without area.
+
+    Raises:
+        Unscorable: It is such a place.
+    """
+    if region.broken:
+        raise Unscorable("gold with a coordinate that is no finite number")
+    if region.reordered:
+        raise Unscorable("gold box with its corners out of order: x, y, width, height? then gold_order=xywh")
+    if region.box is not None and area(region.box) <= 0:
+        raise Unscorable(f"gold box {list(region.box)} has no area")
+
+
+def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
+    """Refuse a gold place outside of the image, or fractions for pixels, where the image size is known.
+
+    Raises:
+        Unscorable: It is such a place.
+    """
+    try:
+        size = extent(frame, columns, image)
+    except Unscorable:
+        return
+    numbers = (*(region.box or ()), *(region.point or ()))
+    unit = float(size[0] > 1)  # annotators count pixels from 0 or from 1
+    for axis, number in enumerate(numbers):
+        slack = OUTSIDE * size[axis % 2] + unit
+        if not -slack <= number <= size[axis % 2] + slack:
+            wide, high = (f"{side:g}" for side in size)
+            what = f"gold {list(numbers)} lies outside of the image ({wide} x {high} in {frame})"
+            raise Unscorable(f"{what}: another gold_frame, or gold_order?")
+    if frame.startswith("pixel") and max(map(abs, numbers)) <= 1 and any(number % 1 for number in numbers):
+        raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
+
+
+def _is_ms_swifts(gold: Mapping[str, object]) -> bool:
+    """ms-swift's column ``objects``: lists of lists, and none of COCO's keys."""
+    bbox = gold.get("bbox")
+    rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
+    return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
+
+
+def _refuse_undeclared_coco(gold: object, columns: Columns, places: Places) -> None:
+    if places.gold_order is not None or places.order != "xyxy":
+        return
+    first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
+    keys = first if isinstance(first, Mapping) else {}
+    from_bbox = columns.get("solution") is None and columns.get("bbox") is not None
+    told = [name for name in COCO_COLUMNS if name in keys or (from_bbox and columns.get(name) is not None)]
+    told += ["area"] if "area" in keys and "bbox" in keys else []
+    if told and ("bbox" in keys or from_bbox):
+        what = f"gold beside {told[0]} is a COCO annotation"
+        raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")
+
+
+def _says_nothing(gold: object) -> bool:
+    if isinstance(gold, Mapping):
+        return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
+    return gold.strip().casefold().rstrip(".") in _NOTHING if isinstance(gold, str) else not _is_filled(gold)
+
+
+def _is_filled(value: object) -> bool:
+    return any(map(_is_filled, value)) if isinstance(value, (list, tuple)) else value is not None

@@ -1,0 +1,102 @@
+"""Text read from an image or written freely, against a reference: by its characters, words or tokens."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.gold.columns import gold_string, gold_strings
+from swift_grpo_ext.rewards.reading.answer import readings
+from swift_grpo_ext.rewards.reading.tokens import edit_similarity, normalise_text
+
+_ANSWERS = ("solution", "answers", "answer")
+_TEXT = ("solution", "text", "answer")
+
+
+def _read(completion: str, ignore_case: bool, gold: str) -> list[str]:
+    """What the model read, with and without what wraps it; at least one text, empty if there is no answer."""
+    return [normalise_text(text, ignore_case) for text in readings(completion, gold)] or [""]
+
+
+@reward(gold=_TEXT, gold_text=lambda row, **_: gold_string(row, _TEXT))
+def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
+    """Character accuracy of text read from an image: 1 minus the normalised edit distance, 0..1.
+
+    Runs of white space count as one space, and Unicode is brought to its canonical form, on both sides.
+
+    Args:
+        ignore_case: Do not tell upper from lower case.
+    Gold: ``solution`` (or ``text``, ``answer``): the text.
+    None: No gold, an empty one, or one longer than 32,768 characters.
+    Rises with: Fewer edits from the answer to the gold.
+    Gaming:
+        - A long answer that holds the text somewhere: each surplus character is an edit
+          (test_surplus_text_lowers_the_score).
+        - Text in the thinking part: not read (test_text_in_the_thinking_part_is_not_read).
+    Source: Normalised edit distance, as in OmniDocBench (arXiv 2412.07626).
+    Example:
+        >>> get_reward("ext_ocr")("TOTAL 12.4", {"solution": "TOTAL 12.5"})
+        0.9
+    """
+    gold = normalise_text(gold_string(columns, _TEXT), ignore_case)
+    return max(edit_similarity(text, gold) for text in _read(completion, ignore_case, gold))
+
+
+@reward(gold=_TEXT, gold_text=lambda row, **_: gold_string(row, _TEXT))
+def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
+    """Word accuracy of text read from an image: 1 minus the word error rate, 0..1.
+
+    The word error rate is the edit distance in words over the number of gold words, cut off at 1. Words are
+    what white space separates; use `ext_ocr` for scripts without spaces.
+
+    Args:
+        ignore_case: Do not tell upper from lower case.
+    Gold: ``solution`` (or ``text``, ``answer``): the text.
+    None: No gold, an empty one, or one longer than 32,768 characters.
+    Rises with: Fewer word edits from the answer to the gold.
+    Gaming:
+        - A long answer that holds the text somewhere: each surplus word is an edit
+          (test_surplus_text_lowers_the_score).
+    Source: Word error rate.
+    Example:
+        >>> get_reward("ext_wer")("the quick fox", {"solution": "the quick brown fox"})
+        0.75
+    """
+    from rapidfuzz.distance import Levenshtein
+
+    gold = normalise_text(gold_string(columns, _TEXT), ignore_case)
+    words = gold.split(" ")
+    read = [text.split() for text in _read(completion, ignore_case, gold)]
+    return max(0.0, 1.0 - min(Levenshtein.distance(text, words) for text in read) / len(words))
+
+
+def _gold_answers(columns: Columns) -> list[str]:
+    gold = gold_strings(columns, _ANSWERS)
+    if not (answers := [text for one in gold if (text := normalise_text(one, True))]):
+        raise Unscorable(f"gold {gold!r:.80} holds no answer")
+    return answers
+
+
+@reward(gold=_ANSWERS, gold_text=lambda row, **_: _gold_answers(row)[0])
+def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5) -> float:
+    """Normalised Levenshtein similarity to the nearest of several answers, 0..1, and 0 below a threshold.
+
+    Case does not matter.
+
+    Args:
+        threshold: Distances from here on count 0, as a fraction of the longer text. DocVQA's is .5.
+    Gold: ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.
+    None: No gold, or only empty answers.
+    Rises with: Similarity to the nearest right answer, above the threshold.
+    Gaming:
+        - A long answer that holds the right one: each surplus character is an edit
+          (test_surplus_text_lowers_the_score).
+    Source: ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL <
+        threshold.
+    Example:
+        >>> get_reward("ext_anls")("2O24-03-01", {"solution": ["2024-03-01", "1 March 2024"]})
+        0.9
+    """
+    gold = _gold_answers(columns)
+    best = max(edit_similarity(read, text) for text in gold for read in _read(completion, True, text))
+    return best if 1.0 - best < threshold else 0.0

@@ -1,0 +1,199 @@
+"""Reading an action on a screen: JSON, a call such as ``click(start_box='(1,2)')``, or words with a place."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from swift_grpo_ext.rewards.reading.action_space import (
+    BUTTONS,
+    DIRECTIONS,
+    EMPTY_TEXTS,
+    KINDS,
+    Action,
+    argument_of,
+    calls_in,
+    direction_of,
+    word_of,
+)
+from swift_grpo_ext.rewards.reading.answer import last_fenced
+from swift_grpo_ext.rewards.reading.boxes import parse_regions
+from swift_grpo_ext.rewards.reading.json_boxes import regions_in
+from swift_grpo_ext.rewards.reading.json_text import values_in
+from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
+
+_LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
+_VERB = re.compile(
+    "|".join(
+        rf"(?<![A-Za-z_]){word.replace('_', '[ _]')}(?![A-Za-z_])" if word.isascii() else word
+        for word in sorted(KINDS, key=len, reverse=True)
+    ),
+    re.IGNORECASE,
+)
+# Which arguments hold the text of an action, other than ``text``.
+_TEXT_OF = {
+    "key": "key button text",
+    "open_app": "app text",
+    "terminate": "status text",
+    "wait": "",
+    "long_press": "",
+}
+_BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
+
+
+def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
+    """The last action of an answer: JSON, a call, lines such as ``action: click``, words, a bare place."""
+    body = last_fenced(text).strip()
+    values = values_in(body)
+    listed = [inner for value in values if isinstance(value, list) for inner in value]
+    for found in (values, listed, list(calls_in(body))):
+        if mappings := [value for value in found if isinstance(value, Mapping)]:
+            return action_of(mappings[-1], order_of)
+    lines = {name: value.strip() for name, value in _LINE.findall(body)}
+    if any(argument_of(name) == "action" and word_of(value) in KINDS for name, value in lines.items()):
+        known = {name: value for name, value in lines.items() if argument_of(name)}
+        return action_of(known, order_of)
+    return _in_words(body, order_of)
+
+
+def action_of(value: Mapping[str, object], order_of: OrderOf = as_corners) -> Action | None:
+    """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
+    given = _by_role(value)
+    inner = given.get("arguments")
+    if isinstance(inner, str):  # as text, the way the OpenAI format writes them
+        inner = next((found for found in values_in(inner) if isinstance(found, Mapping)), None)
+    if isinstance(inner, Mapping):  # a tool call: the action is inside, else the tool's name
+        outer = {"action": given["action"]} if "action" in given else {}
+        given = outer | _by_role(inner)
+    elif isinstance(nested := given.get("action"), Mapping):
+        given = _by_role(nested)
+    if word_of(str(given.get("action", ""))) not in KINDS:
+        given = _named_by_key(value) or given
+    name = given.get("action")
+    place, end = _ends(given, order_of)
+    if not isinstance(name, str):
+        return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
+    kind, said = KINDS.get(word_of(name), (word_of(name), ""))
+    return _completed(kind, said, given, place, end)
+
+
+def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a mapping gives, by what they hold; of several for one, the first."""
+    found: dict[str, Any] = {}
+    unknown = []
+    for key, inner in value.items():
+        if inner is None or (isinstance(inner, (str, list, tuple, dict)) and not inner):
+            continue
+        if not (role := argument_of(str(key))):
+            unknown.append(str(key)[:40])
+        elif role == "action" and "action" in found and isinstance(inner, str):
+            # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: which one is
+            if word_of(str(found["action"])) not in KINDS and word_of(inner) in KINDS:
+                found["action"] = inner
+        elif role == "place" and role in found and str(key).casefold().startswith(("start", "from")):
+            found |= {"place": inner, "end": found["place"]}
+        elif role == "place" and any(str(one).casefold().startswith(("start_c", "start_p")) for one in value):
+            found.setdefault("end" if role in found else role, inner)
+        else:
+            found.setdefault(role, inner)
+    return found | ({"unknown": tuple(unknown)} if unknown else {})
+
+
+def _named_by_key(value: Mapping[str, object]) -> dict[str, object]:
+    """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
+    for key, inner in value.items():
+        word = word_of(str(key))
+        if str(key).isupper() and word in KINDS:
+            kind = KINDS[word][0]
+            rest = _by_role({other: held for other, held in value.items() if other != key})
+            role = {"key": "key", "open_app": "app"}.get(kind, "text")
+            role = "place" if isinstance(inner, (list, tuple)) else role
+            given = {"action": "swipe" if "to" in rest and role == "place" else word, role: inner}
+            return rest | given
+    return {}
+
+
+def _ends(given: Mapping[str, Any], order_of: OrderOf) -> tuple[Region | None, Region | None]:
+    """Where the action is or starts, and where it ends; None if nowhere, or at several places."""
+    path = given.get("path")
+    path = list(path) if isinstance(path, (list, tuple)) else []
+    first = [*path[:1], given.get("place"), {"x": given.get("x"), "y": given.get("y")}]
+    last = [*path[1:][-1:], given.get("end"), given.get("to"), {"x": given.get("x2"), "y": given.get("y2")}]
+    start = _one(next(place for place in first if place is not None), order_of)
+    held = (place for place in last if place is not None and not isinstance(place, (int, float)))
+    return start, next(filter(None, (_one(place, order_of) for place in held)), None)
+
+
+def _one(value: object, order_of: OrderOf) -> Region | None:
+    if isinstance(value, str):
+        found = parse_regions(value, "both", order_of)
+    else:
+        found = regions_in(value if isinstance(value, Mapping) else {"box": value}, "both", order_of)
+    return found[0] if len(found) == 1 else None
+
+
+def _completed(
+    kind: str, said: str, given: Mapping[str, Any], place: Region | None, end: Region | None
+) -> Action:
+    button = str(given.get("button", "")).casefold()
+    times = given.get("times", given.get("amount_up"))
+    if kind == "click" and times in (2, 3):
+        kind = "double_click" if times == 2 else "triple_click"
+    if kind == "click" and button in BUTTONS:
+        kind = BUTTONS[button]
+    if kind == "click" and end is not None:
+        kind = "drag"
+    if kind in ("scroll", "hscroll", "swipe"):
+        text = said or _direction(kind, given)
+        kind = "scroll" if kind == "hscroll" else kind
+        end = None if text else end
+    else:
+        text = said or _text(given, _TEXT_OF.get(kind, "text").split())
+    seconds = given.get("seconds") if kind == "wait" else None
+    number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
+    return Action(kind, place, text, end, number, given.get("unknown", ()))
+
+
+def _text(given: Mapping[str, Any], roles: list[str]) -> str:
+    value = next((given[role] for role in roles if role in given), "")
+    text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return "" if text.strip().casefold() in EMPTY_TEXTS else text
+
+
+def _direction(kind: str, given: Mapping[str, Any]) -> str:
+    """The direction of a scroll, by its word or by the sign of its amount."""
+    texts = (given.get(role) for role in ("direction", "to", "text"))
+    if named := next(filter(None, (direction_of(text) for text in texts if isinstance(text, str))), ""):
+        return named
+    signs = {"amount_up": "up down", "amount_down": "down up", "amount_right": "right left"}
+    if kind == "hscroll":
+        signs["amount_up"] = "right left"
+    for role, words in signs.items():
+        amount = given.get(role)
+        if isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount:
+            return words.split()[amount < 0]
+    size = given.get("size")
+    return "down" if isinstance(size, (int, float)) and size < 0 else ""
+
+
+def _in_words(body: str, order_of: OrderOf) -> Action | None:
+    """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
+    regions = [replace(region, label="") for region in parse_regions(body, "both", order_of)]
+    if not (verbs := list(_VERB.finditer(body))):
+        return Action("click", regions[0]) if len(regions) == 1 else None
+    number = re.search(r"\d", body)
+    before = [verb for verb in verbs if number and verb.start() < number.start()]
+    verb = (before if before and len(regions) == 1 else verbs)[-1]
+    rest = body[verb.end() :]
+    kind, said = KINDS.get(word_of(verb[0].lower()), ("click", ""))
+    moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")
+    place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
+    given: dict[str, object] = {}
+    if kind in ("scroll", "swipe") and not moves:
+        words = re.findall(r"[A-Za-z]+|[上下左右]", rest[:48].casefold())
+        given["direction"] = next((word for word in words if word in DIRECTIONS), None)
+    elif kind in ("type", "select", "open_app", "key", "answer"):
+        quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)
+        given["text"] = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
+        place = place if kind in ("type", "select") else None
+    return _completed(kind, said, given, place, end)

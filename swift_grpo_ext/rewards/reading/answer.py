@@ -1,0 +1,187 @@
+r"""The answer grammar, one for all rewards, in linear time.
+
+1. The thinking part (`THINKING`) is everything up to its last closing mark; one not closed runs to the
+   end. What stands in it is never an answer.
+2. In the rest, the last closed block of `BLOCKS` is the answer; without a block the whole rest is; but if a
+   block was opened and none closed (a truncated completion), there is no answer.
+3. What only wraps an answer is no part of it: ``\boxed{...}``, a code fence, bold, quotes, dollar signs, a
+   label such as "Answer:", JSON with the key ``answer``. `readings` gives the answer with and without it.
+"""
+
+import json
+import re
+import unicodedata
+
+from swift_grpo_ext.rewards.reading.json_text import decoded
+from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
+from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING
+
+ANSWER = ("<answer>", "</answer>")
+THINKING = tuple(DIALECTS.thinking.items())
+BLOCKS = tuple(DIALECTS.answers.items())
+FENCE = "```"
+MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
+
+_OPENED, _CLOSED = (re.compile("|".join(map(re.escape, side)), re.I) for side in zip(*THINKING, strict=True))
+_MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
+_END = re.compile(
+    r"(?:\s{0,9}(?:<\|im_end\|>|<\|endoftext\|>|</s>|<\|eot_id\|>|<end_of_turn>|<eos>|<\|return\|>|<\|end\|>))+\Z"
+)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
+_KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
+_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
+_MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
+_ROUNDS = 5
+
+
+def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Match[str] | None:
+    return [None, *pattern.finditer(text, 0, len(text) if end is None else end)][-1]
+
+
+def after_thinking(text: str) -> str:
+    """The text after the thinking part; empty if the thinking never ends."""
+    plain = text.casefold()  # substring searches are many times faster than the patterns
+    opened = _last(_OPENED, text) if any(pair[0] in plain for pair in THINKING) else None
+    closed = _last(_CLOSED, text) if any(pair[1] in plain for pair in THINKING) else None
+    if opened and (closed is None or opened.start() > closed.start()):
+        return ""
+    return text[closed.end() :] if closed else text
+
+
+def last_block(text: str, tags: tuple[str, str]) -> str | None:
+    """Content of the last closed block of these tags, without the tags; None if no block is closed."""
+    opening, closing = _MARKS[tags]
+    end = _last(closing, text)
+    if (start := _last(opening, text, end.start()) if end else None) is None:
+        return None
+    first = closing.search(text, start.end())
+    return text[start.end() : first.start() if first else None]
+
+
+def extract_answer(completion: str) -> str | None:
+    """The answer of a completion, stripped; None if it has none (empty, unclosed, or longer than the cap)."""
+    answer = after_thinking(completion)
+    plain = answer.casefold()
+    for tags in BLOCKS:
+        if tags[0] in plain and _MARKS[tags][0].search(answer):
+            if (block := last_block(answer, tags)) is None:
+                return None
+            answer = block
+    answer = _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])
+    return answer if 0 < len(answer) <= MAX_ANSWER_CHARS else None
+
+
+def balanced_end(text: str) -> int:
+    """Index of the brace that closes a group opened just before the text, -1 if none does."""
+    depth = 1
+    for brace in re.finditer(r"[{}]", text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.start()
+    return -1
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last ``\boxed{...}`` with balanced braces, None if there is none."""
+    mark = _last(_BOX, text)
+    end = balanced_end(rest := text[mark.end() :]) if mark else -1
+    return rest[:end].strip() if end >= 0 else None
+
+
+def all_boxed(text: str) -> list[str]:
+    r"""Contents of every outermost ``\boxed{...}`` with balanced braces, in order, at most 64."""
+    found: list[str] = []
+    end = 0
+    for mark in _BOX.finditer(text):
+        if mark.start() >= end:
+            length = balanced_end(rest := text[mark.end() :])
+            if length < 0 or len(found) == 64:
+                break
+            found.append(rest[:length].strip())
+            end = mark.end() + length
+    return found
+
+
+def last_fenced(text: str) -> str:
+    """Content of the last fenced block, without its language word; the text itself if there is none."""
+    end = text.rfind(FENCE)
+    start = text.rfind(FENCE, 0, end) if end > 0 else -1
+    if start < 0:
+        return text
+    body = text[start + len(FENCE) : end]
+    language, newline, rest = body.partition("\n")
+    return rest if newline and language.strip().isalnum() else body
+
+
+def unwrapped(text: str) -> str:
+    """The text without what encloses all of it: bold, quotes, dollars, a box, a fence, ``> `` before it."""
+    for _ in range(_ROUNDS):
+        before, text = text, _without_pair(text.strip())
+        if text == before:
+            break
+    return text
+
+
+def _without_pair(text: str) -> str:
+    if text.startswith(FENCE) and text.endswith(FENCE) and text.count(FENCE) == 2:
+        return last_fenced(text)
+    if text.startswith("> "):
+        return "\n".join(line.removeprefix(">").strip() for line in text.splitlines())
+    if (command := _COMMAND.match(text) or _BOX.match(text)) and text.endswith("}"):
+        inner = text[command.end() :]
+        return inner[:-1] if balanced_end(inner) == len(inner) - 1 else text
+    ended = text[:-1] if text.endswith((".", "。")) else text  # **B**.
+    for opening, closing in WRITING.wrapping.items():
+        if len(ended) >= len(opening + closing) and ended.startswith(opening) and ended.endswith(closing):
+            inner = ended[len(opening) : -len(closing)]
+            return text if opening in inner or closing in inner else inner
+    return text
+
+
+def readings(completion: str, gold: str = "") -> list[str]:
+    """The answer as it stands and without wrapping, of which the best counts; but as the gold is wrapped."""
+    if (answer := extract_answer(completion)) is None:
+        return []
+    fenced = answer if FENCE in gold else last_fenced(answer)
+    found = [fenced, unwrapped(fenced)]
+    if "\\" in fenced and (boxed := last_boxed(fenced)) is not None:
+        found.append(unwrapped(boxed))
+    if label := after_label(fenced):
+        found.append(unwrapped(label))
+    if isinstance(value := json_value(fenced), str):
+        found.append(value)
+    marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
+    if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
+        found.append(unwrapped(marked[0]))
+    if not gold.endswith((".", "。")):
+        found += [text[:-1] for text in found if text.endswith((".", "。"))]
+    return list(dict.fromkeys(fold_width(text) for text in found))
+
+
+def json_value(text: str) -> object:
+    """The answer in JSON: the value of a key such as ``answer``, a list's only item; None if it is none."""
+    if not ((text := last_fenced(text).strip()).startswith(("{", "[")) and text.endswith(("}", "]"))):
+        return None
+    value = next(iter(decoded(text, json.loads)), None)
+    if isinstance(value, dict):
+        plain = {str(key).casefold(): one for key, one in value.items()}
+        keys = [key for key in _KEYS if key in plain]
+        value = plain[keys[0]] if keys else next(iter(plain.values())) if len(plain) == 1 else None
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return value if isinstance(value, (str, int, float, list)) else None
+
+
+def short_answer(completion: str, fold: bool = True) -> str | None:
+    """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
+    answer = extract_answer(completion)
+    return None if answer is None else normalise_short(answer, fold)
+
+
+def normalise_short(text: str, fold: bool = True) -> str:
+    """A short value without what is around it; not folded if its raised digits and fractions matter."""
+    boxed = last_boxed(text) if "\\" in text else None
+    bare = text if boxed is None else boxed
+    if (value := json_value(bare)) is not None:
+        bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    plain = unicodedata.normalize("NFKC", bare) if fold else bare
+    return unwrapped(unwrapped(plain).strip(" \t\r\n*_`$\"'“”‘’「」『』【】"))

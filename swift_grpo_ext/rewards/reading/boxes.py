@@ -1,0 +1,60 @@
+"""Reading boxes and points out of a text: JSON, also one with a fault, or what `text_coordinates` reads."""
+
+import re
+from dataclasses import replace
+
+from swift_grpo_ext.rewards.reading.answer import last_fenced
+from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
+from swift_grpo_ext.rewards.reading.json_boxes import regions_in
+from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
+from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
+
+MAX_REGIONS = 300  # an answer with more objects counts as none
+
+_REF = re.compile(
+    r"<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,256})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
+)
+_EMPTY = re.compile(
+    r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE
+)
+_EMPTY_FIELD = re.compile(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", re.IGNORECASE)
+_NEGATED = re.compile(
+    r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t|neither"
+    r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
+    re.IGNORECASE,
+)
+MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
+
+
+def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
+    """The objects of a text, none if more than `MAX_REGIONS`; `kind` is what a list without keys means."""
+    parts = ["", *_REF.split(last_fenced(text).strip())]  # a name before each part
+    found: list[Region] = []
+    for label, part in zip(map(str.strip, parts[::2]), parts[1::2], strict=True):
+        read = _read(part, kind, order_of)
+        found += [replace(region, label=label) for region in read] if label else read
+    return found if len(found) <= MAX_REGIONS else []
+
+
+def _read(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
+    values = values_in(text := text.strip())
+    # Bare lists in prose are read with the words around them, which name them.
+    inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    keyed = any(isinstance(item, dict) for item in inner)
+    whole = text[:1] in "[{" and text[-1:] in "]}" and len(json_values(text) or ()) == 1
+    found = regions_in(values[0] if len(values) == 1 else values, kind, order_of) if keyed or whole else []
+    if found:
+        return found
+    written = written_out(text, kind)
+    if not written and values:
+        return regions_in(values, kind, order_of)
+    return [region_of_numbers(one.numbers, one.label, order_of, named=one.named) for one in written]
+
+
+def says_nothing(answer: str | None) -> bool:
+    """Whether an answer says in words, or with an empty list, that nothing is there, and names no place."""
+    if not answer or len(answer) > MAX_STATEMENT:
+        return False
+    bare = last_fenced(answer).strip().strip("*_`\"'")
+    named = _EMPTY.fullmatch(bare) or _NEGATED.search(bare) or _EMPTY_FIELD.search(bare)
+    return named is not None and not parse_regions(answer, "both")

@@ -1,0 +1,228 @@
+"""Boxes and points that a text writes without JSON, and their names. Every pattern is bounded: linear."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from swift_grpo_ext.rewards.reading.words import PLACES, by_word
+
+MAX_LABEL = 160  # characters before a place that are looked at
+
+_TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
+_ITEM = re.compile(r"^[\s\-*•#>–—,;.。、]*(?:\(?\d{1,3}[.):、]\s*)?[\s\-*•]*")
+_CONJUNCTION = re.compile(r"^(?:and|和|与|以及|;|,)\s*", re.IGNORECASE)
+_FIRST = re.compile(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+", re.IGNORECASE)
+_LAST = re.compile(
+    r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?|bounding"
+    r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置|边界框|检测框)$",
+    re.IGNORECASE,
+)
+_ALT = re.compile(r"[^<>]{0,160}\balt=[\"']([^\"'<>]{1,160})[\"']")
+_SENTENCE = re.compile(r"[.。!?！？]\s|[{}\[\]()\\$]")
+_NO_LABEL = re.compile(
+    r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(r"[^\n;\[(<]{0,160}")
+
+
+def label_around(text: str, begin: int, start: int, end: int, behind: bool = False) -> tuple[str, bool]:
+    """The words before a place on its line, else those behind it, and whether they stand behind.
+
+    `begin` ends the place before it; with `behind` the words between are that one's.
+    """
+    begin = max(begin, text.rfind("\n", begin, start) + 1, start - MAX_LABEL)
+    alt = _ALT.match(text[start : end + MAX_LABEL])
+    if alt and text[start - 1 : start] in (" ", "<"):
+        return alt[1].strip(), False
+    before = "" if behind else _cleaned(text[begin:start])
+    after = None if before else _AFTER.match(_TAGS.sub("", text[end : end + MAX_LABEL]).lstrip(" ])}.,"))
+    found = _cleaned(after[0].rstrip(" .,。")) if after else before
+    return found, bool(found and not before)
+
+
+def _cleaned(words: str) -> str:
+    words = _ITEM.sub("", _SENTENCE.split(_TAGS.sub(" ", words).strip())[-1])
+    words = _FIRST.sub("", _CONJUNCTION.sub("", words))
+    for _ in range(16):
+        shorter = _LAST.sub("", words)
+        if shorter == words:
+            break
+        words = shorter
+    words = words.strip(" \t\"'“”‘’.。()")
+    named = any(character.isalpha() for character in words) and not _NO_LABEL.fullmatch(words)
+    return words if named else ""
+
+
+# With ``box``, four numbers or two pairs are a box; with ``point``, each pair is a point; with ``both``, any.
+Kind: TypeAlias = Literal["box", "point", "both"]
+
+_NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
+_COMMA = r"(?:px)?\s{0,8}[,;|\s]\s{0,8}"
+_OPEN, _CLOSE = r"[\[(>]\s{0,8}", r"(?:px)?\s{0,8}[\])<]"
+_TWO = rf"({_NUMBER}){_COMMA}({_NUMBER})"
+_FOUR = rf"{_TWO}{_COMMA}{_TWO}"
+_BARE_POINT = re.compile(_TWO)
+_FOURS = re.compile(f"{_OPEN}{_FOUR}{_CLOSE}")
+_PAIRS = re.compile(f"{_OPEN}{_TWO}{_CLOSE}")
+_BRACKETS = re.compile(f"{_FOURS.pattern}|{_PAIRS.pattern}")
+_RUN = re.compile(rf"(?<![\w.]){_NUMBER}(?:{_COMMA}{_NUMBER}){{1,15}}(?![\w.]*\d)")
+_EACH = re.compile(_NUMBER)
+
+_BINS = re.compile(r"(?:<\|?(?:loc|bin|coord|[xy])?_?\d{1,4}\|?>\s{0,2}){2,}")
+_BIN = re.compile(r"<\|?(loc(?=\d{4}>))?\D{0,6}(\d{1,4})")
+_PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
+
+_BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}", re.IGNORECASE)
+_AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
+_LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
+
+NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each means
+
+_SHAPES = "x1 y1 x2 y2, x0 y0 x1 y1, cx cy w h, x y w h, x1 y1 w h, x y x2 y2"
+BOX_SHAPES = tuple(tuple(shape.split()) for shape in _SHAPES.split(", "))
+POINT_SHAPES = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
+
+_EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
+_NAMED = re.compile(
+    rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})", re.IGNORECASE
+)
+_NUMBERED = re.compile(
+    rf"\bx(\d{{0,3}}){_EDGE}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y\1{_EDGE}({_NUMBER})", re.IGNORECASE
+)
+_POINT_TAG = re.compile(r"<points?\s")
+
+
+@dataclass(frozen=True)
+class Written:
+    """One box or point in a text."""
+
+    numbers: tuple[float, ...]  # four or two
+    named: bool = False  # names or marks say what each number is; then corners come first, x before y
+    start: int = 0  # where it starts in the text
+    end: int = 0  # where it ends
+    label: str = ""  # what the text calls it, "" if nothing
+
+
+def written_out(text: str, kind: Kind) -> list[Written]:
+    """Each box or point of a text, in order."""
+    plain = unicodedata.normalize("NFKC", text)
+    if kind != "box" and (bare := _BARE_POINT.fullmatch(plain)):
+        return [Written((float(bare[1]), float(bare[2])))]
+    found = (
+        list(_bins(plain, kind))
+        or _named_boxes(plain, kind)
+        or _brackets(plain, kind)
+        or _named_points(plain, kind)
+        or ([] if kind == "point" else _runs_of_four(plain))
+    )
+    named: list[Written] = []
+    behind = False
+    for one in found:
+        begin = named[-1].end if named else 0
+        behind = behind and "\n" not in plain[begin : one.start]
+        label, behind = label_around(plain, begin, one.start, one.end, behind)
+        named.append(replace(one, label=label))
+    return named
+
+
+def shaped(values: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]) -> tuple[float, ...] | None:
+    """Corners, or a point, from named coordinates; None if none of these shapes is complete."""
+    for shape in shapes:
+        if all(name in values for name in shape):
+            numbers = tuple(values[name] for name in shape)
+            if "w" not in shape:
+                return numbers
+            x, y, w, h = numbers
+            left, top = (x - w / 2, y - h / 2) if "cx" in shape else (x, y)
+            return (left, top, left + w, top + h)
+    return None
+
+
+def _bins(text: str, kind: Kind) -> Iterator[Written]:
+    """Runs of coordinate tokens: Florence-2, PaliGemma, OFA, MiniGPT-v2."""
+    size = 2 if kind == "point" else 4
+    for run in _BINS.finditer(text):
+        bins = list(_BIN.finditer(run[0]))
+        size = 2 if kind == "both" and len(bins) % 4 else size
+        for first in range(0, len(bins) - size + 1, size):
+            four = bins[first : first + size]
+            numbers = tuple(float(token[2]) for token in four)
+            if size == 4 and four[0][1]:
+                numbers = tuple(numbers[place] for place in _PALIGEMMA)
+            start = run.start() + four[0].start()
+            yield Written(numbers, size == 4 and bool(four[0][1]), start, run.start() + four[-1].end() + 1)
+
+
+def _named_boxes(text: str, kind: Kind) -> list[Written]:
+    if kind == "point" or _POINT_TAG.search(text):
+        return []
+    found: list[Written] = []
+    values: dict[str, float] = {}
+    start = 0
+    for name in _NAMED.finditer(text):
+        role = NAMES[name[1].lower()]
+        if role in values:
+            values = {}
+        start = start if values else name.start()
+        values[role] = float(name[2])
+        if corners := shaped(values, BOX_SHAPES):
+            found.append(Written(corners, True, start, name.end()))
+            values = {}
+    return found
+
+
+def _named_points(text: str, kind: Kind) -> list[Written]:
+    pairs = _NUMBERED.finditer(text)
+    points = [Written((float(pair[2]), float(pair[3])), True, *pair.span()) for pair in pairs]
+    if kind != "box":
+        return points
+    return [_joined(*points)] if len(points) == 2 and not _POINT_TAG.search(text) else []
+
+
+def _brackets(text: str, kind: Kind) -> list[Written]:
+    """Fours and pairs in brackets or tags; pairs that are corners of one box are joined."""
+    pattern = _PAIRS if kind == "point" else _BRACKETS
+    found: list[Written] = []
+    at, match = 0, pattern.search(text)
+    while match:
+        numbers = tuple(float(number) for number in match.groups() if number is not None)
+        found.append(Written(numbers, False, *match.span()))
+        at = match.end() - (text[match.end() - 1] == "<")  # a tag that closes one may open the next
+        match = pattern.search(text, at)
+    if kind == "point":
+        return found
+    joined = _join_corners(text, found, _BETWEEN_CORNERS if kind == "box" else _AS_ONE_BOX)
+    pairs = [one for one in joined if len(one.numbers) == 2]
+    if kind == "box":
+        boxes = [one for one in joined if len(one.numbers) == 4]
+        return boxes or ([_joined(*pairs)] if len(pairs) == 2 else [])
+    # Pairs that are not all corners of boxes are points: [(1,2), (3,4), (5,6)].
+    fours = [one for one in found if len(one.numbers) == 4]
+    return fours or (found if pairs else joined)
+
+
+def _join_corners(text: str, found: list[Written], between: re.Pattern[str]) -> list[Written]:
+    joined: list[Written] = []
+    waiting: Written | None = None
+    for one in found:
+        if waiting and len(one.numbers) == 2:
+            gap = text[waiting.end : one.start]
+            if between.fullmatch(gap) or (len(gap) < 64 and _LAST_CORNER.search(gap)):
+                joined[-1] = _joined(waiting, one)
+                waiting = None
+                continue
+        joined.append(one)
+        waiting = one if len(one.numbers) == 2 else None
+    return joined
+
+
+def _joined(one: Written, other: Written) -> Written:
+    return Written((*one.numbers, *other.numbers), one.named, one.start, other.end)
+
+
+def _runs_of_four(text: str) -> list[Written]:
+    runs = [(run, tuple(map(float, _EACH.findall(run[0])))) for run in _RUN.finditer(text)]
+    return [Written(numbers, False, *run.span()) for run, numbers in runs if len(numbers) == 4]

@@ -1,0 +1,173 @@
+r"""Mathematics as golds and models write it, brought to one LaTeX expression that Math-Verify reads whole.
+
+Outside of dollar signs Math-Verify takes a number out of ``9 \pi``; so everything that is an expression and
+nothing else gets dollar signs, and what stands in prose is cut out of it first.
+"""
+
+import re
+
+from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
+from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
+from swift_grpo_ext.rewards.reading.words import WRITING
+
+_SIGNS = str.maketrans(WRITING.latex)
+_RAISED = {ord(sign): plain for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True)}
+_RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
+_ROOT = re.compile(
+    r"√\s?(?:\(([^()]{1,64})\)|\{([^{}]{1,64})\}|(\d{1,12}|[a-z]))"
+    r"|(?<![A-Za-z\\])sqrt\s?[({]([^(){}]{1,64})[)}]"
+)
+_PI = re.compile(r"(?<![A-Za-z\\])pi\b")
+_LIST_WORD = re.compile(
+    r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|或者?|和|以及)\s*"
+)
+_STYLED = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf)\s?\{([^{}]{1,200})\}")
+_COMMAS = re.compile(r"(?:\s*,\s*){2,}")
+_ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
+_UNIT = re.compile(
+    r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
+    r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
+    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?<=[\d})])\s?[\u4e00-\u9fff]{1,8}\s*\Z",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(
+    r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?i:is|so|it|we|to|of|in|at|by|be|an)\b)"
+    r"|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+)
+_COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}|\\text\s?\{[^{}]{0,40}\}")
+_NOTHING = re.compile(r"\A[\s{}()\[\]?=.\-]*\Z|\A\s*[Nn]/[Aa]\s*\Z")
+_SPAN = re.compile(
+    r"\$\$(.{1,400}?)\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL
+)
+_BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+_COPULA = re.compile(r"\b(?:is|are|be|equals?|gives?|get|at|was)\b:?|[:：是为]|等于")
+_SENTENCE = re.compile(
+    r"(?<!i\.e)\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
+    r"|as)\b|（|\s\((?=or|about|approx)"
+)
+_BETWEEN_BOXES = re.compile(
+    r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
+    r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
+)
+_BRACKETED = re.compile(r"(?<!\\left)(?<!\\)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
+_FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
+_METRES = re.compile(r"(?<=\d)\s?m[²³]")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
+_EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])")
+_ONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d+(?:[.,]\d+)*\\?%?")
+
+
+def latex(text: str) -> str:
+    """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", units behind it."""
+    text = _STYLED.sub(r"{\1}", unwrapped(fold_width(text)))
+    text = _EXPONENT.sub(r"\\times 10^{\1}", text)
+    text = _METRES.sub("", _GROUPED.sub(lambda groups: re.sub(r"\D", "", groups[0]), text))
+    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
+    text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
+    text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_SIGNS).replace("**", "^"))).strip()
+    return _values(_COMMAS.sub(", ", _LIST_WORD.sub(", ", text)).rstrip(" .,"))
+
+
+def _values(text: str) -> str:
+    """``x_1 = 2, x_2 = -3`` as the set of its values; anything else as it is."""
+    parts = [_ASSIGNED.match(part) for part in text.split(",")] if text.count("=") > 1 else []
+    if len(parts) < 2 or any(part is None or "=" in part[2] for part in parts):
+        return text
+    names = {part[1] for part in parts if part}
+    values = [part[2] for part in parts if part]
+    both = [value.replace("\\pm", sign) for value in values for sign in ("+", "-")[: 1 + ("\\pm" in value)]]
+    return f"\\{{{', '.join(both)}\\}}" if len(names) == 1 else text
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text in LaTeX is an expression and no prose."""
+    return not (_NOTHING.match(text) or _WORDS.search(_COMMAND.sub(" ", text)))
+
+
+def in_dollars(text: str) -> str:
+    """The text as Math-Verify is to read it: an expression gets dollar signs, prose stays as it is."""
+    expression = latex(text)
+    return f"${expression}$" if is_expression(expression) else text
+
+
+def joined_boxes(text: str, between: re.Pattern[str] = _BETWEEN_BOXES) -> str:
+    """The contents of the boxes that end a text one beside the other, as a list; "" if it is only one."""
+    boxes = all_boxed(text)
+    run: list[str] = []
+    for box in reversed(boxes):
+        before, _, text = text.rpartition(f"\\boxed{{{box}}}")
+        if run and not between.match(text):
+            break
+        run, text = [box, *run], before
+    return ", ".join(map(latex, run)) if len(run) > 1 else ""
+
+
+def gold_reading(text: str) -> str:
+    """How a gold is read: the boxes that end it, what follows ``####``, an expression, or prose."""
+    text = text.rpartition("####")[2].strip()
+    joined = joined_boxes(text) or joined_boxes(text, _FEW_WORDS)
+    if joined:
+        return f"$\\{{{joined}\\}}$"
+    boxed = last_boxed(text)
+    return in_dollars(text if boxed is None else boxed)
+
+
+def answer_reading(text: str) -> str:
+    """The part of an answer that states its result, as Math-Verify is to read it."""
+    if (boxed := last_boxed(text)) is not None:
+        later = _stated(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
+        if later and is_expression(latex(later)):
+            return in_dollars(later)
+        reading = in_dollars(boxed)
+        return reading if reading.startswith("$") else f"\\boxed{{{boxed}}}"
+    if is_expression(latex(text)):
+        return in_dollars((_BRACKETED.match(text) and _bracketed(text)) or text)
+    for source in filter(None, (_stated(text), text)):
+        for read in (_only_bold, _bracketed, _last_span, str, _tail):
+            if (part := read(source)) and is_expression(latex(part)):
+                return in_dollars(part)
+    return text
+
+
+def _stated(text: str) -> str:
+    """The sentence that announces the answer, from there on."""
+    return _SENTENCE.split(after_label(text)[:400], maxsplit=1)[0]
+
+
+def _only_bold(text: str) -> str:
+    """The result in bold, if one thing in bold is a result."""
+    found = [part for part in _BOLD.findall(text[-4000:]) if re.search(r"[0-9π]", part)]
+    expressions = [part for part in found if is_expression(latex(part))]
+    if len(expressions) == 1:
+        return str(expressions[0])
+    return str(found[0]).rpartition("=")[2] if len(found) == 1 else ""
+
+
+def _bracketed(text: str) -> str:
+    """The result in brackets at the end, as geometry3k's prompts want it: ``The angle is [45].``"""
+    found = _BRACKETED.search(text)
+    return found[1].strip(" $") if found else ""
+
+
+def _last_span(text: str) -> str:
+    """The last expression in dollar signs, with those that it is listed with."""
+    run: list[str] = []
+    last = len(text)
+    for span in reversed(list(_SPAN.finditer(text))):
+        if not run and re.fullmatch(r"\$[A-Za-z]\$", span[0]) and re.search(r"\d", text[span.end() :]):
+            continue  # "The largest $n$ is 34."
+        if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
+            break
+        run, last = [next(filter(None, span.groups())), *run], span.start()
+    return ", ".join(run)
+
+
+def _tail(text: str) -> str:
+    """What follows the last "is" of the last sentence that holds a digit; of prose, its only number."""
+    sentences = [part for part in _SENTENCE.split(text[-2000:]) if part and re.search(r"[0-9]", part)]
+    if not sentences:
+        return ""
+    places = list(_COPULA.finditer(sentences[-1]))
+    said = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
+    numbers = _ONE_NUMBER.findall(said)
+    return said if is_expression(latex(said)) or len(numbers) != 1 else numbers[0]

@@ -1,0 +1,112 @@
+"""The many writings of a number, brought to the one that `numbers` reads; all patterns are bounded."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
+
+_Match = re.Match[str]
+
+
+class Form(NamedTuple):
+    """One writing: its pattern, what takes its place, and an example of both (a test runs them)."""
+
+    pattern: re.Pattern[str]
+    replacement: str | Callable[[_Match], str]
+    example: str
+    becomes: str
+
+    def rewritten(self, text: str) -> str:
+        """The text with this form in the usual one."""
+        return self.pattern.sub(self.replacement, text)
+
+
+def _with_half(words: _Match) -> str:
+    counted, number, unit, halved = words.groups()
+    return f"0.5 {halved}" if halved else f"{number or 1}.5 {unit or counted or ''}".rstrip()
+
+
+def _as_fraction(mixed: _Match) -> str:
+    """One fraction; the text as it is if its fraction is not below one."""
+    whole, part, parts = map(int, mixed.groups())
+    return f"{whole * parts + part}/{parts}" if part < parts else mixed[0]
+
+
+def _joined(groups: _Match) -> str:
+    return groups[0].replace(" ", "")
+
+
+_SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
+
+# Forms that are gone, or mean something else, once Unicode is folded (²  becomes 2).
+BEFORE_FOLDING = (
+    Form(
+        re.compile(
+            r"\b(?:an? (\w{3,12})|(\d{1,9})(?: (\w{3,12}))?) and a half\b|\bhalf an? (\w{3,12})",
+            re.IGNORECASE,
+        ),
+        _with_half,
+        "2 hours and a half",
+        "2.5 hours",
+    ),
+    Form(  # hours and minutes
+        re.compile(r"(?<![\w.])(\d{1,3})\s?h\s?([0-5]\d)(?![\w.])"), r"\1 h \2 min", "2h30", "2 h 30 min"
+    ),
+    Form(  # marks between thousands
+        re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’]|\\,|\{,\})(?=\d{3}(?!\d))"), "", "1’234", "1234"
+    ),
+    Form(  # degrees in LaTeX
+        re.compile(r"\^?\s?\{?\s?(?:\\circ|\\degree)\s?\}?|\\textdegree|[º˚]"), "°", r"40^\circ", "40°"
+    ),
+    Form(  # upright text in LaTeX
+        re.compile(r"\\(?:text|mathrm|rm|unit|operatorname)\s?\{([^{}]{0,24})\}"),
+        r" \1",
+        r"5\text{km}",
+        "5 km",
+    ),
+    Form(re.compile(r"\\[,;:! ]|~"), " ", r"5\,km", "5 km"),  # blanks in LaTeX
+    Form(re.compile(r"[¼-¾⅐-⅞]"), r" \g<0>", "2½", "2 ½"),
+    Form(re.compile(r"[⁰¹²³⁴-⁹⁺⁻]{1,8}"), r"^\g<0>", "m²", "m^²"),
+)
+FOLDED = (
+    Form(  # the hours of a duration, from its minutes
+        re.compile(r"(?<=\d)(\s?(?:h|hrs?|hours?|小时|min|m|分钟?))(?=\d{1,2}\s?(?:m|s|分|秒))"),
+        r"\1 ",
+        "1h30m",
+        "1h 30m",
+    ),
+    Form(  # thousands set apart by blanks
+        re.compile(r"(?<![\d.,/] )(?<![\d.,/])\d{1,3}(?: \d{3}){1,5}(?![\d/]| \d)"),
+        _joined,
+        "12 345",
+        "12345",
+    ),
+    Form(  # a power of ten by itself
+        re.compile(r"(?<![\d.^×x*])(?<![×x*] )(?<!times )10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"),
+        r"1e\1",
+        "10^6",
+        "1e6",
+    ),
+    Form(  # a fraction in LaTeX
+        re.compile(r"\\[dt]?frac\s?(?:\{\s?(\d{1,18})\s?\}\s?\{\s?(\d{1,18})\s?\}|(\d)(\d)(?!\d))"),
+        r" \1\3/\2\4",
+        r"\frac{1}{2}",
+        " 1/2",
+    ),
+    Form(  # a whole number and a fraction
+        re.compile(r"(?<![\d.,/])(\d{1,9}) (\d{1,3})/(\d{1,3})(?![\d/])"), _as_fraction, "2 1/2", "5/2"
+    ),
+)
+
+
+def in_one_form(text: str) -> str:
+    """The text with its numbers in digits, thousands together, fractions as ``1/2`` and powers as ``1e6``."""
+    text = with_digits(text)
+    for form in BEFORE_FOLDING:
+        text = form.rewritten(text)
+    text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
+    for form in FOLDED:
+        text = form.rewritten(text)
+    return text

@@ -1,0 +1,217 @@
+"""Reading numbers the way people and models write them. Every pattern is bounded, so all of it is linear."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from swift_grpo_ext.rewards.reading.number_forms import in_one_form
+from swift_grpo_ext.rewards.reading.statement import after_label
+from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
+from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
+
+_SCALES = {word: float(scale) for word, scale in by_word(QUANTITIES.scales).items()}
+_MANY = 308  # digits that a float can have before its point
+
+# Each pattern has an example of what it matches above it, which a test runs.
+
+# "12,34,567.8"
+_COMMAS = r"(?:\d{1,3}(?:,\d{3}){0,8}|\d{1,2}(?:,\d{2}){1,8}),\d{3}(?![\d,])(?:\.\d{1,18})?"
+# "1.234,5"
+_POINTS_THEN_COMMA = r"\d{1,3}(?:\.\d{3}){1,8},\d{1,18}"
+# "1.234.567"
+_POINTS = r"\d{1,3}(?:\.\d{3}){2,8}(?![\d.])"
+# "0,5"
+_PLAIN = rf"\d{{1,{_MANY}}}(?!\d)(?:[.,]\d{{0,{_MANY}}})?|\.\d{{1,{_MANY}}}"
+# "x 10^-3"
+_POWER = r"[eE]([-+]?\d{1,3})|\s?(?:×|x|\*|\\times)\s?10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
+# "-$": also before digits
+_SIGN = r"(?<![A-Za-z0-9_.])([-+]?)\s?\\?[$€£¥₹]?"
+# "/ 4"
+_DIVISOR = r"\s?/\s?(\d{1,18})(?![\d/])"
+# "percent"
+_PERCENT = r"\\?[%‰]|(?:percent|per cent|pct)(?![A-Za-z])"
+# "° C": a scale or a unit
+_WORD = r"°\s?[CF](?![^\W\d_])|[^\W\d_]{1,12}|°"
+# "^{2}": of a unit
+_UNIT_POWER = r"(?:\^\{?([23])\}?|([23])(?!\d))"
+# " per hour"
+_PER = rf"(?:\s?/\s?|\sper\s)([^\W\d_]{{1,12}}){_UNIT_POWER}?"
+# "-$1,234.5 million km^2 per year"
+_NUMBER = re.compile(
+    rf"{_SIGN}({_COMMAS}|{_POINTS_THEN_COMMA}|{_POINTS}|{_PLAIN})(?:{_DIVISOR})?(?:{_POWER})?\s?({_PERCENT})?"
+    rf"\s?({_WORD})?(?:\s?(?!per\s)([^\W\d_]{{1,12}}))?(?:(?<=[^\W\d_]){_UNIT_POWER})?(?:{_PER})?"
+)
+# "1,234.5": the commas are marks of thousands
+_GROUPED_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
+# "1.234,5": the points are
+_GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
+# "1:30"
+_COLON = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?![\d:]|\.\d)")
+# "1:02:03"
+_TWO_COLONS = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d):([0-5]\d)(?![\d:])")
+# " h ": between two parts of one quantity
+_TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
+# "the area is about 12"
+_AFTER_COPULA = (
+    re.compile(
+        r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
+        r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
+    ),
+    re.compile(""),
+)
+# "so **about 12 km** in all"
+_BOLD = (re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*"))
+# " of 20": behind the number that is meant
+_ASIDE = re.compile(
+    r"[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by|compared with|up from|down from)\b) ?\d"
+)
+# " or maybe "
+_OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}| ?[-~] ?")
+# " km and "
+_AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
+# "between "
+_BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with what stands behind it."""
+
+    written: float  # in the unit that it was written in; a percentage is divided by 100
+    percent: bool = False  # written with a percent or per-mille sign
+    unit: Unit = NO_UNIT
+    thousands: bool = False  # with a bare K behind it, which may be kelvin
+
+    @property
+    def value(self) -> float:
+        """In the base unit of its dimension."""
+        return self.unit.to_base(self.written)
+
+
+Located: TypeAlias = tuple[int, int, Quantity]  # start of a number, end of its digits, value
+Place: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]  # what stands before and behind a number
+
+
+def quantities(text: str) -> list[Quantity]:
+    """All numbers of a text, in order, with their scale, unit and percent sign applied."""
+    return [quantity for _, _, quantity in _read(text)[1]]
+
+
+def _read(text: str) -> tuple[str, list[Located]]:
+    """The text as `_NUMBER` reads it, and its numbers; "1 h 30 min" is one."""
+    plain = in_one_form(text)
+    found: list[Located] = []
+    for match in _NUMBER.finditer(plain):
+        if (quantity := _quantity(match)) is None:
+            continue
+        start, end, whole = found[-1] if found else (0, 0, Quantity(math.nan))
+        if _adds_to(whole, quantity) and _TOGETHER.fullmatch(plain, end, match.start()):
+            found.pop()
+            quantity = Quantity(whole.written + whole.unit.from_base(quantity.value), False, whole.unit)
+        else:
+            start = match.start()
+        found.append((start, match.end(2), quantity))
+    return plain, found
+
+
+def _adds_to(whole: Quantity, part: Quantity) -> bool:
+    """Whether a part in a smaller unit follows: feet and inches, hours and minutes."""
+    one, other = whole.unit, part.unit
+    same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
+    return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
+
+
+def as_temperature(quantity: Quantity) -> Quantity:
+    """The quantity beside a temperature: 300 K are kelvin there, and no thousands."""
+    kelvin = Quantity(quantity.written / 1000, unit=find_unit("kelvin"))
+    return kelvin if quantity.thousands else quantity
+
+
+def durations(text: str) -> list[str]:
+    """Readings of a text beside a duration, where ``1:30`` is 1 min 30 s, or 1 h 30 min."""
+    units = (("min", "s"), ("h", "min"))
+    with_hours = _TWO_COLONS.sub(r"\1 h \2 min \3 s", text)
+    return [_COLON.sub(rf"\1 {large} \2 {small}", with_hours) for large, small in units]
+
+
+def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
+    """The number that a text states, in one of the places `first` if it can; None if none, or "4.5 or 5"."""
+    plain, found = _read(text)
+    label, in_label = _read(after_label(text))
+    chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]
+    if not chosen and in_label:
+        plain, found = label, in_label
+    if not found:
+        return None
+    index = chosen[0] if chosen else _chosen(plain, found, bool(in_label))
+    return None if _is_choice(plain, found, index) else found[index][2]
+
+
+def _in_place(plain: str, found: list[Located], place: Place) -> list[int]:
+    """Indices of the numbers that stand in a place."""
+    return [
+        index
+        for index, (start, end, _) in enumerate(found)
+        if place[0].search(plain[max(0, start - 48) : start]) and place[1].match(plain, end)
+    ]
+
+
+def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
+    """Index of the number that a text means; one behind a label may begin it."""
+    if len(bold := _in_place(plain, found, _BOLD)) == 1:
+        return bold[0]
+    opens = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
+    if opens and (labelled or _ASIDE.match(plain, found[0][1])):
+        return 0
+    return [len(found) - 1, *_in_place(plain, found, _AFTER_COPULA)][-1]
+
+
+def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:
+    for index in (chosen, chosen + 1):
+        if 0 < index < len(found) and found[index - 1][2] != found[index][2]:
+            between = plain[found[index - 1][1] : found[index][0]]
+            before = plain[max(0, found[index - 1][0] - 16) : found[index - 1][0]]
+            if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):
+                return True
+    return False
+
+
+def _quantity(match: re.Match[str]) -> Quantity | None:
+    sign, digits, divisor, power, written_power, percent, *behind = match.groups()
+    grouped = _GROUPED_BY_COMMAS.match(digits)
+    if _GROUPED_BY_POINTS.match(digits):
+        digits = digits.replace(".", "")
+    value = float(digits.replace(",", "" if grouped else "."))
+    if divisor:
+        value = value / int(divisor) if int(divisor) else math.nan
+    value *= float(f"1e{power or written_power or 0}") * (-1 if sign == "-" else 1)
+    if percent:
+        value /= 1000 if percent.endswith("‰") else 100
+    scale, unit = _scale_and_unit(*behind)
+    found = Quantity(value * scale, bool(percent), unit, behind[0] == "K" and not unit.dimension)
+    return found if math.isfinite(found.value) and math.isfinite(found.written) else None
+
+
+def _scale_and_unit(
+    word: str | None, next_word: str | None, power: str | None, digit: str | None, *below: str | None
+) -> tuple[float, Unit]:
+    """What stands behind a number: a scale word, a unit and its power, and what it is per."""
+    scale = _scale(word) if word and not (word[0] == "千" and find_unit(word).dimension) else None
+    if scale is not None:
+        word = next_word
+    elif word and next_word and find_unit(word).dimension == "angle":  # degrees Celsius
+        word = next_word if find_unit(next_word).dimension == "temperature" else word
+    unit = raised(find_unit(word.replace(" ", "")), int(power or digit or 1)) if word else NO_UNIT
+    divisor, *powers = below
+    if divisor:
+        unit = per(unit, divisor, int(next(filter(None, powers), 1)))
+    return scale or 1.0, unit
+
+
+def _scale(word: str) -> float | None:
+    """The factor of a scale word; of a word of an unspaced script, the longest scale that it starts with."""
+    if word in _SCALES or word.casefold() in _SCALES:
+        return _SCALES.get(word, _SCALES.get(word.casefold()))
+    return _SCALES.get(word[:2], _SCALES.get(word[:1])) if ord(word[0]) > 0x2E80 else None

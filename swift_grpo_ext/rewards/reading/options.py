@@ -1,0 +1,209 @@
+"""Which options of a multiple-choice question a text chooses."""
+
+import re
+import string
+
+from swift_grpo_ext.rewards.reading.answer import normalise_short
+from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
+
+Options = dict[str, str]
+Letters = frozenset[str]
+
+_LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
+_ALONE = re.compile(_LETTER + r"\Z")
+LEADING = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)")
+_MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
+_SEVERAL = re.compile(
+    rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
+)
+_SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
+_QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
+_RUN = re.compile(r"[A-Z]{2,26}\Z")
+_EXPLAINED = re.compile(
+    r"\b(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in)\b"
+    r"|因为|而不是|不是|由于",
+    re.IGNORECASE,
+)
+
+_CHOSEN = re.compile(
+    rf"{LABEL}|\b(?:option|choice)(?: is\b| would be\b| should be\b|:)"
+    r"|\b(?:choose|select|pick|chose|go(?:ing)? with|choosing|selecting|opt for)\b"
+    r"|[选選](?!项|項)(?:择|擇|了)?[:：]?|(?:正确|錯|正確)的?[选選][项項](?:应该?)?[是为為:：]"
+    r"|[选選][项項][:：]|선택[은:]",
+    re.IGNORECASE,
+)
+_BEFORE_LETTER = re.compile(
+    r"(?:[\s:：*_`$\"'“‘「『【({\[\\]|text\{"
+    r"|(?:the |an? )?(?:correct |right )?(?:option|choice|letter|answer)\b(?: is\b)?"
+    r"|[选選][项項]|是|为|clearly\b|likely\b|probably\b|definitely\b|most\b|indeed\b){0,12}",
+    re.IGNORECASE,
+)
+_NEXT = (
+    r"[\s)\]*]{0,4}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b|,\s?or\b)[\s(\[*]{0,4}(?:option "
+    r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
+    r"|[\s)]{0,3}(?:是|不|错|更))"
+)
+_LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
+_DENIED = re.compile(
+    r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|seems|looks|appears|的?)?\s{0,2}"
+    r"(?:to be )?(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|❌)",
+    re.IGNORECASE,
+)
+_NOT_BEFORE = re.compile(
+    r"(?:\bnot|n't|n’t|\bno(?!\s?[,，.!])|\bnever|不是|不选|并非|没有|排除)"
+    r"\W{0,3}(?:the |an? |option )?\W{0,3}\Z",
+    re.IGNORECASE,
+)
+_IS_RIGHT = re.compile(
+    r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
+    r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
+    r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为"
+    r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|对)(?![A-Za-z]))"
+)
+_CLOSING = re.compile(
+    r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be)|所以|因此|故|即|→|=>|=)[\s,，:：]{0,4}(?:it is "
+    r"|it's |it must be |option )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(
+    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}\(?[A-Z]\b)|\n|\s(?:because|since|as|for|due"
+    r"|given)\b|因为)"
+)
+_OPTION = re.compile(r"(?i:\boption|\bchoice|[选選][项項])\s{0,2}[(\[*\"']{0,3}([A-Z])(?![A-Za-z0-9_'’])")
+_CAPITAL = re.compile(
+    r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
+    r"|\.[A-Za-z0-9])"
+)
+
+
+def plain(text: str) -> str:
+    """Text of an option for comparison: case, width and outer punctuation do not matter."""
+    return normalise_short(text).casefold().strip(" .,;:!?。，；：！？()[]")
+
+
+def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
+    """The letters that the first reading finds, a gold's `plainly`; empty if none, or contradictory."""
+    known = frozenset(options or string.ascii_uppercase)
+    text = _QUOTED.sub(r"\1", text)
+    for read in (_bare, _stated, _led_by, *(() if plainly else (_implied, _named))):
+        if (found := read(text, options, known)) is not None:
+            return found if found <= known else frozenset()
+    return frozenset()
+
+
+def _bare(text: str, options: Options, known: Letters) -> Letters | None:
+    """The text is nothing but an option or letters."""
+    same = [letter for letter, option in options.items() if option and option == plain(text)]
+    if same:
+        return frozenset(same[:1])
+    if alone := _ALONE.match(text):
+        return known & {alone[1].upper()}
+    if _SEVERAL.match(text):
+        return frozenset(letter.upper() for letter in _SINGLE.findall(text))
+    return frozenset(text) if _RUN.match(text) and len(set(text)) == len(text) else None
+
+
+def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
+    """ "B. a dog", or a list of such lines; nothing if a letter stands before another one or its text."""
+    if not LEADING.match(text):
+        return None
+    lines = [line for line in map(str.strip, text.split("\n", len(known))) if line]
+    listed = all(map(LEADING.match, lines)) and (len(lines) == len(known) or not _EXPLAINED.search(text))
+    found: set[str] = set()
+    for leading in filter(None, map(LEADING.match, lines if listed else [text])):
+        letter, rest = (leading[1] or leading[2]).upper(), leading.string[leading.end() :].partition("\n")[0]
+        marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
+        if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
+            marks.append(alone)
+        others = {mark[mark.lastindex or 1].upper() for mark in marks} & known - {letter}
+        found.add("" if others or _contradicts(rest, letter, options) else letter)
+    return frozenset(found)
+
+
+def _contradicts(rest: str, letter: str, options: Options) -> bool:
+    """Whether the text behind a letter begins with another option's text, and not with its own."""
+    start = rest.lstrip(" )].:：-–—*,、\"'“(\t").casefold()
+    fitting = _beginning(start, options)
+    return bool(fitting) and letter not in fitting
+
+
+def _beginning(text: str, options: Options) -> list[str]:
+    """The letters of the options with whose text this one begins."""
+    begun = {letter: option for letter, option in options.items() if text.startswith(option)}
+    return [letter for letter, option in begun.items() if len(option) > 1 and _whole(text, 0, option)]
+
+
+def _stated(text: str, options: Options, known: Letters) -> Letters | None:
+    """What is announced as the answer; the last announcement counts if it takes an earlier one back."""
+    found: list[Statement[Letters]] = []
+    for label in _CHOSEN.finditer(text):
+        if (letters := _after(text, label.end(), options, known)) is not None:
+            found.append((*label.span(), letters))
+    for right in _IS_RIGHT.finditer(text):
+        if right[1] in known and not _NOT_BEFORE.search(text[max(0, right.start() - 24) : right.start()]):
+            found.append((*right.span(), frozenset(right[1])))
+    return last_statement(found, text, frozenset()) if found else None
+
+
+def _after(text: str, start: int, options: Options, known: Letters) -> Letters | None:
+    """The letters, or the option, that a text names from here on; None if it names none at once."""
+    skipped = _BEFORE_LETTER.match(text, start)
+    start = skipped.end() if skipped else start
+    fitting = _beginning(text[start : start + 400].casefold(), options)
+    match = _LETTERS.match(text, start)
+    word = re.match(r"\s([a-z]+)", text[match.end(1) :][:24]) if match and match[1] in "aA" else None
+    if match is None or (word and not _EXPLAINED.fullmatch(word[1])):  # "a" may be an article
+        longest = max(fitting, key=lambda letter: len(options[letter]), default=None)
+        return frozenset(longest) if longest else None
+    if _SEVERAL.match(line := text[start : start + 80].partition("\n")[0].rstrip(" .。!*")):
+        return frozenset(letter.upper() for letter in _SINGLE.findall(line))
+    letters = set(match[1].upper())
+    if len(letters) != len(match[1]) or not letters <= known:
+        return frozenset(fitting[:1]) or None
+    letters |= known & set(_SINGLE.findall(match[2]))
+    if _DENIED.match(text, match.end()):
+        return None
+    rest = text[match.end() : match.end() + 400].split("\n")[0]
+    return frozenset(() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters)
+
+
+def _implied(text: str, options: Options, known: Letters) -> Letters | None:
+    """A letter in the last words, in the first, in bold, after "option", or the only one at all."""
+    last = text.rstrip().rpartition("\n")[2]
+    for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
+        if match and match[1].upper() in known:
+            return frozenset(match[1].upper())
+    for pattern in (_OPTION, _CAPITAL):
+        letters = {
+            match[1]
+            for match in pattern.finditer(text)
+            if match[1] in known and not _denied(text, match.start(), match.end(1))
+        }
+        if letters:
+            return frozenset(letters)
+    return None
+
+
+def _denied(text: str, start: int, end: int) -> bool:
+    """Whether a mention is said not to be the answer: "not B", "B is wrong"."""
+    return bool(_NOT_BEFORE.search(text[max(0, start - 24) : start]) or _DENIED.match(text, end))
+
+
+def _named(text: str, options: Options, known: Letters) -> Letters | None:
+    """The options whose text stands in the answer and is not denied; the longest where they overlap."""
+    rest, found = text.casefold(), set()
+    for letter, option in sorted(options.items(), key=lambda item: -len(item[1])):
+        if len(option) > 1 or option.isdigit():
+            found_at = (place.start() for place in re.finditer(re.escape(option), rest))
+            places = [place for place in found_at if _whole(rest, place, option)]
+            if any(not _denied(rest, place, place + len(option)) for place in places):
+                found.add(letter)
+            if places:
+                rest = rest.replace(option, "\0" * len(option))
+    return frozenset(found) if found else None
+
+
+def _whole(text: str, start: int, option: str) -> bool:
+    """Whether an option's text stands there as words of its own, as far as its script has words."""
+    around = text[max(0, start - 1) : start] + text[start + len(option) : start + len(option) + 1]
+    return not (option[0] + option[-1]).isascii() or not re.search(r"[A-Za-z0-9/-]", around)

@@ -1,0 +1,50 @@
+"""Words and characters of a text, for comparing it with a reference."""
+
+import re
+import unicodedata
+from collections import Counter
+
+from swift_grpo_ext.rewards.reading.statement import fold_width
+
+
+def normalise_text(text: str, ignore_case: bool) -> str:
+    """Canonical Unicode (NFC) of one width, every run of white space one space, outer white space gone."""
+    plain = " ".join(unicodedata.normalize("NFC", fold_width(text)).split())
+    return plain.casefold() if ignore_case else plain
+
+
+def edit_similarity(predicted: str, gold: str) -> float:
+    """1 minus the Levenshtein distance over the length of the longer text, 0..1; 1 for two empty texts."""
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.normalized_similarity(predicted, gold)
+
+
+# Scripts written without spaces: Han, kana, and the scripts of mainland South-East Asia.
+UNSPACED = (
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+)
+
+
+# Vowel signs and other marks, which belong to the word that they stand in (Devanagari, Tamil, Arabic).
+_MARKS = "".join(
+    mark for mark in map(chr, range(0x300, 0x1B00)) if unicodedata.category(mark) in ("Mn", "Mc")
+)
+
+
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}](?:[^\W_{UNSPACED}]|(?![{UNSPACED}])[{_MARKS}])*")
+
+
+def tokenise(text: str) -> list[str]:
+    """Tokens without punctuation, width- and case-folded; one per character of an unspaced script."""
+    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def token_f1(predicted: str, gold: str) -> float:
+    """F1 of two bags of tokens, 0..1; texts without any token are compared as they are."""
+    ours, theirs = Counter(tokenise(predicted)), Counter(tokenise(gold))
+    if not ours or not theirs:
+        return float(predicted.strip() == gold.strip())
+    shared = (ours & theirs).total()
+    return 2 * shared / (ours.total() + theirs.total())

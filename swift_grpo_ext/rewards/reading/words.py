@@ -1,0 +1,108 @@
+"""What action spaces, data sets and languages call things: the tables of ``tables/*.json``, by their schema.
+
+A table of meanings lists the words for each meaning; a table of pairs has an opening and what closes it, or a
+sign and what stands for it. No word has two meanings in one table.
+"""
+
+from pathlib import Path
+from typing import Annotated, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+
+Word: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+Pairs: TypeAlias = dict[Word, str]
+
+_FOLDER = Path(__file__).with_name("tables")
+_T = TypeVar("_T", bound="_Tables")
+
+
+def _without_ambiguity(meanings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    words = [word for listed in meanings.values() for word in listed]
+    if twice := {word for word in words if words.count(word) > 1}:
+        raise ValueError(f"several meanings of {sorted(twice)}")
+    return meanings
+
+
+Meanings: TypeAlias = Annotated[dict[Word, tuple[Word, ...]], AfterValidator(_without_ambiguity)]
+
+
+class _Tables(BaseModel):
+    """The tables of one file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ActionWords(_Tables):
+    """Actions on a screen."""
+
+    kinds: Meanings  # the kind, and behind a space the text that the word says by itself: "scroll up"
+    arguments: Meanings  # what an argument holds
+    keys: Meanings  # of a keyboard
+    statuses: Meanings  # at the end of a task
+    directions: Meanings
+
+
+class PlaceWords(_Tables):
+    """Boxes and points with keys."""
+
+    keys: Meanings
+    coordinates: Meanings  # one number
+
+
+class QuantityWords(_Tables):
+    """What stands behind a number."""
+
+    units: Meanings  # by dimension; behind "=" what pint calls the word if not so
+    symbols: Pairs  # of units whose case counts, to their dimension; each may have an SI prefix
+    scales: Meanings  # the factor
+
+
+class PolarityWords(_Tables):
+    """Yes and no."""
+
+    words: Meanings
+
+
+class OptionWords(_Tables):
+    """Multiple choice."""
+
+    places: Meanings  # which place in the list stands for which letter
+
+
+class SpanWords(_Tables):
+    """Moments of a video."""
+
+    keys: Meanings
+
+
+class Marks(_Tables):
+    """Marks that models put around parts of a completion: the opening one, and what closes it."""
+
+    thinking: Pairs
+    answers: Pairs
+
+
+class Signs(_Tables):
+    """Signs."""
+
+    wrapping: Pairs  # opening and closing, around a whole answer
+    latex: Pairs  # a sign of Unicode and what it is in LaTeX
+
+
+def _load(tables: type[_T], name: str) -> _T:
+    return tables.model_validate_json((_FOLDER / f"{name}.json").read_bytes())
+
+
+def by_word(meanings: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """Word to meaning."""
+    return {word: meaning for meaning, words in meanings.items() for word in words}
+
+
+ACTIONS = _load(ActionWords, "actions")
+DIALECTS = _load(Marks, "dialects")
+OPTIONS = _load(OptionWords, "options")
+PLACES = _load(PlaceWords, "places")
+POLARITY = _load(PolarityWords, "polarity")
+QUANTITIES = _load(QuantityWords, "quantities")
+SPANS = _load(SpanWords, "spans")
+WRITING = _load(Signs, "writing")

@@ -1,0 +1,134 @@
+import time
+from types import SimpleNamespace
+
+import pytest
+from rewards import jobs
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.runtime import ledger as ledger_module
+from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard, limited
+from swift_grpo_ext.rewards.runtime.ledger import ledger
+
+
+def test_wrapping_is_one_line(tmp_path):
+    wrapped = limited(jobs.Hangs, seconds=2.0)
+    assert wrapped.__name__ == "Hangs"
+    ledger("Hangs").drain()
+    reward = wrapped(args=SimpleNamespace(output_dir=str(tmp_path)))
+    started = time.monotonic()
+    assert reward(["abc", "hang", "raise", "exit", "de"], solution=[1] * 5) == [3.0, None, None, None, 2.0]
+    assert time.monotonic() - started < 30
+    report = ledger("Hangs").drain()
+    assert (report.completions, report.failures, report.timeouts) == (5, 3, 1)
+    assert report.first.what == "no answer within 2 s"
+    assert report.first.row == "completion 1 of the batch"
+    assert len((tmp_path / "reward_failures.rank0.jsonl").read_text().splitlines()) == 3
+    reward.pool.close()
+
+
+def test_an_async_reward_is_wrapped_by_the_same_line():
+    reward = limited(jobs.HangsAsync, seconds=1.5)()
+    try:
+        assert reward(["aa", "hang", "b"]) == [2.0, None, 1.0]
+    finally:
+        reward.pool.close()
+
+
+def test_a_reward_over_the_whole_batch_stays_one():
+    reward = limited(jobs.Whole, seconds=2.0)()
+    assert reward(["a", "bb", "cccc"]) == [0.25, 0.5, 1.0]
+    assert reward(["hang", "bb"]) == [None, None]
+    reward.pool.close()
+
+
+def test_functions_columns_and_the_trainers_state():
+    state = SimpleNamespace(global_step=10, log_history=[1, 2, 3])
+    reward = limited(jobs.needs_columns, seconds=5.0)
+    assert reward(["a", "b"], solution=["a", "x"], trainer_state=state) == [11.0, 10.0]
+    assert state.log_history == [1, 2, 3]
+    reward.pool.close()
+
+
+def test_a_surplus_score_does_not_go_to_the_next_completion():
+    reward = limited(jobs.uneven, seconds=5.0)
+    with pytest.raises(RewardError, match="'uneven' returned 2 scores for 1 completions"):
+        reward(["two", "none", "x"])
+    reward.pool.close()
+
+
+def test_a_limit_is_above_zero():
+    with pytest.raises(RewardError, match=r"a limit of -1 s \[uneven\]"):
+        limited(jobs.uneven, seconds=-1)
+
+
+def test_what_cannot_be_sent_to_a_child_is_refused():
+    class Local(jobs.Hangs):
+        pass
+
+    for reward in (Local(), lambda completions, **columns: [1.0]):
+        with pytest.raises(RewardError, match="cannot be sent to a child process"):
+            Limited(reward, 1.0, "local")
+
+
+def test_a_guarded_reward_always_returns_one_score_per_completion():
+    for function, failures, kind in (
+        (lambda completions, **columns: [1.0], 3, "refused"),
+        (lambda completions, **columns: 1.0, 3, "refused"),
+        (lambda completions, **columns: ["a"] * 3, 3, "refused"),
+        (lambda completions, missing, **columns: [1.0] * 3, 3, "error"),
+        (lambda completions, **columns: 1 / 0, 3, "error"),
+        (lambda completions, **columns: [1, None, float("inf")], 0, None),
+    ):
+        ledger("f").drain()
+        scores = Guard(function, "f")(["a", "b", "c"], solution=[1, 2, 3])
+        report = ledger("f").drain()
+        assert len(scores) == 3
+        assert report.failures == failures
+        assert (report.first.kind if report.first else None) == kind
+    assert scores == [1.0, None, None]
+
+
+def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
+    monkeypatch.setattr(ledger_module, "_told", set())
+    ledger("endless").drain()
+    for function, guard in (
+        (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Guard),
+        (lambda inputs, **columns: [1.0, float("inf"), float("nan")], PluginGuard),
+    ):
+        scores = guard(function, "endless")(["a", "b", "c"])
+    assert scores == [1.0, None, None]
+    assert ledger("endless").drain().counts == {"infinite": 4}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "reward 'endless' gives infinite scores" in line
+
+
+def test_an_async_reward_has_a_limit_too():
+    import asyncio
+
+    async def slow(completions, **columns):
+        await asyncio.sleep(60)
+
+    async def blocks(completions, **columns):
+        time.sleep(60)
+
+    for function in (slow, blocks):
+        ledger("slow").drain()
+        started = time.monotonic()
+        assert asyncio.run(AsyncGuard(function, "slow", seconds=0.2)(["a"])) == [None]
+        assert time.monotonic() - started < 50
+        report = ledger("slow").drain()
+        assert report.first.what == "TimeoutError('no scores within 0.2 s')"
+        assert (report.first.kind, report.timeouts, report.failures) == ("timeout", 1, 1)
+
+
+def test_an_async_reward_with_a_limit_gives_its_scores_and_its_errors():
+    import asyncio
+
+    async def lengths(completions, **columns):
+        await asyncio.sleep(0)
+        return [float(len(text) // len(text)) for text in completions]
+
+    limited = AsyncGuard(lengths, "lengths", seconds=5.0)
+    assert asyncio.run(limited(["a", "bb"])) == [1.0, 1.0]
+    assert asyncio.run(limited([""])) == [None]
+    assert "ZeroDivisionError" in ledger("lengths").drain().first.what
