@@ -3,7 +3,7 @@
 from swift_grpo_ext.doctor.check.arguments import Arguments
 from swift_grpo_ext.doctor.check.rules import table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.words import PLUGIN
+from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.findings import worst_first
 
 RULES = [rule for rule in table.rules if rule.id.startswith("ds-")]

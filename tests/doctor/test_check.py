@@ -10,7 +10,7 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.doctor.check.script import read_script
-from swift_grpo_ext.doctor.check.words import PLUGIN, unknown
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.findings import Severity, exit_code
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -166,7 +166,7 @@ def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
         (["--model"], "args-refused", "--model VALUE"),
         (["–model", "x"], "args-refused", "--model"),
         (["--use_vllm", "true", "stray"], "args-refused", "quote"),
-        (["--num_generations", f"{unknown('$N')}"], "not-known-here", ""),
+        (["--num_generations", Unknown("$N")], "not-known-here", ""),
         (["--deepspeed", "zero33"], "deepspeed-unreadable", "--deepspeed zero3"),
         (
             ["--use_liger_kernel", "true", "--loss_type", "real", "--delta", "2"],

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from swift_grpo_ext.doctor.check.inputs import syntax_refusal
 from swift_grpo_ext.doctor.check.script import read_script
-from swift_grpo_ext.doctor.check.words import PLUGIN, is_known, is_open, shown
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, written
+from swift_grpo_ext.findings import NotKnownError
 
 
 def rlhf(text, **environ):
@@ -28,8 +29,7 @@ def rlhf(text, **environ):
         "ARGS=(\n  --a 1  # one\n  --b 'x y'\n)\nswift rlhf \"${ARGS[@]}\"",
         "A='--a 1'\nswift rlhf $A --b 'x y'",
         "B='x y'; swift rlhf --a ${N:-1} --b \"$B\"",
-        "bash -c \"swift rlhf --a 1 --b 'x y'\"",
-        "srun --nodes=1 bash -lc \"swift rlhf --a 1 --b 'x y'\"",
+        "swift rlhf --a 1 --b 'x'\\\n\" y\"",
         'CMD="swift rlhf --a 1 --b \'x y\'"\neval "$CMD"',
         "python -m swift.cli.main rlhf --a 1 --b 'x y'",
         "N=8; swift rlhf --a $((N / 8)) --b 'x y'",
@@ -69,20 +69,30 @@ def test_a_hash_inside_a_word_is_no_comment():
     assert rlhf("swift rlhf --dataset a.jsonl#100 --b 2") == ["--dataset", "a.jsonl#100", "--b", "2"]
 
 
-def test_what_is_not_known_is_marked():
-    words = rlhf('swift rlhf --a $UNSET --b "$(date)" --c ${D:?} "$@" ${E:-$UNSET}')
-    assert [shown(word) for word in words[1::2]] == ["$UNSET", "$(date)", "${D:?}", "${E:-$UNSET}"[5:-1]]
-    assert [is_known(word) for word in words] == [True, False] * 3 + [False, False]
-    assert is_open(words[6])
-    assert not is_open(words[3])
+def test_what_is_not_known_is_a_value():
+    words = rlhf('swift rlhf --a $UNSET --b "$(date)" --c ${D:?} "$@" ${E:-$UNSET} --d=$UNSET/x')
+    texts = ["$UNSET", "$(date)", "${D:?}", '"$@"', "$UNSET", "--d=$UNSET/x"]
+    unknown = [word for word in words if isinstance(word, Unknown)]
+    assert list(map(written, unknown)) == texts
+    assert [word.many for word in unknown] == [True, False, True, True, True, False]
     assert rlhf("swift rlhf --a $UNSET", UNSET="3") == ["--a", "3"]
+    assert rlhf('ARGS="--a 1 --b $UNSET --c 2"; swift rlhf $ARGS')[4:] == ["--c", "2"]
+
+
+def test_an_unknown_value_decides_nothing():
+    value = Unknown("$N")
+    for computed in (value * 8 > 16, 3 - value, value == value, value.strip().isdecimal(), value["stage"]):
+        assert isinstance(computed, Unknown)
+    for decide in (bool, int, str, len, list, hash, "{}".format, lambda known: known in ("a", "b")):
+        with pytest.raises(NotKnownError, match=r"\$N"):
+            decide(value)
 
 
 def test_variables_that_are_not_exported_are_named():
     text = "MAX_PIXELS=1\nexport NNODES=1\nA=2 swift rlhf --a 1"
     command = read_script(text).first("rlhf")
     assert command.unexported == {"MAX_PIXELS"}
-    assert command.environ == {"MAX_PIXELS": "1", "NNODES": "1", "A": "2"}
+    assert command.environ == {"NNODES": "1", "A": "2"}
     assert read_script("set -a\nMAX_PIXELS=1\nswift rlhf").first("rlhf").unexported == frozenset()
 
 
@@ -112,7 +122,7 @@ def test_ranks_that_a_launcher_takes_from_elsewhere_are_not_known():
         "accelerate launch --config_file a.yaml -m swift.cli.rlhf",
         "deepspeed swift/cli/rlhf.py",
     ):
-        assert not read_script(f"{launcher} --a 1").first("rlhf").environ["NPROC_PER_NODE"].isdecimal()
+        assert isinstance(read_script(f"{launcher} --a 1").first("rlhf").environ["NPROC_PER_NODE"], Unknown)
 
 
 def test_a_rendezvous_gives_address_and_rank():
@@ -128,7 +138,6 @@ def test_a_rendezvous_gives_address_and_rank():
         ("N=8; swift rlhf --a '${N}/b'", ("N",)),
         ('N=8; swift rlhf --a "$N" --b \\$N', ()),
         ("swift rlhf --a '$UNKNOWN' --b '^x$'", ()),
-        ("N=8; bash -c 'swift rlhf --a $N'", ()),
     ],
 )
 def test_variables_between_single_quotes_are_named(text, names):
@@ -145,7 +154,6 @@ def test_variables_between_single_quotes_are_named(text, names):
         ("swift rollout --a 1 2>&1 | tee log &\n", False),
         ("(swift rollout --a 1) &\n", False),
         ("screen -dmS server swift rollout --a 1\n", False),
-        ("server() {\n  swift rollout --a 1\n}\nserver &\n", False),
         ("if [ $RANK = 0 ]; then\n  swift rollout --a 1\nfi\n", False),
     ],
 )
@@ -196,3 +204,31 @@ def test_no_text_breaks_the_reader(text):
 )
 def test_a_command_starts_in_the_folder_that_cd_leads_to(steps, folder):
     assert read_script(f"{steps}\nswift rlhf --a 1").first("rlhf").folder == folder
+
+
+def test_shift_takes_as_many_words_as_it_says():
+    text = 'OUT=$1; shift 2\nswift rlhf --output_dir "$OUT" "$@"'
+    command = read_script(text, arguments=["out", "x", "--lr", "1"]).first("rlhf")
+    assert command.arguments == ("--output_dir", "out", "--lr", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("train() {\n  local lr=$1 out=$2\n  swift rlhf --lr $lr\n}\ntrain 1 2", "a function (line 1)"),
+        ("docker run img swift rlhf --a 1", "another machine or container (line 1)"),
+        ("bash -c 'swift rlhf --a 1'", "the words of bash (line 1)"),
+        ("bash <<EOF\nswift rlhf --a 1\nEOF", "a here-document (line 1)"),
+        ("./train.sh 8", "./train.sh (line 1)"),
+    ],
+)
+def test_what_is_not_followed_is_named(text, place):
+    launch = read_script(text)
+    assert launch.commands == []
+    assert launch.not_followed == [place]
+
+
+def test_what_a_function_or_a_branch_sets_is_not_known_behind_it():
+    for setter in ("f() { N=2; }\nf", "if [ -d x ]; then N=2; fi", "[ -d x ] && N=2", "read -r N"):
+        assert isinstance(rlhf(f"N=1\n{setter}\nswift rlhf --a $N")[1], Unknown), setter
+    assert rlhf("N=1\nf() { local N=2; }\nf\nswift rlhf --a $N") == ["--a", "1"]

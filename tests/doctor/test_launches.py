@@ -57,6 +57,19 @@ def test_what_runs_raises_no_alarm(part):
     assert alarms == {}
 
 
+def test_a_command_that_is_not_followed_is_named_with_the_way_to_check_it():
+    for name, path, text, _ in scripts("not_followed"):
+        verdict = found(path, text)
+        assert verdict.code == command.COULD_NOT_CHECK, name
+        assert "SWIFT_GRPO_EXT_PREFLIGHT=only" in verdict.findings[0].fix, name
+
+
+def test_what_stands_in_a_file_of_the_script_is_not_known():
+    for name, path, text, _ in scripts("written_by_the_script"):
+        verdict = found(path, text)
+        assert (verdict.code, "not checked: options in r.yaml" in verdict.closing) == (0, True), name
+
+
 def test_what_may_be_meant_is_no_error():
     for name, path, text, _ in scripts("warned"):
         verdict = found(path, text)
@@ -82,6 +95,7 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
         "from_a_file": "options in $(cat args.txt)",
         "branches": "NPROC_PER_NODE ($NPROC_PER_NODE)",
         "data_of_a_program": "rows.jsonl, which a program of the script may write",
+        "config_of_the_script": "options in run.yaml",
     }.items():
         path, text = next((path, text) for one, path, text, _ in scripts("wrappers") if one == name)
         Path(path).write_text(text)

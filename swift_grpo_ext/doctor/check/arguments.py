@@ -2,16 +2,15 @@
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.words import is_known, is_open, opened, shown
+from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import NEAR, nearest
-from swift_grpo_ext.findings import NotKnownError as NotKnown
-from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.findings import NotKnownError, Problem
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
 RENAMED = {
@@ -28,27 +27,26 @@ RENAMED = {
 _INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
 _DASHES, _QUOTES = "–—―−", "“”‘’"
 _LEFT_OUT = ("...", "…")  # of a command in a document
-_MENDS = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
+_FIXES = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
 _RATES = {"--learning_rate": "1e-5", "--lr": "1e-5", "--vit_lr": "1e-6", "--aligner_lr": "1e-5"}
 _USUAL = {**_RATES, "--beta": "0.04"}
 
 
-Group = tuple[str, list[str]]  # a flag and the words behind it
+NotKnown = NotKnownError
+Group = tuple[str, list[Word]]  # a flag and the words behind it
 
 
 @dataclass(frozen=True)
 class Arguments:
     """Values by name as ms-swift's parser sees them, defaults included.
 
-    An attribute is an argument's value, None for one that this release does not have; asking for one that
-    is not known raises `NotKnown`.
+    An attribute is an argument's value: None for one that this release does not have, `Unknown` for one that
+    the launch takes from somewhere else.
     """
 
     values: dict[str, Any]  # every argument
     given: frozenset[str] = frozenset()  # names on the command line
     refusals: tuple[Problem, ...] = ()  # what the parser does not take
-    # names whose value the script takes from somewhere else, with what stands there
-    unknown: Mapping[str, str] = field(default_factory=dict)
     open: tuple[str, ...] = ()  # words that may hold any options
     # (name, values in order) of what is given more than once
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -58,28 +56,33 @@ class Arguments:
         """An argument's value."""
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in self.unknown:
-            raise NotKnown(f"--{name} ({self.unknown[name]})")
+        return self.get(name)
+
+    def get(self, name: str) -> Any:
+        """An argument's value, by its name as text."""
         if self.open and name not in self.given:
-            raise NotKnown(f"options in {' '.join(self.open)}")
+            return Unknown(f"options in {' '.join(self.open)}")
         return self.values.get(name)
 
-    get = __getattr__
-
     def known(self, name: str) -> bool:
-        """Whether it may be asked for."""
-        return name not in self.unknown and (not self.open or name in self.given)
+        """Whether its value is known."""
+        return not isinstance(self.get(name), Unknown)
+
+    @property
+    def as_written(self) -> "Arguments":
+        """As if words that may hold options held none: what is not written has its default."""
+        return replace(self, open=())
 
 
-def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
+def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported."""
     parser = host_table.parser(kind)
-    refusals = [*chain.from_iterable(map(_invisible, words)), *chain.from_iterable(map(_typographic, words))]
-    parts = [_INVISIBLE.sub(" ", word).split() if _hides(word) else [word] for word in words]
-    words = [opened(word) if word in _LEFT_OUT else word for word in chain.from_iterable(parts)]
-    groups = list(_groups([word for word in words if word[:1] not in _DASHES or len(word) < 2]))
+    texts = [word for word in words if isinstance(word, str)]
+    refusals = [*chain.from_iterable(map(_invisible, texts)), *chain.from_iterable(map(_typographic, texts))]
+    groups = list(_groups(list(chain.from_iterable(map(_as_meant, words)))))
     known, unknown, rest = _without_unknown(groups, parser)
-    given, strange = {_name(flag) for flag, _ in groups if flag}, list[str]()
+    given = {_name(flag) for flag, _ in groups if flag}
+    strange: list[str] = []
     values = dict(host_table.defaults(kind))
     for flag, behind in known:
         try:
@@ -96,9 +99,18 @@ def parse(words: Sequence[str], kind: str = "RLHFArguments") -> Arguments:
         values = _completed(values)
         if "tuner_type" in unknown and "learning_rate" not in given:
             unknown["learning_rate"] = unknown["tuner_type"]
-    return Arguments(
-        values, frozenset(given), tuple(refusals), unknown, tuple(rest), tuple(_repeated(groups)), kind
-    )
+    values |= {name: Unknown(f"--{name} ({text})") for name, text in unknown.items()}
+    return Arguments(values, frozenset(given), tuple(refusals), tuple(rest), tuple(_repeated(groups)), kind)
+
+
+def _as_meant(word: Word) -> list[Word]:
+    """A word without the signs of web pages and word processors; none for a dash alone."""
+    if isinstance(word, Unknown):
+        return [word]
+    if word in _LEFT_OUT:
+        return [Unknown(word, many=True)]
+    parts = _INVISIBLE.sub(" ", word).split() if _hides(word) else [word]
+    return [part for part in parts if part[:1] not in _DASHES or len(part) < 2]
 
 
 def _refusal(message: str, where: str, fix: str) -> Problem:
@@ -141,34 +153,47 @@ def _completed(values: dict[str, object]) -> dict[str, object]:
     return {**values, **{name: value for name, value in later.items() if values.get(name) is None}}
 
 
-def _groups(words: Sequence[str]) -> Iterator[Group]:
+def _groups(words: Sequence[Word]) -> Iterator[Group]:
     """Each flag with the words behind it; words before the first flag come with an empty flag."""
-    starts = [at for at, word in enumerate(words) if word.startswith("--") and len(word) > 2]
-    ends = [*starts, len(words)]
-    if ends[0]:
-        yield "", list(words[: ends[0]])
-    for start, end in pairwise(ends):
-        yield words[start], list(words[start + 1 : end])
+    flag = ""
+    values: list[Word] = []
+    for word in words:
+        text = written(word)
+        name, _, value = text.partition("=")
+        if not text.startswith("--") or len(text) < 3:
+            values.append(word)
+            continue
+        if flag or values:
+            yield flag, values
+        flag, values = text, []
+        if isinstance(word, Unknown):  # --lr=$LR; a name that is not known may be any number of options
+            flag = "" if "$" in name else name
+            values = [Unknown(value if flag else text, many=not flag)]
+    if flag or values:
+        yield flag, values
 
 
 def _without_unknown(
     groups: list[Group], parser: argparse.ArgumentParser
-) -> tuple[list[Group], dict[str, str], list[str]]:
+) -> tuple[list[tuple[str, list[str]]], dict[str, str], list[str]]:
     """The options that can be parsed, the names whose value is not known, and words that may be options."""
-    kept, unknown, opened = list[Group](), dict[str, str](), list[str]()
+    kept: list[tuple[str, list[str]]] = []
+    unknown: dict[str, str] = {}
+    rest: list[str] = []
     for flag, values in groups:
         action = parser._option_string_actions.get(flag.split("=")[0])
         takes = 0 if not flag or "=" in flag else 1
         several = action is not None and action.nargs in ("+", "*")
         # An unquoted variable right behind an option is its value; one further on may be more options.
-        opened += [shown(one) for one in values[takes:] if is_open(one) or not (flag or is_known(one))]
-        open_inside = any(is_open(value) for value in values[takes:])
-        own = [one for one in (flag, *(values if several else values[:takes])) if not is_known(one)]
-        if flag and own and not (several and open_inside and is_known(values[0])):
-            unknown[action.dest if action else _name(shown(flag))] = shown(" ".join(own)).rpartition("=")[2]
-            continue
-        kept.append((flag, list(filter(is_known, values))))
-    return kept, unknown, opened
+        behind = [word for word in values[takes:] if isinstance(word, Unknown) and (word.many or not flag)]
+        rest += [word.name for word in behind]
+        own = [word for word in (values if several else values[:takes]) if isinstance(word, Unknown)]
+        plain = [word for word in values if isinstance(word, str)]
+        if flag and own and not (several and behind and isinstance(values[0], str)):
+            unknown[action.dest if action else _name(flag)] = " ".join(word.name for word in own)
+        else:
+            kept.append((flag, plain))
+    return kept, unknown, rest
 
 
 def _fix(message: str, name: str) -> str:
@@ -180,7 +205,7 @@ def _fix(message: str, name: str) -> str:
         return f"{name} {nearest(match[1], choices, NEAR) or choices[0]}"
     if name in _USUAL and "invalid float" in message:
         return f"{name} {_USUAL[name]}"
-    return next((fix.format(name) for sign, fix in _MENDS if sign in message), f"leave {name} out")
+    return next((fix.format(name) for sign, fix in _FIXES if sign in message), f"leave {name} out")
 
 
 def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:
@@ -209,9 +234,13 @@ def _unknown(word: str, parser: argparse.ArgumentParser) -> Problem:
 
 
 def _repeated(groups: list[Group]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    values: dict[str, list[str]] = {}
+    """Options that are given more than once, with different values that are all known."""
+    values: dict[str, list[str | None]] = {}
     for flag, behind in groups:
-        values.setdefault(_name(flag), []).append(flag.partition("=")[2] or " ".join(behind))
-    for name, seen in values.items():
-        if name and len(set(seen)) > 1 and all(map(is_known, seen)):
-            yield name, tuple(seen)
+        text = flag.partition("=")[2] or " ".join(map(written, behind))
+        known = all(isinstance(word, str) for word in behind)
+        values.setdefault(_name(flag), []).append(text if known else None)
+    for name, texts in values.items():
+        plain = [text for text in texts if text is not None]
+        if name and len(set(plain)) > 1 and len(plain) == len(texts):
+            yield name, tuple(plain)

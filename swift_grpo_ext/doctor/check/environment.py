@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from swift_grpo_ext.compat.patch import Target, signature_of
 from swift_grpo_ext.compat.registry import patches
-from swift_grpo_ext.doctor.check.arguments import NotKnown
-from swift_grpo_ext.doctor.check.words import PLUGIN, is_known, shown
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word
 from swift_grpo_ext.parts import PARTS
 from swift_grpo_ext.versions import installed_version
 
@@ -31,25 +31,32 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-class Environ(Mapping[str, str]):
-    """The variables that a run sees; asking for one that is not known raises `NotKnown`."""
+class Environ(Mapping[str, Any]):
+    """The variables that a run sees, as text; `Unknown` where the launch takes one from somewhere else.
 
-    def __init__(self, values: Mapping[str, str], *, set_by: str = "") -> None:
-        self.values_as_written, self.set_by = dict(values), set_by
+    ``set_by`` names what may set any variable: then one that is not here is not known either.
+    """
 
-    def __getitem__(self, name: str) -> str:
-        value = self.values_as_written.get(name)
-        if value is None and self.set_by:
-            raise NotKnown(f"what {self.set_by} sets")
-        if value is not None and not is_known(value):
-            raise NotKnown(f"{name} ({shown(value)})")
-        return self.values_as_written[name]
+    def __init__(self, values: Mapping[str, Word], *, set_by: str = "") -> None:
+        self._values = dict(values)
+        self._set_by = set_by
+
+    @property
+    def as_written(self) -> "Environ":
+        """As if what is not written here were not set."""
+        return Environ(self._values)
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values.get(name)
+        if value is None and self._set_by:
+            return Unknown(f"what {self._set_by} sets")
+        return Unknown(f"{name} ({value.name})") if isinstance(value, Unknown) else self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values_as_written)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self.values_as_written)
+        return len(self._values)
 
 
 def parts_of(files: Sequence[str], environ: Mapping[str, str]) -> frozenset[str]:

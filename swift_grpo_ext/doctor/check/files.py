@@ -7,9 +7,10 @@ from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import NotKnownError
 
+EXACT = "SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it checks exactly what runs"
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_BYTES = 64 * 2**20
 Row = dict[str, Any]
@@ -19,7 +20,11 @@ HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offl
 def deepspeed(
     value: str, find: Callable[[str], Path | None], *, may_be_made: bool
 ) -> dict[str, object] | str:
-    """The configuration, or a sentence that says why it cannot be read."""
+    """The configuration, or a sentence that says why it cannot be read.
+
+    Raises:
+        NotKnownError: it is a file that a program of the script may write.
+    """
     path: Path | None
     if value in HOST_PRESETS:
         path = host_table.folder() / "config" / f"{value}.json"
@@ -32,7 +37,7 @@ def deepspeed(
         path = find(value) if len(value) < 1024 and "{" not in value else None
         if path is None and "{" not in value:
             if may_be_made and value.endswith(".json"):
-                raise NotKnown(f"{value}, which a program of the script may write")
+                raise NotKnownError(f"{value}, which a program of the script may write")
             return f"{value} is neither a preset nor a file"
     try:
         config = json.loads(path.read_text(encoding="utf-8") if path else value)
@@ -41,23 +46,29 @@ def deepspeed(
     return config if isinstance(config, dict) else "no JSON object"
 
 
-def config_words(path: Path, text: str | None = None) -> tuple[list[str], dict[str, str]]:
-    """Words and variables of a configuration file, as the host makes them of ``swift rlhf run.yaml``."""
+def config_words(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Options with their words, and variables, as ms-swift makes them of ``swift rlhf run.yaml``.
+
+    Raises:
+        SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
+    """
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8") if text is None else text
+        text = path.read_text(encoding="utf-8")
         table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0]
         raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), fix="check the file") from None
     if not isinstance(table, dict):
-        raise SwiftGrpoExtError("no table of arguments", where=str(path), fix="one `name: value` a line")
+        raise SwiftGrpoExtError("not a table of arguments", where=str(path), fix="one `name: value` a line")
+    if "apiVersion" in table or "tasks" in table:
+        raise SwiftGrpoExtError("a manifest, not a table of arguments", where=str(path), fix=EXACT)
     environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
-    words: list[str] = []
+    words: dict[str, list[str]] = {}
     for name, value in table.items():
         many = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in many)]
+        words[str(name)] = [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
     return words, environ
 
 

@@ -15,11 +15,11 @@ import psutil
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.environment import Environ
-from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES, config_words
+from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES, EXACT, config_words
 from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.script import read_script
-from swift_grpo_ext.doctor.check.words import is_known, opened
+from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
@@ -29,11 +29,25 @@ _PACKAGES = """
     """
 _MOST_BYTES = 2**20
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
-_NO_SHELL = (".py", ".ipynb", ".bat", ".cmd", ".ps1", ".toml", ".jsonl", ".md")
+# What is started, and is not a script of the shell.
+_OTHER_PROGRAMS = {
+    ".py": "a Python program",
+    ".ipynb": "a notebook",
+    ".fish": "a script of the fish shell",
+    ".ps1": "a script of PowerShell",
+    ".bat": "a script of Windows",
+    ".cmd": "a script of Windows",
+    ".mk": "a makefile",
+}
+_NOT_STARTED = (".toml", ".jsonl", ".md")
 
 
 def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
-    """The runs that these words start."""
+    """The runs that these words start: arguments of ``swift rlhf``, or a script or a configuration file.
+
+    Raises:
+        SwiftGrpoExtError: there is no such file, or nothing in it could be read.
+    """
     words = list(words)
     for name in ("swift", "rlhf"):
         words = words[1:] if words[:1] == [name] else words
@@ -43,8 +57,8 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
     if words[0].startswith("-") or words[0].endswith(CONFIG_SUFFIXES):
         return [run_of(words, gpu_memory=gpu_memory)]
     path = Path(words[0]).expanduser()
-    if not path.is_file() or path.suffix in _NO_SHELL:
-        what = "no shell script" if path.is_file() else "no such script"
+    if not path.is_file() or path.suffix in _NOT_STARTED:
+        what = "not a launch script" if path.is_file() else "no such script"
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
         raise SwiftGrpoExtError(what, where=words[0], fix=fix)
     return runs_of_script(path, words[1:] or None, gpu_memory=gpu_memory)
@@ -58,35 +72,58 @@ def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str,
 
 
 def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0) -> list[Run]:
-    """The runs that a launch script starts, each with the variables that the script gives it."""
+    """The runs that a launch script starts, each with the variables that the script gives it.
+
+    Raises:
+        SwiftGrpoExtError: it cannot be read, or none of its commands could be.
+    """
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
+    if other := _other_program(path, text):
+        raise SwiftGrpoExtError(f"{other} is not read", where=str(path), fix=EXACT)
     if arguments and not re.search(r"\$\{?[@*1-9]", text):
-        what = f"the script takes no arguments, and is given {' '.join(arguments)[:80]}"
+        what = f"the script takes no arguments, but is given {' '.join(arguments)[:80]}"
         fix = "check one script at a time, or give all arguments of swift rlhf instead of the script"
         raise SwiftGrpoExtError(what, where=str(path), fix=fix)
     here = path.resolve().parent
     try:
         launch = read_script(
-            text,
-            os.environ,
-            lambda name: _sourced(name, here),
-            lambda folder, pattern: _matching(here, folder, pattern),
-            path=str(path),
-            arguments=arguments,
+            text, os.environ, lambda name: _sourced(name, here), path=str(path), arguments=arguments
         )
     except RecursionError:
         raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
-    launch.refusal = "" if path.name.lower().startswith("makefile") else syntax_refusal(text)
+    launch.refusal = syntax_refusal(text)
     commands = launch.all("rlhf")
     if not commands:
-        others = ", ".join(dict.fromkeys(" ".join(command.words[:2]) for command in launch.commands))
-        what = f"no swift rlhf command{f', only {others}' if others else ''}"
-        raise SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
-    return [_run(one, launch, gpu_memory, _folders(one, here)) for one in commands]
+        raise _nothing_read(path, launch)
+    return [_run(command, launch, gpu_memory, _folders(command, here)) for command in commands]
+
+
+def _other_program(path: Path, text: str) -> str:
+    """What a file is that is started, and not by a shell that we read; empty for a shell script."""
+    first = text.split("\n", 1)[0]
+    if path.name.lower() == "makefile":
+        return _OTHER_PROGRAMS[".mk"]
+    if first.startswith("#!") and not re.search(r"\b(ba|da|k|z)?sh\b", first):
+        return f"a script for {first[2:].split()[-1].rsplit('/', 1)[-1]}" if first[2:].split() else ""
+    return _OTHER_PROGRAMS.get(path.suffix.lower(), "")
+
+
+def _nothing_read(path: Path, launch: Launch) -> SwiftGrpoExtError:
+    """Why no command of a script could be checked."""
+    if launch.not_followed:
+        places = ", ".join(dict.fromkeys(launch.not_followed))
+        what = f"swift rlhf may be started by {places}, which is not followed"
+        fix = f"SWIFT_GRPO_EXT_PREFLIGHT=only bash {path} checks exactly what the shell makes of it"
+        return SwiftGrpoExtError(what, where=str(path), fix=fix)
+    others = ", ".join(
+        dict.fromkeys(" ".join(map(written, command.words[:2])) for command in launch.commands)
+    )
+    what = f"no swift rlhf command{f', only {others}' if others else ''}"
+    return SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
 
 
 def syntax_refusal(text: str) -> str:
@@ -121,18 +158,6 @@ def _sourced(name: str, folder: Path) -> str | None:
     return None
 
 
-def _matching(here: Path, folder: str, pattern: str) -> list[str]:
-    """Files that a pattern stands for, as the shell writes them."""
-    from glob import glob
-
-    wide = str(Path(pattern).expanduser())
-    for base in (Path.cwd(), here):
-        found = glob(wide, root_dir=base / Path(folder).expanduser()) if "**" not in wide else []
-        if found:
-            return found
-    return []
-
-
 def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
     memory, device = first_gpu()
     words, more = _with_config(list(command.arguments), folders, launch)
@@ -160,27 +185,34 @@ def _versions() -> dict[str, str | None]:
 def _of_model_kwargs(value: object) -> dict[str, str]:
     """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
     try:
-        table = value if isinstance(value, dict) else json.loads(str(value or "{}"))
+        table = json.loads(value) if isinstance(value, str) and value else value
     except ValueError:
         return {}  # a rule of its own says so
-    return {name.upper(): str(one) for name, one in table.items()} if isinstance(table, dict) else {}
+    return {name.upper(): str(number) for name, number in table.items()} if isinstance(table, dict) else {}
 
 
 def _with_config(
-    words: list[str], folders: tuple[Path, ...], launch: Launch
-) -> tuple[list[str], dict[str, str]]:
+    words: list[Word], folders: tuple[Path, ...], launch: Launch
+) -> tuple[list[Word], dict[str, str]]:
     """The words with those of a configuration file in its place, and the variables that it sets."""
-    at = 0 if words and words[0].endswith(CONFIG_SUFFIXES) else None
-    if "--config" in words[:-1]:  # ms-swift does not take it so; its words are checked all the same
-        at = words.index("--config") + 1
-    if at is None or not is_known(words[at]):
+    at = 0 if words and written(words[0]).endswith(CONFIG_SUFFIXES) else None
+    if "--config" in map(
+        written, words[:-1]
+    ):  # ms-swift does not take it so; its words are checked all the same
+        at = list(map(written, words)).index("--config") + 1
+    name = words[at] if at is not None else None
+    if at is None or not isinstance(name, str):
         return words, {}
-    name, text = words[at], launch.texts.get(words[at])
-    there = [folder / name for folder in folders if (folder / name).is_file()]
-    if text is None and not there and (not folders or launch.makes_files):
-        return [*words[:at], opened(name), *words[at + 1 :]], {}
-    inside, environ = config_words(there[0] if there else Path(name).expanduser(), text)
-    return [*words[:at], *inside, *words[at + 1 :]], environ
+    here = [folder / name for folder in folders if (folder / name).is_file()]
+    if not here and (not folders or launch.makes_files or name in launch.made):
+        return [*words[:at], Unknown(name, many=True), *words[at + 1 :]], {}
+    table, environ = config_words(here[0] if here else Path(name).expanduser())
+    rest = words[at + 1 :]
+    given = {written(word).partition("=")[0].replace("-", "_") for word in rest}
+    inside = [
+        word for flag, values in table.items() if f"__{flag}" not in given for word in (f"--{flag}", *values)
+    ]
+    return [*words[:at], *inside, *rest], environ
 
 
 @lru_cache(maxsize=1)

@@ -1,27 +1,30 @@
 """What a script starts: ``swift`` behind torchrun, accelerate, srun or python -m, and its ranks."""
 
+import os.path
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tree_sitter import Node
 
-from swift_grpo_ext.doctor.check.words import base, is_known, unknown
+from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 
 _SUBCOMMANDS = "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|sample|export|eval|app"
 _MODULE = re.compile(
     r"(?:^|\W)swift[./]cli[./](_megatron[./])?(\w+?)(?:\.py)?$|(?:^|/)cli/(_megatron/)?(\w+?)\.py$"
 )
-_INNER = re.compile(
-    rf"(?:^|[\s/;&(])(?:swift|megatron)\s+(?:{_SUBCOMMANDS})\b|swift[./]cli[./]|/cli/rlhf\.py"
+INNER = re.compile(
+    r"(?:^|[\s/;&('\"])(?:swift|megatron)\s+rlhf\b|swift[./]cli[./](?:_megatron[./])?rlhf|/cli/rlhf\.py"
 )
+"""Text that starts ``swift rlhf``."""
 # Another machine or a container, with files and variables of its own.
 ELSEWHERE = frozenset(
     ("ssh", "docker", "podman", "nerdctl", "kubectl", "singularity", "apptainer", "pdsh", "enroot")
 )
-# The script goes on while it runs, or something else decides when it runs; it may be fed a script.
-DETACHED = ELSEWHERE | {"tmux", "screen", "srun", "sbatch", "daemonize", "qsub", "bsub"}
-SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "sbatch", "qsub", "bsub")
+# The script goes on while it runs, or something else decides when it runs.
+DETACHED = frozenset(("tmux", "screen", "srun", "sbatch", "daemonize", "qsub", "bsub"))
+_SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "sbatch", "qsub", "bsub")
 # Options of torchrun, deepspeed and accelerate; the last one counts the ranks of all nodes together.
 _OPTIONS = {
     "NPROC_PER_NODE": ("nproc_per_node", "num_gpus"),
@@ -37,33 +40,32 @@ _VARIABLES = {option: name for name, options in _OPTIONS.items() for option in o
 class Command:
     """One ``swift`` or ``megatron`` command with the variables it sees."""
 
-    words: tuple[str, ...]  # `swift`, the subcommand, its arguments
-    # variables that it sees, or was meant to see: those that are set and not exported too
-    environ: Mapping[str, str] = field(default_factory=dict)
-    unexported: frozenset[str] = frozenset()  # names of the latter
+    words: tuple[Word, ...]  # `swift`, the subcommand, its arguments
+    environ: Mapping[str, Any] = field(default_factory=dict)  # variables that it sees: text, or Unknown
+    unexported: frozenset[str] = frozenset()  # names that the script sets, and the command does not see
     waits: bool = False  # the script goes on only when it has ended
     folder: str | None = ""  # where it is started, relative to where the script is; None if that is not known
     complete: bool = True  # A variable that is not in `environ` is not set
     makes_files: bool = False  # A program ran before that may have written any file
-    elsewhere: bool = False  # it runs on another machine or in a container, with files of its own
     launcher: tuple[str, ...] = ()  # the words before it
 
     @property
     def subcommand(self) -> str:
         """``rlhf``, ``rollout``, ..."""
-        return self.words[1] if len(self.words) > 1 else ""
+        return written(self.words[1]) if len(self.words) > 1 else ""
 
     @property
-    def arguments(self) -> tuple[str, ...]:
+    def arguments(self) -> tuple[Word, ...]:
         """The words after the subcommand."""
         return self.words[2:]
 
-    def value(self, name: str) -> str:
-        """What an option is given, as text; empty if it is not there."""
+    def value(self, name: str) -> Any:
+        """What an option is given, text or `Unknown`; empty if it is not there."""
         for index, word in enumerate(self.arguments):
-            flag, _, value = word.partition("=")
+            flag, _, value = written(word).partition("=")
             if flag.startswith("--") and flag.lstrip("-").replace("-", "_") == name:
-                return value or "".join(self.arguments[index + 1 : index + 2])
+                given = Unknown(value) if value and isinstance(word, Unknown) else value
+                return given or next(iter(self.arguments[index + 1 : index + 2]), "")
         return ""
 
 
@@ -83,13 +85,13 @@ class Launch:
     """What a script does, as far as it is read; empty for a command that stands in none."""
 
     commands: list[Command] = field(default_factory=list)  # the `swift` commands so far
+    not_followed: list[str] = field(default_factory=list)  # where others stand, which are not read
     cuts: list[Cut] = field(default_factory=list)  # where the shell reads something else than was meant
     names: set[str] = field(default_factory=set)  # variables that were ever set
     unread: list[str] = field(default_factory=list)  # files that it sources or runs and that are not here
     # variables that are set, and stand in single quotes in a command
     literal: list[str] = field(default_factory=list)
     made: set[str] = field(default_factory=set)  # files that it writes
-    texts: dict[str, str] = field(default_factory=dict)  # content of those that are written out in it
     makes_files: bool = False  # A program ran that may write any file
     windows: bool = False  # lines end in carriage return and line feed
     used: frozenset[str] = frozenset()  # variables that the script itself reads
@@ -119,72 +121,72 @@ def cut_between(previous: Node, node: Node) -> Cut:
     return Cut(line + 1, "blank") if re.search(r"\n[ \t]*\n", between) else Cut(line, "backslash")
 
 
-def names(words: Sequence[str]) -> set[str]:
+def names(words: Sequence[Word]) -> set[str]:
     """Words without their folders, among them the programs."""
-    return set(map(base, words))
+    return {os.path.basename(written(word)) for word in words}
 
 
-def split_at_swift(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
+def split_at_swift(words: Sequence[Word]) -> tuple[list[Word], list[Word]] | None:
     """The launcher's words, and the subcommand with its arguments; None where no swift is started.
 
     Known are ``swift rlhf``, ``python -m swift.cli.rlhf``, ``.../cli/rlhf.py`` and ``swift.cli.main rlhf``.
     """
     for index, word in enumerate(words):
         rest = list(words[index + 1 :])
-        if base(word) in ("swift", "megatron") and rest and re.fullmatch(_SUBCOMMANDS, rest[0]):
+        subcommand = written(rest[0]) if rest else ""
+        if os.path.basename(written(word)) in ("swift", "megatron") and re.fullmatch(
+            _SUBCOMMANDS, subcommand
+        ):
             return [*words[:index], word], rest
-        if not is_known(word) and rest[:1] == ["rlhf"] and any(one.startswith("--") for one in rest):
+        if isinstance(word, Unknown) and subcommand == "rlhf" and len(rest) > 1:  # "$SWIFT" rlhf --model ...
             return list(words[:index]), rest
-        if module := _MODULE.search(word):
+        if module := _MODULE.search(written(word)):
             name = module[2] or module[4]
             mark = ["megatron"] if module[1] or module[3] else []
             return [*words[:index], *mark], [*([] if name == "main" else [name]), *rest]
     return None
 
 
-def inner_scripts(words: Sequence[str]) -> list[str]:
-    """Arguments that are themselves scripts: of ``bash -c``, tmux, ssh, ``sbatch --wrap=``."""
-    found = [re.sub(r"^--?[\w-]+=", "", word) for word in words[1:] if " " in word and _INNER.search(word)]
-    if found:
-        return found
-    for index, word in enumerate(words[:-2]):
-        option = words[index + 1]
-        if base(word) in SHELLS and re.fullmatch(r"-[a-z]*c", option):
-            return [words[index + 2]]
-    return []
-
-
-def script_of(words: Sequence[str]) -> list[str] | None:
-    """The script and its arguments in ``bash -x train.sh 8``, ``sbatch train.sh`` and ``./train.sh``."""
+def script_of(words: Sequence[str]) -> str:
+    """The script in ``bash -x train.sh``, ``sbatch train.sh`` and ``./train.sh``; empty if there is none."""
     for index, word in enumerate(words):
-        if word.endswith((".sh", ".bash", ".slurm", ".sbatch")) and (index == 0 or not word.startswith("-")):
-            return list(words[index:])
-        if base(word) in SHELLS:
-            return [one for one in words[index + 1 :] if not one.startswith("-")] or None
-    return None
+        if word.endswith((".sh", ".bash", ".slurm", ".sbatch")) and not word.startswith("-"):
+            return word
+        if os.path.basename(word) not in _SHELLS and index:
+            break
+    return ""
 
 
-def variables(words: Sequence[str]) -> dict[str, str]:
-    """Variables that a launcher's words set: ``env A=1``, ``docker -e A=1``, ranks and nodes of torchrun."""
-    found: dict[str, str] = {}
+def variables(words: Sequence[Word]) -> dict[str, Word]:
+    """Variables that a launcher's words set: ``env A=1``, ranks and nodes of torchrun."""
+    found: dict[str, Word] = {}
     for index, word in enumerate(words):
-        name = word.lstrip("-").replace("-", "_").partition("=")[0]
-        if word.startswith("--") and name in _VARIABLES:
-            found[_VARIABLES[name]] = word.partition("=")[2] or "".join(words[index + 1 : index + 2])
-        elif match := re.match(r"(?:--env=|--export=ALL,|-e)?([A-Z_][A-Z0-9_]*)=(.*)", word, re.DOTALL):
-            found[match[1]] = match[2]
-    world, nodes = found.pop("WORLD_SIZE", ""), found.get("NNODES", "1")
-    if world.isdecimal() and nodes.isdecimal():
+        text = written(word)
+        option, _, value = text.partition("=")
+        name = option.lstrip("-").replace("-", "_")
+        if text.startswith("--") and name in _VARIABLES:
+            own: Word = Unknown(value) if isinstance(word, Unknown) else value
+            found[_VARIABLES[name]] = own if value else next(iter(words[index + 1 : index + 2]), "")
+        elif re.fullmatch(r"[A-Z_][A-Z0-9_]*", option) and value:
+            found[option] = Unknown(value) if isinstance(word, Unknown) else value
+    _complete_ranks(found, names(words))
+    if any(name.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for name in names(words)):
+        found.setdefault("NODE_RANK", "0")  # given by the rendezvous
+    return found
+
+
+def _complete_ranks(found: dict[str, Word], programs: set[str]) -> None:
+    """Ranks of a node from those of all nodes; what a launcher takes from elsewhere is not known."""
+    world = found.pop("WORLD_SIZE", "")
+    nodes = found.get("NNODES", "1")
+    if isinstance(world, str) and world.isdecimal() and isinstance(nodes, str) and nodes.isdecimal():
         found["NPROC_PER_NODE"] = str(max(1, int(world) // max(1, int(nodes))))
-    elif world:
-        found["NPROC_PER_NODE"] = unknown("--num_processes")
-    for launcher in sorted(names(words) & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
-        found.setdefault("NPROC_PER_NODE", unknown(f"ranks of {launcher}"))  # a file of its own, or all GPUs
+    elif isinstance(world, Unknown) or world:
+        found["NPROC_PER_NODE"] = Unknown("--num_processes")
+    for launcher in sorted(programs & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
+        found.setdefault("NPROC_PER_NODE", Unknown(f"ranks of {launcher}"))  # a file of its own, or all GPUs
         if launcher != "accelerate":  # these start the processes of every node
             for name in ("MASTER_ADDR", "NODE_RANK"):
-                found.setdefault(name, unknown(f"{name} of the launcher"))
-    if any(word.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for word in words):
-        found.setdefault("NODE_RANK", "0")  # given by the rendezvous
-    if re.fullmatch(r"\d+:\d+", found.get("NNODES", "")):
-        found["NNODES"] = unknown(found["NNODES"])
-    return found
+                found.setdefault(name, Unknown(f"{name} of the launcher"))
+    if isinstance(nodes, str) and re.fullmatch(r"\d+:\d+", nodes):
+        found["NNODES"] = Unknown(nodes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from swift_grpo_ext.doctor.check import host_table, probing
 from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.words import PLUGIN
+from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.rewards import catalogue

@@ -4,17 +4,19 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from swift_grpo_ext.doctor.check import environment, files, host_table
-from swift_grpo_ext.doctor.check.arguments import Arguments, NotKnown
+from swift_grpo_ext.doctor.check.arguments import Arguments
 from swift_grpo_ext.doctor.check.launch import Command, Launch
-from swift_grpo_ext.doctor.check.words import PLUGIN
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, decided
 from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
 from swift_grpo_ext.doctor.plan.setting import ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 
@@ -27,7 +29,7 @@ class Run:
     """One ``swift rlhf`` command as preflight sees it."""
 
     arguments: Arguments  # its arguments
-    environ: Mapping[str, str] = field(default_factory=dict)  # the variables that it sees
+    environ: Mapping[str, Any] = field(default_factory=dict)  # the variables that it sees: text, or Unknown
     # installed releases by distribution; None for those that are missing
     versions: Mapping[str, str | None] = field(default_factory=dict)
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
@@ -40,12 +42,25 @@ class Run:
     folders: tuple[Path, ...] = (Path("."),)
 
     def find(self, name: str) -> Path | None:
-        """The file or folder of that name, if it is there."""
+        """The file or folder of that name, if it is there.
+
+        Raises:
+            NotKnownError: the folder that the command is started in is not known.
+        """
         path = Path(name).expanduser()
-        if self.command.elsewhere or (not self.folders and not path.is_absolute()):
-            raise NotKnown(f"files, in a folder that is not known: {name}")
+        if not self.folders and not path.is_absolute():
+            raise NotKnownError(f"files, in a folder that is not known: {name}")
         places = (folder / path for folder in self.folders or (Path(),))
         return next(filter(os.path.exists, places), None)  # unlike Path.exists, False for base64 text, too
+
+    @cached_property
+    def as_written(self) -> "Run":
+        """As if nothing were set or given elsewhere: what is not written has its default.
+
+        Only for what is written itself: rows of a data set, rewards.
+        """
+        environ = self.environ.as_written if isinstance(self.environ, environment.Environ) else self.environ
+        return replace(self, arguments=self.arguments.as_written, environ=environ)
 
     def dataset(self, name: str) -> tuple[Path | None, int | None]:
         """Path of ``path#100`` or ``path:subset``, if it is here, and the number of rows."""
@@ -123,7 +138,7 @@ class Run:
     @cached_property
     def settings(self) -> Settings:
         """This package's settings as the run reads them; the defaults where they cannot be known."""
-        own = {name: self.environ[name] for name in self.environ if name.upper().startswith(PREFIX)}
+        own = {name: decided(self.environ[name]) for name in self.environ if name.upper().startswith(PREFIX)}
         others = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
         with environment.environment({**others, **(own if self.parts else {})}):
             return load_settings()
@@ -175,9 +190,9 @@ class Run:
             return None
         config = value
         if not isinstance(value, dict):
-            written = self.launch.texts.get(str(value), str(value))
-            config = files.deepspeed(written, self.find, may_be_made=self.command.makes_files)
-        size = self.arguments.zero_hpz_partition_size
+            made = self.command.makes_files or str(value) in self.launch.made
+            config = files.deepspeed(str(value), self.find, may_be_made=made)
+        size = decided(self.arguments.zero_hpz_partition_size)
         if isinstance(config, dict) and size is not None:
             config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}
         return config
@@ -221,8 +236,9 @@ def _table(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(environ: Mapping[str, str], name: str, default: int = 1) -> int:
+def _number(environ: Mapping[str, Any], name: str, default: int = 1) -> int:
+    """A whole number of at least one; the default where it is not set."""
     text = (environ.get(name) or "").strip()
     if text and not text.isdecimal():
-        raise NotKnown(f"{name} ({text})")
+        raise NotKnownError(f"{name} ({text})")
     return max(1, int(text)) if text else default

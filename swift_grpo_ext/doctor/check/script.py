@@ -1,238 +1,389 @@
-"""Follows a script statement by statement: variables, folders, files it writes, and the commands it starts.
+"""Follows a script statement by statement: its variables, and the ``swift`` commands that it starts.
 
-Nothing is executed. Functions are followed where they are called; what a branch or a loop sets is known
-inside it only.
+Nothing is executed. Functions, other scripts, other machines and here-documents are not followed; what a
+branch or a loop sets is not known behind it.
 """
 
+import os.path
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from tree_sitter import Node
 
-from swift_grpo_ext.doctor.check import commands
-from swift_grpo_ext.doctor.check.commands import NAME
-from swift_grpo_ext.doctor.check.launch import DETACHED, ELSEWHERE, SHELLS, Cut, Launch, names
-from swift_grpo_ext.doctor.check.shell import Variables, text_of
-from swift_grpo_ext.doctor.check.words import as_script, base, is_known, opened, unknown
+from swift_grpo_ext.doctor.check import launch
+from swift_grpo_ext.doctor.check.launch import Command, Cut, Launch
+from swift_grpo_ext.doctor.check.shell import Text, Variables, parsed, text_of
+from swift_grpo_ext.doctor.check.unknown import Unknown, Word, joined, written
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_OPTION = re.compile(r"[-–—]+[A-Za-z]")
+_TEST = re.compile(r"(\[|test\b|grep\b|command\b|which\b|!)")
+_LEFT_OUT = re.compile(r"#+ *(\.\.\.|…)")  # "# ... other parameters", at the end of a command in a document
+_PARTS = ("program", "do_group", "compound_statement", "else_clause", "elif_clause", "case_item", "pipeline")
 _BRANCHES = ("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement")
-_TESTS = re.compile(r"(\[|test\b|grep\b|command\b|which\b|!)")
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
+_DEEPEST = 8  # files that source each other, and texts that `eval` takes
+# Files that people source for their shell, not for a run's ranks; and programs that print variables for it.
+_OF_THE_SHELL = re.compile(
+    r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
+)
+_SHELL_HOOKS = re.compile(r"\b(conda|mamba|micromamba|pyenv|ssh-agent|modulecmd|brew|direnv|starship)\b")
+_FETCHES = re.compile(r"\$\([^()]*\b(modelscope|huggingface-cli|hf|git clone|wget|curl)\b")
+# Commands that write no file that a run reads.
+_WRITE_NOTHING = frozenset(
+    """
+    : [ [[ alias break cat cd conda continue date df du echo env exit export false free fuser grep head
+    hostname hostnamectl id kill killall ls lscpu lsof mamba mkdir modprobe module nc netstat npu-smi
+    nvidia-smi pip pip3 pkill popd printf ps pushd ray return rm scontrol set shopt sleep ss swanlab
+    swift swift-grpo-ext sync tail tee test time touch trap true ulimit umask uname unset wait wandb wc which
+    whoami
+    """.split()  # noqa: SIM905
+)
 
 
 def read_script(
     text: str,
     environ: Mapping[str, str] | None = None,
     read: Callable[[str], str | None] = lambda name: None,
-    glob: Callable[[str, str], list[str]] = lambda folder, pattern: [],
     *,
     path: str = "",
     arguments: Sequence[str] | None = None,
 ) -> Launch:
-    """Read a shell script; nothing is executed.
+    """Read a shell script, started with these variables and arguments (None: not known).
 
-    A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
+    ``read`` gives the text of a file that it sources, None where it is not here. A command that a line cuts
+    short is read as it was meant, so that the other checks still see all of it.
     """
-    text = as_script(text) if re.search(r"(^|/)(\w*\.mk|[Mm]akefile)$", path) else text
-    given = None if arguments is None else list(arguments)
-    shell = _Reader(Variables(dict(environ or {}), positional=given, script=path, glob=glob), read)
-    shell.run(text)
-    found = shell.found
-    found.names |= {name for command in found.commands for name in command.environ} - set(environ or {})
-    found.windows, found.used = "\r\n" in text, frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
+    inherited = {name: (value,) for name, value in (environ or {}).items()}
+    given: list[Word] | None = None if arguments is None else list(arguments)
+    reader = _Reader(Variables(dict(inherited), positional=given, script=path), read)
+    reader.launch.windows = "\r\n" in text
+    reader.launch.makes_files = bool(_FETCHES.search(text))
+    reader.block(parsed(text))
+    found = reader.launch
+    found.names |= {name for command in found.commands for name in command.environ} - set(inherited)
+    found.used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
     return found
 
 
-class _Reader(commands.Shell):
+class _Reader:
+    """What is known of a script at one of its statements."""
+
+    def __init__(self, variables: Variables, read: Callable[[str], str | None]) -> None:
+        self.variables = variables
+        self.read = read
+        self.launch = Launch()
+        self.exported = set(variables.values)
+        self.exports_all = False  # after `set -a`
+        self.waits = True  # the script goes on only when the command has ended
+        self.depth = 0  # files around this one
+        self.functions: dict[str, set[str]] = {}  # the variables that each sets
+        self.previous: Node | None = None  # the last `swift` command
+        self.ended = False  # after `exit`
+
     def block(self, node: Node) -> None:
-        before = self.waits
+        """Follow the statements of a node."""
+        waits = self.waits
         for child, following in zip_longest(node.children, node.children[1:]):
+            self.waits = waits and not (following is not None and following.type == "&")
             if not self.ended:
-                self.waits = before and not (following is not None and following.type == "&")
                 self._statement(child)
-                self.waits = before
+        self.waits = waits
 
     def _statement(self, node: Node) -> None:
-        kind = node.type
-        if kind == "command":
-            self._command(node, {})
-        elif kind in ("variable_assignment", "variable_assignments"):
-            for one in [node] if kind == "variable_assignment" else node.named_children:
-                self._assign(one)
-        elif kind == "declaration_command":
-            self._declare(node)
-        elif kind == "unset_command":
-            for one in node.named_children:
-                self.variables.own.pop(text_of(one), None)
-        elif kind == "function_definition":
-            self.functions[text_of(node.named_children[0])] = node.named_children[-1]
-        elif kind in _BRANCHES:
-            self._branch(node)
-        elif kind == "list":
-            self._list(node)
-        elif kind == "subshell":
-            self.child().block(node)
-        elif kind == "redirected_statement":
-            self._redirected(node)
-        elif kind == "comment":
-            commands.left_out(self, node)
-        elif kind not in ("test_command", "heredoc_body"):
-            self.block(node)
+        match node.type:
+            case "command":
+                self._command(node)
+            case "variable_assignment":
+                self._assign(node)
+            case "variable_assignments":
+                for child in node.named_children:
+                    self._assign(child)
+            case "declaration_command":
+                self._declare(node)
+            case "unset_command":
+                for child in node.named_children:
+                    self.variables.values.pop(text_of(child), None)
+            case "function_definition":
+                self._function(node)
+            case "list":
+                self._list(node)
+            case "subshell":
+                before = dict(self.variables.values), self.variables.folder
+                self.block(node)
+                self.variables.values, self.variables.folder = before
+            case "redirected_statement":
+                self._redirected(node)
+            case "comment" if self.previous is not None and _LEFT_OUT.match(text_of(node)):
+                self._append([Unknown(text_of(node), many=True)])
+            case kind if kind in _BRANCHES:
+                self._branch(node)
+            case kind if kind in _PARTS or kind == "negated_command":
+                self.block(node)
 
     def _list(self, node: Node) -> None:
-        """``a && b``, ``a || b``: b is a branch, but for what follows a command that is meant to succeed."""
-        first, sign, second = node.children[0], text_of(node.children[1]), node.children[2:]
+        """``a && b`` and ``a || b``: b is a branch, unless a is a command that is meant to succeed."""
+        first, operator, second = node.children[:3]
         self._statement(first)
-        last = first
-        while last.type == "list":
-            last = last.children[-1]
-        tests = last.type == "test_command" or _TESTS.match(text_of(last))
-        for child in second:
-            if sign == "&&" and not tests:
-                self._statement(child)
-            else:
-                self._apart([child], waits=self.waits)
-
-    def _apart(self, nodes: list[Node], *, waits: bool = False) -> None:
-        """Seen, not executed: what these statements change is not known behind them."""
-        before, folder, outer = dict(self.variables.own), self.variables.folder, self.waits
-        arrays = dict(self.variables.arrays)
-        self.waits = waits
-        for node in nodes:
-            if node.type in ("do_group", "else_clause", "elif_clause", "case_item"):
-                self.block(node)
-            elif node.is_named and node.type not in ("variable_name", "word", "string"):
-                self._statement(node)
-            self.ended = False
-        self.waits = outer
-        for name, value in self.variables.own.items():
-            if before.get(name) != value:
-                self.variables.own[name] = unknown(f"${name}")
-        for name in [name for name, value in self.variables.arrays.items() if arrays.get(name) != value]:
-            self.variables.arrays[name] = [opened(f"${{{name}[@]}}")]
-        if self.variables.folder != folder:
-            self.variables.folder = None
+        last = first.children[-1] if first.type == "list" else first
+        if text_of(operator) == "&&" and last.type != "test_command" and not _TEST.match(text_of(last)):
+            self._statement(second)
+        else:
+            self._apart([second])
 
     def _branch(self, node: Node) -> None:
         """``if``, ``for``, ``case``, ``while``; a loop's variable is known if it has but one value."""
         if node.type == "for_statement":
-            name, *words = [child for child in node.named_children if child.type != "do_group"]
-            values = [value for word in words for value in self.variables.fields(word)]
-            self.put(text_of(name), values[0] if len(values) == 1 else unknown(f"${text_of(name)}"))
+            name, *values = [child for child in node.named_children if child.type != "do_group"]
+            words = self.variables.words(values)
+            self._put(text_of(name), (words[0] if len(words) == 1 else Unknown(f"${text_of(name)}"),))
+        waits, self.waits = self.waits, False
         self._apart(node.children)
+        self.waits = waits
+
+    def _apart(self, nodes: Sequence[Node]) -> None:
+        """Follow statements that may not be executed: what they change is not known behind them."""
+        variables = self.variables
+        values = dict(variables.values)
+        arrays = dict(variables.arrays)
+        folder = variables.folder
+        for node in nodes:
+            self._statement(node)
+            self.ended = False
+        for name in [name for name, value in variables.values.items() if values.get(name) is not value]:
+            variables.values[name] = (Unknown(f"${name}"),)
+        for name in [name for name, value in variables.arrays.items() if arrays.get(name) is not value]:
+            variables.arrays[name] = [Unknown(f"${{{name}[@]}}", many=True)]
+        if variables.folder != folder:
+            variables.folder = None
+
+    def _function(self, node: Node) -> None:
+        """A function is not followed; the variables that it sets are not known once it is called."""
+        self._not_followed(node, "a function")
+        names: set[str] = set()
+        nodes = [node]
+        while nodes:
+            inner = nodes.pop()
+            if inner.type == "variable_assignment":
+                names.add(text_of(inner.children[0]))
+            local = inner.type == "declaration_command" and not text_of(inner).startswith("export")
+            if not local and inner.type != "command":
+                nodes += inner.children
+        self.functions[text_of(node.named_children[0])] = names
+
+    def _not_followed(self, node: Node, place: str) -> None:
+        """A `swift rlhf` command that stands where it is not read."""
+        if launch.INNER.search(text_of(node)):
+            self.launch.not_followed.append(f"{place} (line {node.start_point.row + 1})")
 
     def _redirected(self, node: Node) -> None:
         """A command with files and here-documents behind it."""
-        heredocs = [child for child in node.children if child.type == "heredoc_redirect"]
-        inside = [one for child in heredocs for one in child.children]
-        files = [child for child in (*node.children, *inside) if child.type == "file_redirect"]
-        written = [child for child in files if text_of(child).lstrip("0123456789&").startswith(">")]
-        targets = list(map(self._target, written))
-        bodies = list(map(self._heredoc, heredocs))
-        self.found.made.update(filter(None, targets))
         for child in node.children:
-            if child.type == "command":
-                words = self._command(child, {})
-                if bodies:
-                    self._fed(words, bodies[0], targets)
+            if child.type == "heredoc_redirect":
+                self._not_followed(child, "a here-document")
+                inside = [part for part in child.children if part.type == "file_redirect"]
+                self.launch.made |= set(map(self._target, inside))
+            elif child.type == "file_redirect":
+                self.launch.made.add(self._target(child))
             elif child.type not in _REDIRECTS:
                 self._statement(child)
 
-    def _fed(self, words: list[str], body: str, targets: list[str]) -> None:
-        """A here-document is a file's text, or a script."""
-        name = base("".join(words[:1]))
-        if name in ("cat", "tee"):
-            for target in [*targets, *(words[1:] if name == "tee" else [])]:
-                self.found.texts[target.removeprefix("./")] = body
-                self.found.made.add(target)
-        elif name in SHELLS or name in DETACHED:
-            self.child(elsewhere=bool(ELSEWHERE & names(words))).run(body)
-
     def _target(self, node: Node) -> str:
-        copies = ">&" in text_of(node) or "<&" in text_of(node)
-        words = self.variables.fields(node.named_children[-1]) if node.named_children and not copies else []
-        return words[0] if words and is_known(words[0]) else ""
+        """The file that a redirection writes; empty where that is not known, or it is none."""
+        words = self.variables.words(node.named_children[-1:]) if ">" in text_of(node) else []
+        return words[0] if words and isinstance(words[0], str) and not words[0].isdecimal() else ""
 
-    def _heredoc(self, node: Node) -> str:
-        start = next((text_of(child) for child in node.children if child.type == "heredoc_start"), "")
-        body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        if body is None or start[:1] in "'\"\\":
-            return "" if body is None else text_of(body)
-        return self.variables.filled(body, body.start_byte, body.end_byte)
+    def _put(self, name: str, value: Text) -> None:
+        """Set a variable."""
+        self.variables.values[name] = value
+        self.launch.names.add(name)
+        if self.exports_all:
+            self.exported.add(name)
 
-    def _assign(self, node: Node, into: dict[str, str] | None = None) -> None:
+    def _assign(self, node: Node, into: dict[str, Text] | None = None) -> None:
         """``NAME=value``, ``NAME+=value`` or an array."""
-        name, sign = text_of(node.children[0]), text_of(node.children[1])
+        name = text_of(node.children[0])
+        appends = text_of(node.children[1]) == "+="
         value = node.children[2] if len(node.children) > 2 else None
         if value is not None and value.type == "array":
-            before = self.variables.arrays.get(name, []) if sign == "+=" else []
             parts = [child for child in value.named_children if child.type != "comment"]
-            words = [word for child in parts for word in self.variables.fields(child)]
-            self.variables.arrays[name] = before + words
-            self.found.names.add(name)
+            before = self.variables.arrays.get(name, []) if appends else []
+            self.variables.arrays[name] = [*before, *self.variables.words(parts)]
+            self.launch.names.add(name)
             return
-        text = "" if value is None else self.variables.text(value)
-        if sign == "+=":
-            text = (self.variables.get(name) or "") + text
+        text = () if value is None else self.variables.text(value)
+        if appends:
+            text = (*(self.variables.get(name) or ()), *text)
         if into is None:
-            self.put(name, text)
+            self._put(name, text or ("",))
         else:
-            into[name] = text
+            into[name] = text or ("",)
 
     def _declare(self, node: Node) -> None:
-        kind, words = text_of(node.children[0]), node.named_children
-        exports = kind == "export" or any(re.fullmatch(r"-\w*x\w*", text_of(word)) for word in words)
+        """``export``, ``declare``, ``readonly``: the variables that it sets, and what it exports."""
+        exports = re.match(r"export\b|(declare|typeset) -\w*x", text_of(node)) is not None
         empty = ""
-        for word in words:
-            if word.type == "variable_assignment":
-                self._assign(word)
-                empty = text_of(word.children[0]) if len(word.children) == 2 else ""
-            name = text_of(word.children[0] if word.type == "variable_assignment" else word)
-            if word.type in ("command_substitution", "string", "concatenation"):
-                self.sets_anything(self.variables.text(word))
-            if exports and NAME.fullmatch(name):
-                self.exported.add(name)
-            elif empty and word.type != "variable_assignment":
-                self._slip(node, empty, name)
-                self.put(empty, name)
-
-    def _command(self, node: Node, before: dict[str, str]) -> list[str]:
-        """Follow one simple command, and return its words."""
-        words: list[str] = []
         for child in node.named_children:
-            if child.type == "variable_assignment" and not words:
+            name = text_of(child)
+            if child.type == "variable_assignment":
+                self._assign(child)
+                name = text_of(child.children[0])
+                empty = name if len(child.children) == 2 else ""
+            elif child.type in ("command_substitution", "string", "concatenation"):
+                self._sets_anything(joined(self.variables.text(child)))
+            elif empty and not _NAME.fullmatch(name):
+                self._slip(node, empty, name)
+            if exports and _NAME.fullmatch(name):
+                self.exported.add(name)
+
+    def _sets_anything(self, text: Word) -> None:
+        """Variables that a command prints: ``export $(cat .env)``, ``eval "$(...)"``."""
+        if isinstance(text, Unknown) and not _SHELL_HOOKS.search(text.name):
+            self.launch.unread.append(text.name)
+            self.variables.complete = False
+
+    def _command(self, node: Node) -> None:
+        """Follow one simple command."""
+        before: dict[str, Text] = {}
+        nodes: list[Node] = []
+        for child in node.named_children:
+            if child.type == "variable_assignment" and not nodes:
                 self._assign(child, before)
             elif child.type == "command_name":
-                inside = child.named_children
-                words += self.variables.fields(inside[0]) if inside else [text_of(child)]
+                nodes.append(child.named_children[0] if child.named_children else child)
             elif child.type == "file_redirect":
-                name = self._target(child)
-                self.found.made |= {name} if name and ">" in text_of(child) else set()
+                self.launch.made.add(self._target(child))
             elif child.type not in _REDIRECTS:
-                words += self.variables.fields(child)
-        words = self._as_meant(node, words, before)
+                nodes.append(child)
+        words = self._as_meant(node, self.variables.words(nodes), before)
         if words:
-            commands.start(self, node, words, before)
-        else:
+            self._start(node, words, before)
+        elif not nodes:
             for name, value in before.items():
-                self.put(name, value)
-        return words
+                self._put(name, value)
 
-    def _as_meant(self, node: Node, words: list[str], before: dict[str, str]) -> list[str]:
+    def _as_meant(self, node: Node, words: list[Word], before: dict[str, Text]) -> list[Word]:
         """Without the blank in ``NAME= value`` and ``NAME = value``."""
-        empty = [name for name, value in before.items() if not value]
-        if empty and words and re.fullmatch(r"\d[\d,.]*", words[0]):
-            self._slip(node, empty[-1], words[0])
-            before[empty[-1]] = words[0]
+        texts = list(map(written, words))
+        empty = [name for name, value in before.items() if not any(map(written, value))]
+        if empty and texts and re.fullmatch(r"\d[\d,.]*", texts[0]):
+            self._slip(node, empty[-1], texts[0])
+            before[empty[-1]] = (words[0],)
             return words[1:]
-        if len(words) > 2 and words[1] == "=" and NAME.fullmatch(words[0]):
-            self._slip(node, words[0], words[2])
-            self.put(words[0], words[2])
-            before[words[0]] = words[2]
+        if texts[1:2] == ["="] and len(words) > 2 and _NAME.fullmatch(texts[0]):
+            self._slip(node, texts[0], texts[2])
+            before[texts[0]] = (words[2],)
             return words[3:]
         return words
 
     def _slip(self, node: Node, name: str, value: str) -> None:
         """A blank beside ``=``: taken as it was meant, so that the other checks see it."""
-        self.found.cuts.append(Cut(node.start_point.row + 1, "assignment", f"{name}={value}"))
+        self.launch.cuts.append(Cut(node.start_point.row + 1, "assignment", f"{name}={value}"))
+        self._put(name, (value,))
+
+    def _start(self, node: Node, words: list[Word], before: dict[str, Text]) -> None:
+        """Follow a command by its words and the variables before it."""
+        texts = list(map(written, words))
+        name = os.path.basename(texts[0])
+        swift = launch.split_at_swift(words)
+        if _OPTION.match(texts[0]):
+            self._continue(node, words)
+        elif swift is not None:
+            self._swift(node, *swift, before)
+        elif name in self.functions:
+            for variable in self.functions[name]:
+                self._put(variable, (Unknown(f"${variable}"),))
+        elif name == "exit":
+            self.ended = True
+        elif name in ("touch", "tee"):
+            self.launch.made |= {word for word in words[1:] if isinstance(word, str)}
+        elif name == "shift" and self.variables.positional:
+            count = int(texts[1]) if texts[1:] and texts[1].isdecimal() else 1
+            self.variables.positional = self.variables.positional[count:]
+        else:
+            self._builtin(name, words, texts)
+            other = launch.script_of(texts)
+            if other:
+                self.launch.not_followed.append(f"{other} (line {node.start_point.row + 1})")
+            self._not_followed(node, f"the words of {name}")
+            self.launch.makes_files |= name not in _WRITE_NOTHING
+
+    def _builtin(self, name: str, words: list[Word], texts: list[str]) -> None:
+        """What a command of the shell changes."""
+        if name in ("source", ".") and len(words) > 1:
+            self._source(words[1])
+        elif name in ("cd", "pushd", "popd") and texts[1:] != ["-"]:
+            to = words[-1] if len(words) > 1 else Unknown(name) if name == "popd" else "~"
+            known = self.variables.folder is not None and isinstance(to, str)
+            self.variables.folder = os.path.join(self.variables.folder or "", texts[-1]) if known else None
+            if isinstance(to, str) and to.startswith("~") and known:
+                self.variables.folder = to
+        elif name == "set":
+            self.exports_all |= texts[1:2] == ["-a"] or texts[1:3] == ["-o", "allexport"]
+            if "--" in texts:
+                self.variables.positional = None
+        elif name == "eval":
+            text = " ".join(texts[1:])
+            self._sets_anything(joined(tuple(words[1:])))
+            self._nested(text if all(isinstance(word, str) for word in words) else "")
+        elif name in ("read", "mapfile", "readarray", "getopts"):
+            for variable in filter(_NAME.fullmatch, texts[1:]):
+                self._put(variable, (Unknown(f"${variable}"),))
+
+    def _source(self, word: Word) -> None:
+        """The statements of another file, if it is here."""
+        text = self.read(word) if isinstance(word, str) else None
+        if text is not None:
+            self._nested(text)
+        elif not _OF_THE_SHELL.search(written(word)):
+            self.launch.unread.append(written(word))
+            self.variables.complete = False
+
+    def _nested(self, text: str) -> None:
+        """Statements within a statement."""
+        if self.depth < _DEEPEST:
+            self.depth += 1
+            self.block(parsed(text))
+            self.depth -= 1
+
+    def _append(self, words: list[Word]) -> None:
+        """Words that belong to the last command."""
+        last = self.launch.commands[-1]
+        self.launch.commands[-1] = replace(last, words=(*last.words, *words))
+
+    def _continue(self, node: Node, words: list[Word]) -> None:
+        """Options that a command has lost, read as they were meant."""
+        if self.previous is not None:
+            self._append(words)
+            self.launch.cuts.append(launch.cut_between(self.previous, node))
+            self.previous = node
+
+    def _swift(self, node: Node, started: list[Word], rest: list[Word], before: dict[str, Text]) -> None:
+        """A command of ms-swift."""
+        programs = launch.names(started)
+        if programs & launch.ELSEWHERE:
+            self._not_followed(node, "another machine or container")
+            return
+        values = self.variables.values
+        for child in node.named_children:
+            if child.type == "raw_string":
+                names = re.findall(r"\$\{?([A-Za-z_]\w*)", text_of(child))
+                self.launch.literal += [name for name in names if name in values]
+        seen = {name: value for name, value in values.items() if name in self.exported} | before
+        environ = {name: joined(value) for name, value in seen.items()} | launch.variables(started)
+        more = [Unknown(name, many=True) for name in sorted(programs & {"xargs", "parallel"})]
+        self.launch.commands.append(
+            Command(
+                ("megatron" if "megatron" in programs else "swift", *rest, *more),
+                environ,
+                unexported=frozenset(values) - frozenset(environ),
+                waits=self.waits and not programs & launch.DETACHED,
+                folder=self.variables.folder,
+                complete=self.variables.complete,
+                makes_files=self.launch.makes_files,
+                launcher=tuple(map(written, started)),
+            )
+        )
+        self.previous = node

@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.files import drawn
 from swift_grpo_ext.doctor.check.rules.table import table, variable
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.words import PLUGIN, base
+from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.settings import PREFIX, Settings
@@ -150,7 +150,7 @@ def _folders(run: Run, name: str) -> list[str]:
     """What an argument names that can be no id of a hub; checkpoints of a run are called by their steps."""
     found = []
     for one in _named(run, name):
-        local = one.startswith(_HERE) or re.fullmatch(r"checkpoint-\d+", base(one))
+        local = one.startswith(_HERE) or re.fullmatch(r"checkpoint-\d+", one.rsplit("/", 1)[-1])
         if name == "resume_from_checkpoint" or one.split(":")[0].count("/") != 1 or local:
             found.append(one)
     return found
