@@ -74,7 +74,7 @@ def test_json_and_exit_codes(capsys):
     assert found[0]["severity"] == "error"
     assert {"rule", "what", "where", "fix", "reports"} <= set(found[0])
     assert command.check([str(SCRIPTS / "good" / "7b_lora_colocate.sh")]) == 0
-    assert "no fault in what could be checked" in capsys.readouterr().out
+    assert "no problems found in what could be checked" in capsys.readouterr().out
 
 
 def test_a_script_is_read_and_not_run(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -244,3 +245,16 @@ def test_a_gold_below_the_maximum_is_told(folder, found_in):
     ]
     found = found_in(written(folder / "rows.jsonl", rows), rewards="ext_ocr")
     assert "1 of 2 rows" in found["gold-below-maximum"].what
+
+
+def test_words_that_the_script_does_not_say_leave_rows_and_rewards_checked(tmp_path, monkeypatch):
+    """A wrapper ends with "$@": its data set and its rewards are looked at all the same."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"query": "<image>How many?", "solution": "3"}\n')
+    Path("train.sh").write_text(
+        "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset rows.jsonl "
+        '--reward_funcs ext_count --external_plugins "$(swift-grpo-ext path)" $EXTRA "$@"\n'
+    )
+    verdict = command.verdict_of(["train.sh"])
+    assert {"row-tags", "reward-column"} <= {one.rule for one in verdict.findings}
+    assert 'options in $EXTRA "$@"' in verdict.closing

@@ -101,7 +101,7 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
         Path(path).write_text(text)
         assert command.check([path], row_limit=0) == 0
         last = capsys.readouterr().out.splitlines()[-1]
-        assert last.startswith("no fault in what could be checked; not checked: ")
+        assert last.startswith("no problems found in what could be checked; not checked: ")
         assert what in last
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import NEAR, nearest
-from swift_grpo_ext.findings import NotKnownError, Problem
+from swift_grpo_ext.findings import Problem
 
 # Flags of older releases and what became of them in 4.x; empty: nothing takes their place.
 RENAMED = {
@@ -32,7 +32,6 @@ _RATES = {"--learning_rate": "1e-5", "--lr": "1e-5", "--vit_lr": "1e-6", "--alig
 _USUAL = {**_RATES, "--beta": "0.04"}
 
 
-NotKnown = NotKnownError
 Group = tuple[str, list[Word]]  # a flag and the words behind it
 
 
@@ -70,8 +69,12 @@ class Arguments:
 
     @property
     def as_written(self) -> "Arguments":
-        """As if words that may hold options held none: what is not written has its default."""
-        return replace(self, open=())
+        """As if words that may hold options held none: what is not written has its default.
+
+        But for plugins: they may register any name.
+        """
+        plugins = {name: self.get(name) for name in ("external_plugins", "custom_register_path")}
+        return replace(self, values=self.values | plugins, open=())
 
 
 def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:

@@ -10,11 +10,18 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 
 from swift_grpo_ext.doctor.check import inputs, rewards, rows
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.rules import table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import About, Finding, Severity, exit_code, not_known_here, worst_first
+from swift_grpo_ext.findings import (
+    About,
+    Finding,
+    NotKnownError,
+    Severity,
+    exit_code,
+    not_known_here,
+    worst_first,
+)
 
 COULD_NOT_CHECK = 3
 _OF_ROWS = ("row-", "images-for-text-model")  # findings that are no rules yet
@@ -26,7 +33,7 @@ class Verdict:
     """What was found, worst first."""
 
     findings: tuple[Finding, ...]  # each fault once
-    code: int  # 0: no fault in what could be checked, 1: warnings, 2: the run will fail, 3: could not check
+    code: int  # 0: no problems found in what could be checked, 1: warnings, 2: the run will fail, 3: could not check
 
     @property
     def closing(self) -> str:
@@ -34,8 +41,8 @@ class Verdict:
         names = dict.fromkeys(one.not_checked for one in self.findings if one.not_checked)
         count = sum(one.severity is Severity.ERROR for one in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
-        warned = "it will run, look at the warnings"
-        verdict = {0: "no fault in what could be checked", 2: errors}.get(self.code, warned)
+        warned = "it should run; see the warnings"
+        verdict = {0: "no problems found in what could be checked", 2: errors}.get(self.code, warned)
         return f"{verdict}; not checked: {', '.join(names)}" if names else verdict
 
 
@@ -43,9 +50,10 @@ def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
     found = table.judged(run)
     try:
-        found += _of_data(run, found, row_limit) if run.grpo else []
-    except NotKnown as missing:
+        found += _of_data(run.as_written, found, row_limit) if run.grpo else []
+    except NotKnownError as missing:
         found.append(not_known_here(missing.name))
+    found += [not_known_here(f"swift rlhf in {place}") for place in dict.fromkeys(run.launch.not_followed)]
     return worst_first(_once(found))
 
 

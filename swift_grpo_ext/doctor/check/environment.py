@@ -41,11 +41,6 @@ class Environ(Mapping[str, Any]):
         self._values = dict(values)
         self._set_by = set_by
 
-    @property
-    def as_written(self) -> "Environ":
-        """As if what is not written here were not set."""
-        return Environ(self._values)
-
     def __getitem__(self, name: str) -> Any:
         value = self._values.get(name)
         if value is None and self._set_by:

@@ -8,11 +8,10 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.files import Row, rows_of
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.findings import Finding, Severity
+from swift_grpo_ext.findings import Finding, NotKnownError, Severity
 
 _KINDS = (("images", "<image>"), ("videos", "<video>"), ("audios", "<audio>"))
 _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
@@ -136,7 +135,7 @@ def seen(run: Run) -> Seen | None:
             entries = _listed(row.get("images") or row.get("image"))
             try:
                 sizes = [_placed(run, entry, Path(), opens=True).pixels for entry in entries]
-            except NotKnown:
+            except NotKnownError:
                 return None
             if None in sizes:
                 return None

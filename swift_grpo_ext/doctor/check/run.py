@@ -55,12 +55,8 @@ class Run:
 
     @cached_property
     def as_written(self) -> "Run":
-        """As if nothing were set or given elsewhere: what is not written has its default.
-
-        Only for what is written itself: rows of a data set, rewards.
-        """
-        environ = self.environ.as_written if isinstance(self.environ, environment.Environ) else self.environ
-        return replace(self, arguments=self.arguments.as_written, environ=environ)
+        """As if ``"$@"`` and the like were empty, to look at what is written itself: rows and rewards."""
+        return replace(self, arguments=self.arguments.as_written)
 
     def dataset(self, name: str) -> tuple[Path | None, int | None]:
         """Path of ``path#100`` or ``path:subset``, if it is here, and the number of rows."""

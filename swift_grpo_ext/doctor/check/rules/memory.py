@@ -9,7 +9,6 @@ from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.schema import objection
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.media import Seen, seen
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, in_file, table
@@ -20,7 +19,7 @@ from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.search import as_cut
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.findings import NotKnownError, Problem
 
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
@@ -31,7 +30,7 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     if not run.gpu_memory or run.shape is None:
         return
     if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
-        raise NotKnown("memory of a model spread over several GPUs")
+        raise NotKnownError("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
     images = seen(run)
     work, setting = work_of(run, images), setting_of(run)

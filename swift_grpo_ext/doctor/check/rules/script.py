@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.files import drawn
 from swift_grpo_ext.doctor.check.rules.table import table, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import nearest
-from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.findings import NotKnownError, Problem
 from swift_grpo_ext.settings import PREFIX, Settings
 
 _VARIABLES = table.texts["mistyped-variable"]
@@ -129,9 +128,9 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
         return True
     place = Path(re.split(r"[*?[]", name)[0]).expanduser()
     if any(sign in name for sign in "*?[") and place.is_absolute() and not place.exists():
-        raise NotKnown(f"{name}, whose folder is not on this machine")
+        raise NotKnownError(f"{name}, whose folder is not on this machine")
     if run.command.makes_files:
-        raise NotKnown(f"{name}, which a program of the script may write")
+        raise NotKnownError(f"{name}, which a program of the script may write")
     return False
 
 

@@ -8,11 +8,10 @@ from contextlib import suppress
 import yaml
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.arguments import NotKnown
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, table, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.findings import NotKnownError, Problem
 from swift_grpo_ext.models.families import FAMILIES
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.rewards import catalogue
@@ -165,7 +164,7 @@ def _no_reward(run: Run) -> Iterator[Problem]:
         return
     if args.use_vllm and args.vllm_mode == "server" and args.use_gym_env is None:
         if not run.servers:
-            raise NotKnown("rewards, which a gym on the rollout server may give")
+            raise NotKnownError("rewards, which a gym on the rollout server may give")
         if any(server.value(name) for server in run.servers for name in _GYM):
             return
     yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
