@@ -33,7 +33,7 @@ class Verdict:
     """What was found, worst first."""
 
     findings: tuple[Finding, ...]  # each fault once
-    code: int  # 0: no problems found in what could be checked, 1: warnings, 2: the run will fail, 3: could not check
+    code: int  # 0: no problems in what could be checked, 1: warnings, 2: it will fail, 3: could not check
 
     @property
     def closing(self) -> str:
