@@ -64,9 +64,9 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
     return runs_of_script(path, words[1:] or None, gpu_memory=gpu_memory)
 
 
-def run_of(words: Sequence[str], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
+def run_of(words: Sequence[Word], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
     """The run that a command line starts in this process's environment and folder."""
-    program = "megatron" if any(word in _OF_MEGATRON for word in words) else "swift"
+    program = "megatron" if not set(_OF_MEGATRON).isdisjoint(map(written, words)) else "swift"
     command = Command((program, "rlhf", *words), os.environ if environ is None else environ)
     return _run(command, Launch(names=set(command.environ)), gpu_memory, (Path.cwd(),))
 

@@ -213,7 +213,7 @@ def _split(pieces: Iterable[tuple[Text, bool]]) -> Iterator[Word]:
             if quoted or isinstance(part, Unknown):
                 word.append(part)
                 continue
-            first, *others = re.split(r"\s+", part)
+            first, *others = re.split(r"[ \t\n]+", part)
             word.append(first)
             for other in others:
                 yield from _word(word, quoted_any)
