@@ -1,6 +1,7 @@
 """Holds the log-probs of one micro-batch against the stock path's, row by row."""
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -56,9 +57,23 @@ def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """While this is open, dropout does nothing, so that two passes can be compared."""
+    """While this is open, nothing in a model draws random numbers, so that two passes can be compared.
+
+    What is drawn without a module (``dropout(x, p, self.training)``) hangs on the mode of the module around
+    it, so all inside the model are in evaluation; hooks that add noise whatever the mode are lifted.
+    """
     with ExitStack() as stack:
         for module in model.modules():
-            if isinstance(module, nn.Dropout):
+            if module.training and module is not model:  # by whose mode the trainer knows that it trains
                 stack.enter_context(swapped(module, "training", False))
+            hooks = module._forward_hooks
+            if any(map(adds_noise, hooks.values())):
+                others = {number: hook for number, hook in hooks.items() if not adds_noise(hook)}
+                stack.enter_context(swapped(module, "_forward_hooks", OrderedDict(others)))
         yield
+
+
+def adds_noise(hook: Callable[..., object]) -> bool:
+    """Whether a forward hook is one of those that add noise to embeddings, by its name."""
+    name = str(getattr(hook, "__name__", type(hook).__name__)).lower()
+    return "neftune" in name or "noise" in name

@@ -17,6 +17,7 @@ from swift_grpo_ext.group.silent import heard, silent_rows
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.watch.guard import watches
 
 
 @dataclass
@@ -84,10 +85,11 @@ class PassWork:
     """Counts the passes of one rank while it trains; see `watch.phases.SAVED`."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self._host, self.guard = host, host.guard
         self._counts: Counter[str] = Counter()
         self._encoded = 0
 
+    @watches("count of passes")
     def add(self, known: Known, whole: MicroBatch, forwarded: MicroBatch, vision: VisionOnce | None) -> None:
         """Count a pass over a micro-batch, and those that were left out before it."""
         passes, known.skipped = 1 + known.skipped, 0

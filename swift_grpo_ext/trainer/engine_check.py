@@ -1,9 +1,9 @@
 """Holds what a rollout engine says of its own tokens against what the trainer computes of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from accelerate.utils import gather_object
 from swift.infer_engine.protocol import ChatCompletionResponseChoice, RolloutOutput
@@ -14,35 +14,51 @@ from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.engine_compare import Comparison, together
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
+from swift_grpo_ext.watch.guard import Guard, watches
 from swift_grpo_ext.watch.records import EngineRecord, is_garbage
 
 logger = get_logger()
 T = TypeVar("T")
 
 ROWS, LATER_ROWS = 2, 1  # completions of a check on each rank, at the first steps and later
+PART = "engine check"
 FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a rank can compare."""
+
+    samples: Sequence[VisionSample]
+    rows: int  # their number
+    logps: bool  # the engine gave log-probs of some
+    prompts: bool  # it says which prompts it saw
+    garbage: int  # completions of the rollout that are no text
+    completions: int  # of the rollout, in all
 
 
 class EngineCheck:
     """Checks the engine at the first steps, and every so many after them; 0: never."""
 
     def __init__(self, host: Host, every: int) -> None:
-        self._host, self._every = host, every
+        self._host, self._every, self.guard = host, every, host.guard
         self._recorder: Recorder | None = None
         self._checked, self._until, self._faulty = -1, -1, False
         self._told: set[str] = set()
         self.history: list[Agreement] = []  # the checks so far, the same on every rank
         if every and host.template.sequence_parallel_size > 1:
             self._every = 0
-            self._tell("nothing is, with sequence parallelism")
+            self._tell("off: sequence parallelism")
 
     def agrees(self) -> bool:
         """The newest check found no fault in the engine's log-probs; the same on every rank."""
-        return bool(self.history) and self._engine().agrees(self.history[-1])
+        checked = bool(self.history) and self.guard.is_on(PART)
+        return checked and self._engine().agrees(self.history[-1])
 
     def _due(self) -> bool:
         """The next rollout is checked. From configuration and the step alone: the same on every rank."""
@@ -70,79 +86,116 @@ class EngineCheck:
         if self._host.args.use_vllm or not self._due():
             yield
             return
-        base = base_model(self._host, self._host.model)
-        self._recorder = Recorder(ROWS)
-        with swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor)):
+        with self.guard.around("recorder of transformers' engine", self._recording):
             yield
+
+    def _recording(self) -> AbstractContextManager[object]:
+        base = base_model(self._host, self._host.model)
+        self._recorder = Recorder(ROWS, self.guard)
+        return swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor))
 
     def note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> list[VisionSample]:
         """Keep with each completion what the engine says. ``--async_generate`` comes here in a thread."""
+        self._note(samples, outputs)
+        return samples
+
+    @watches("claims of the engine")
+    def _note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
         if not self._every or not (self._recorder or self._host.args.use_vllm):
-            return samples
+            return
         for row, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
             choice = output.response.choices[0]
             logps = self._recorder.of_row(row, len(outputs)) if self._recorder else _logps_of(choice)
             if output.messages is None:  # of several turns the prompt is not one piece
-                told = output.response
-                seen = (told.prompt_token_ids or (), choice.token_ids or ())
-                sample.claim = Claim(*seen, logps, getattr(told, "images_size", None) or ())
-        return samples
+                response = output.response
+                seen = (response.prompt_token_ids or (), choice.token_ids or ())
+                sample.claim = Claim(*seen, logps, getattr(response, "images_size", None) or ())
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
         """Compare completions of all ranks, which come here together; None where none is due or possible."""
-        if not self._due():
+        if not self._due() or not self.guard.is_on(PART):
             return None
         self._checked = self._host.state.global_step
+        choice = self._together(lambda: self._choose(samples))
+        if choice is None:
+            return None
+        of_ranks: list[Choice] = gather_object([replace(choice, samples=())])
+        rows = min(rank.rows for rank in of_ranks)  # ranks go through the model equally often
+        if not rows:
+            self._tell("off: rollouts of several turns")
+            return None
+        if not any(rank.prompts for rank in of_ranks):
+            self._tell("prompts not compared: the engine does not return the token ids that it saw")
+        why = self._unscored()
+        if not why and not any(rank.logps for rank in of_ranks):
+            why = "the engine returns none"
+        if why:
+            self._tell(f"log-probs (weights, LoRA, temperature, filters) not compared: {why}")
+        garbage = sum(rank.garbage for rank in of_ranks) / sum(rank.completions for rank in of_ranks)
+        return self._over_ranks(choice.samples[:rows], not why, garbage)
+
+    def _choose(self, samples: Sequence[VisionSample]) -> Choice:
         every = [sample for sample in samples if sample.claim]
         claimed = [sample for sample in every if sample.claim and sample.claim.logps] or every
         rows = ROWS if self._checked < self._until else LATER_ROWS
         chosen = claimed[:: max(1, len(claimed) // rows)][:rows]
-        garbage = [is_garbage(str(s.messages[-1]["content"]), s.is_truncated) for s in samples]
         claims = [sample.claim for sample in chosen if sample.claim]
-        told = (any(claim.logps for claim in claims), any(claim.prompt for claim in claims))
-        ranks = gather_object([(bool(claims), *told, sum(garbage), len(garbage))])
-        some, logps, prompts, bad, number = zip(*ranks, strict=True)
-        if not all(some):
-            self._tell("nothing is, with rollouts of several turns")
+        return Choice(
+            samples=chosen,
+            rows=len(chosen),
+            logps=any(claim.logps for claim in claims),
+            prompts=any(claim.prompt for claim in claims),
+            garbage=sum(is_garbage(str(s.messages[-1]["content"]), s.is_truncated) for s in samples),
+            completions=len(samples),
+        )
+
+    def _together(self, action: Callable[[], T]) -> T | None:
+        """What this rank makes; None on all, and the check is off, if one of them cannot."""
+        host = self._host
+        return self.guard.together(
+            PART, action, lambda: gathers_parameters(host) and not all_ranks_are_here("engine check")
+        )
+
+    def _over_ranks(
+        self, samples: Sequence[VisionSample], scored: bool, garbage: float
+    ) -> EngineRecord | None:
+        """Every rank may have an engine of its own: those that differ are judged by themselves."""
+        made = self._together(lambda: Comparison(self._host, samples, self._sampling(), scored))
+        if made is None:
             return None
-        if not any(prompts):
-            self._tell("prompts are not: the engine does not return the token ids that it saw")
-        why = self._unscored() or ("" if any(logps) else "the engine returns none")
-        if why:
-            self._tell(f"log-probs (weights, LoRA, temperature, filters) are not: {why}")
-        try:
-            return self._over_ranks(chosen, not why, sum(bad) / sum(number))
-        except _CheckFailedError as problem:
-            self._every = 0
-            self._tell(f"nothing is any more: {problem}")
+
+        def as_configured() -> Agreement:
+            made.forward()
+            return made.as_configured()
+
+        mine = self._together(as_configured)
+        if mine is None:
             return None
-
-    def _over_ranks(self, samples: Sequence[VisionSample], scored: bool, garbage: float) -> EngineRecord:
-        """Every rank may have an engine of its own: if some ranks are apart, those are judged."""
-        made: list[Comparison] = []
-
-        def compare() -> Agreement:
-            made.append(Comparison(self._host, samples, self._sampling(), scored))
-            return made[0].as_configured()
-
-        parts, engine = _of_all_ranks(compare), self._engine()
-        found = replace(together(parts), garbage=garbage)
+        parts: list[Agreement] = gather_object([mine])
+        engine = self._engine()
+        agreement = replace(together(parts), garbage=garbage)
         apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
-            others = _of_all_ranks(lambda: made[0].otherwise())
-            found = replace(
+            distances = self._together(made.otherwise)
+            if distances is None:
+                return None
+            others: list[dict[str, Distance]] = gather_object([distances])
+            agreement = replace(
                 together([parts[rank] for rank in apart]),
                 hypotheses={n: sum((others[rank][n] for rank in apart), Distance()) for n in others[0]},
-                prompt=found.prompt,
+                prompt=agreement.prompt,
                 ranks="" if len(apart) == len(parts) else f" of rank {', '.join(map(str, apart))}",
                 garbage=garbage,
             )
-        shown = judge(found, self.history, engine)
-        self.history.append(found)
-        if shown.rule and not self._faulty:
+        return self._together(lambda: self._judged(agreement, engine))
+
+    def _judged(self, agreement: Agreement, engine: EngineFacts) -> EngineRecord:
+        record = judge(agreement, self.history, engine)
+        self.history.append(agreement)
+        if record.rule and not self._faulty:
             self._until = max(self._until, self._checked + 1 + FIRST_STEPS)
-        self._faulty = bool(shown.rule)
-        return shown
+        self._faulty = bool(record.rule)
+        return record
 
     def _unscored(self) -> str:
         """Why log-probs cannot be compared, as far as the configuration tells; empty if they can."""
@@ -169,25 +222,8 @@ class EngineCheck:
     def _tell(self, message: str) -> None:
         """Log what is not compared, once."""
         if message not in self._told and self._host.accelerator.is_main_process:
-            logger.info(f"swift-grpo-ext: comparing rollout engine and trainer: {message}")
+            logger.info(f"swift-grpo-ext: engine check: {message}")
         self._told.add(message)
-
-
-class _CheckFailedError(Exception):
-    """A rank could not compare."""
-
-
-def _of_all_ranks(make: Callable[[], T]) -> list[T]:
-    """What each rank makes. If one cannot, all raise `_CheckFailedError`: a check must not end a run."""
-    mine, problem = None, ""
-    try:
-        mine = make()
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-    found: list[tuple[Any, str]] = gather_object([(mine, problem)])
-    if text := next((text for _, text in found if text), ""):
-        raise _CheckFailedError(text)
-    return [part for part, _ in found]
 
 
 def _logps_of(choice: ChatCompletionResponseChoice) -> list[float]:
@@ -203,8 +239,8 @@ class Recorder(LogitsProcessor):
     of so many rows are, evenly spread. `top_k` is what ``generate`` used; 0: all tokens.
     """
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, rows: int, guard: Guard) -> None:
+        self._rows, self.guard = rows, guard
         self._last: Tensor | None = None
         self._drawn: list[Tensor] = []
         self._calls = self._stride = 0
@@ -214,22 +250,31 @@ class Recorder(LogitsProcessor):
         """``GenerationMixin._get_logits_processor`` with this one at the end, in the first ``generate``."""
 
         def with_recorder(*args: object, **kwargs: object) -> LogitsProcessorList:
-            processors, self._calls = make(*args, **kwargs), self._calls + 1
-            filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
-            self.top_k = max(filters, default=0)  # what ``generate`` used; 0: all tokens
-            return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
+            processors = make(*args, **kwargs)
+            return self._join(processors) or processors
 
         return with_recorder
 
+    @watches("recorder of transformers' engine")
+    def _join(self, processors: LogitsProcessorList) -> LogitsProcessorList:
+        self._calls += 1
+        filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
+        self.top_k = max(filters, default=0)  # what ``generate`` used; 0: all tokens
+        return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
+
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Book the token of the step before, and keep the ``(batch, vocab)`` scores of this one."""
+        self._book(input_ids, scores)
+        return scores
+
+    @watches("recorder of transformers' engine", reads_device=True)
+    def _book(self, input_ids: Tensor, scores: Tensor) -> None:
         self.batch = len(scores)
         self._stride = max(1, self.batch // self._rows)
         chosen = slice(0, None, self._stride)
         if self._last is not None:
             self._drawn.append(self._last.gather(-1, input_ids[chosen][:, -1:])[:, 0])
         self._last = scores[chosen].float().log_softmax(-1)
-        return scores
 
     def of_row(self, row: int, batch: int) -> list[float]:
         """Log-probs of the tokens that a row of the batch drew, but for the last one; empty if unknown."""

@@ -37,28 +37,40 @@ _PARTED = 0.1
 
 
 class Comparison:
-    """Holds completions against what the engine, asked to sample so, claims; log-probs if ``scored``."""
+    """Compares completions with what the engine, asked to sample so, claims; log-probs if ``scored``.
+
+    Each completion is a batch by itself: pixels of two prompts need not fit into one.
+    """
 
     def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
-        self._host, self._samples, self._sampling = host, samples, sampling
+        self._host, self._samples, self._sampling, self._is_scored = host, samples, sampling, scored
         self._claims = [sample.claim for sample in samples if sample.claim]
         template = copy(host.template)
         # A copy forgets it, and ms-swift would look for another by the checkpoint's files.
         template.model = host.template.model
-        template.padding_free = False  # rows are told apart by their place
-        self._inputs, batch = collated(host, samples, template)
-        self._inputs.pop("logits_to_keep", None)
-        self._mask = batch.completion_mask.bool()
-        last = self._inputs["input_ids"][:, -self._mask.shape[1] :]
-        self._tokens = [row[has].tolist() for row, has in zip(last, self._mask, strict=True)]
+        template.padding_free = False
+        collations = [collated(host, [sample], template) for sample in samples]
+        self._inputs = [inputs for inputs, _ in collations]
+        self._masks = [batch.completion_mask[0].bool() for _, batch in collations]
+        self._ids = [inputs["input_ids"][0] for inputs in self._inputs]
+        for inputs in self._inputs:
+            inputs.pop("logits_to_keep", None)
+        self._tokens = [
+            ids[-len(mask) :][mask].tolist() for ids, mask in zip(self._ids, self._masks, strict=True)
+        ]
         self._places = [
             _places(claim.tokens[: len(claim.logps)], tokens) if scored else []
             for claim, tokens in zip(self._claims, self._tokens, strict=True)
         ]
         self._told = [[c.logps[p] for p in ps] for c, ps in zip(self._claims, self._places, strict=True)]
         targets = [ids[p] for ids, ps in zip(self._tokens, self._places, strict=True) for p in ps]
-        self._targets = torch.tensor(targets, device=self._mask.device)
-        self._logits = self._logits_of(host.model) if scored else torch.zeros(0, 1)
+        self._targets = torch.tensor(targets, device=host.accelerator.device)
+        self._logits = torch.zeros(0, 1)
+
+    def forward(self) -> None:
+        """Compute the trainer's logits, where log-probs are compared. All ranks call it together."""
+        if self._is_scored:
+            self._logits = self._logits_of(self._host.model)
 
     def as_configured(self) -> Agreement:
         """This rank's share of the check: distances to what the trainer computes."""
@@ -106,18 +118,22 @@ class Comparison:
 
     def _logits_of(self, model: nn.Module) -> Tensor:
         """``(N, vocab)`` logits that predict the tokens at the places. All ranks call it together."""
-        host, keep = self._host, self._mask.shape[1]
-        head = base_model(host, model).get_output_embeddings()
+        with looking(self._host, model):
+            return torch.cat([self._logits_of_row(model, row) for row in range(len(self._inputs))])
+
+    def _logits_of_row(self, model: nn.Module, row: int) -> Tensor:
+        """The same of one completion, ``(places, vocab)``; the others' logits are not computed."""
+        mask, places = self._masks[row], torch.tensor(self._places[row], dtype=torch.long)
+        keep, chosen = len(mask), mask.nonzero()[:, 0][places]
+        head = base_model(self._host, model).get_output_embeddings()
         logits_of: Callable[[Tensor], Tensor] = head.forward
-        places = [torch.tensor(chosen, dtype=torch.long) for chosen in self._places]
-        slot = torch.cat([n * keep + self._mask[n].nonzero()[:, 0][at] for n, at in enumerate(places)])
 
         def of_chosen(hidden: Tensor) -> Tensor:
-            return logits_of(hidden[:, -keep - 1 : -1].flatten(0, 1)[slot])
+            return logits_of(hidden[:, -keep - 1 : -1][:, chosen])
 
-        with looking(host, model), swapped(head, "forward", of_chosen):
-            found: Tensor = model(**self._inputs).logits
-        return found.flatten(0, -2)
+        with swapped(head, "forward", of_chosen):
+            logits: Tensor = model(**self._inputs[row]).logits
+        return logits.flatten(0, -2)
 
     def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
         host = self._host
@@ -132,15 +148,15 @@ class Comparison:
         template = self._host.template
         family = family_of(template.config)
         placeholders = family.placeholder_token_ids if family else ()
-        ids, present = self._inputs["input_ids"], self._inputs["attention_mask"].bool()
-        for row, there, sample in zip(ids, present, self._samples, strict=True):
+        for ids, sample in zip(self._ids, self._samples, strict=True):
             if sample.claim and sample.claim.prompt:
                 seen, decode = sample.claim.prompt, template.tokenizer.decode
-                if words := prompt_difference(seen, row[there].tolist(), placeholders, decode):
+                if words := prompt_difference(seen, ids.tolist(), placeholders, decode):
                     return f"{words} ({row_name(sample)})"
-        grids = self._inputs.get("image_grid_thw")
         sizes = [size for claim in self._claims for size in claim.sizes]
-        return grid_difference(sizes, [] if grids is None else grids.tolist())
+        given = (inputs.get("image_grid_thw") for inputs in self._inputs)
+        grids = [grid for image_grids in given if image_grids is not None for grid in image_grids.tolist()]
+        return grid_difference(sizes, grids)
 
     def _parted(self, ours: Sequence[Sequence[float]]) -> str:
         """The first token of a completion at which the two part, in words; empty if there is none."""

@@ -24,7 +24,7 @@ from swift_grpo_ext.models.family import Capability
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
-from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
+from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
 from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
 
 
@@ -184,6 +184,8 @@ def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
         return f"the vision tower or the aligner has adapters{_FREEZE}"
     if reason := next(filter(None, map(noise_in, modules)), ""):
         return reason
+    if rate := noise_in_config(base.config.vision_config):
+        return f"{rate} in the vision config"
     if getattr(base.config.vision_config, "tokenize_function", "") == "gumbel_argmax":
         return "the visual tokenizer samples"
     if host.ref_model is not None:

@@ -26,6 +26,7 @@ from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Samples, VisionSample, require_sample_hook
 from swift_grpo_ext.trainer.scoring import Scoring, names_of
 from swift_grpo_ext.trainer.streams import in_groups
+from swift_grpo_ext.watch.guard import Guard
 
 require_sample_hook(HostGRPOTrainer)
 
@@ -39,6 +40,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def __init__(self, model: nn.Module, *args: object, **kwargs: object) -> None:
         with ending_together():
+            self.guard = Guard(int(getattr(kwargs["args"], "process_index", 0)))
             turn_off_unasked_dropout(model)
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
             self.cut = cut_by_groups(early, current_settings())
@@ -52,7 +54,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.rows.begin()
             self.monitors.begin()
             if self.accelerator.is_main_process:
-                write_report(Path(self.args.output_dir))
+                self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 
     def _get_callbacks(self, args: object) -> list[object]:
         return self.monitors.among(super()._get_callbacks(args), args)

@@ -21,6 +21,7 @@ from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for
 from swift_grpo_ext.rewards.gold.overlay import located
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.watch.guard import watches
 
 MOST_BYTES = 256 * 2**20  # of one rank's pictures in one run; those beyond that are not kept
 _ENDINGS = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp"}
@@ -106,7 +107,7 @@ class Logging:
     """
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self._host, self.guard = host, host.guard
         self.latest: Tensor | None = None  # log-probs of the latest pass
         self._token_kl: defaultdict[str, WeightedMean] = defaultdict(WeightedMean)
         self._named: set[str] = set()
@@ -118,41 +119,68 @@ class Logging:
 
     def add_kl(self, grpo_batch: GRPOBatch, metrics: dict[str, Tensor]) -> None:
         """Count the KL of a loss's tokens, of all ranks, if ms-swift logs one."""
-        if "kl" not in metrics or self.latest is None:
+        if "kl" not in metrics:
             return
+        sums = self._kl_of(grpo_batch, metrics)
+        given = torch.zeros(2, device=self._host.accelerator.device) if sums is None else sums
+        total, tokens = gather(given.unsqueeze(0)).sum(0).tolist()
+        if sums is not None or tokens:
+            self._token_kl[metrics["mode"]].add(total, tokens)
+
+    @watches("mean of kl")
+    def _kl_of(self, grpo_batch: GRPOBatch, metrics: dict[str, Tensor]) -> Tensor:
+        assert self.latest is not None
         mask = metrics["completion_mask"]
         kl = per_token_kl(self.latest, grpo_batch.ref_per_token_logps).float()
-        sums = torch.stack([(kl * mask).sum(), mask.sum().float()])
-        total, tokens = gather(sums.unsqueeze(0)).sum(0).tolist()
-        self._token_kl[metrics["mode"]].add(total, tokens)
+        return torch.stack([(kl * mask).sum(), mask.sum().float()])
 
-    @staticmethod
-    def without_nan(metrics: dict[str, Tensor]) -> dict[str, object]:
+    def without_nan(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Figures of a micro-batch in which an entropy may be NaN where no token counts: NaN is no JSON."""
+        self._replace_nan(metrics)
+        return metrics
+
+    @watches("figures without NaN")
+    def _replace_nan(self, metrics: dict[str, Any]) -> None:
         logs = metrics["entropy"].get("entropy_logs")
         if logs is not None:
-            metrics["entropy"]["entropy_logs"] = [None if math.isnan(one) else one for one in logs]
-        return metrics
+            metrics["entropy"]["entropy_logs"] = [
+                None if math.isnan(entropy) else entropy for entropy in logs
+            ]
 
     def add_images(self, samples: Sequence[VisionSample]) -> None:
         """Add the images of completions, and where on them they point, to the table of completions."""
         host = self._host
         if not host.log_completions:  # of the configuration, so the same on every rank
             return
-        places = self._places_of()
-        if self._pictures is None:
-            self._pictures = PictureFolder(Path(host.args.output_dir) / "watch/images")
-        paths = self._pictures.path_of
-        local = [(list(map(paths, sample.images)), places(sample)) for sample in samples]
+        local = self._images_of(samples)
+        if local is None:
+            local = [([], None) for _ in samples]
         gathered = host._gather_and_flatten(local, flatten_level=0)
         for number, name in enumerate(("images", "regions")):
             column = host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size))
             column.extend(row[number] for row in gathered)
 
+    @watches("pictures of completions")
+    def _images_of(self, samples: Sequence[VisionSample]) -> list[tuple[list[str | None], object]]:
+        places = self._places_of()
+        if self._pictures is None:
+            self._pictures = PictureFolder(Path(self._host.args.output_dir) / "watch/images")
+        paths = self._pictures.path_of
+        return [(list(map(paths, sample.images)), places(sample)) for sample in samples]
+
     @contextmanager
     def completed(self) -> Iterator[None]:
         """While ms-swift logs: means of what is finite, and a picture in each row of its tables."""
         self._settle_means()
+        pictures = self._add_columns()
+        yield
+        self._host._logs.pop("image", None)
+        if pictures and "swanlab" in self._host.args.report_to:
+            self._show_in_swanlab(pictures)
+
+    @watches("columns of completions")
+    def _add_columns(self) -> list[str | None]:
+        """The pictures of the rows, which are where wandb looks for them."""
         host = self._host
         if host.log_completions:
             split = "train" if host.model.training else "eval"
@@ -160,11 +188,13 @@ class Logging:
         pictures = self._pictures_of_rows()
         if pictures and "wandb" in host.args.report_to:
             host._logs["image"] = pictures  # where ms-swift still looks for them
-        yield
-        host._logs.pop("image", None)
-        if pictures and "swanlab" in host.args.report_to:
-            _to_swanlab(pictures, list(host._logs["completion"]))
+        return pictures
 
+    @watches("pictures in swanlab")
+    def _show_in_swanlab(self, pictures: Sequence[str | None]) -> None:
+        _to_swanlab(pictures, list(self._host._logs["completion"]))
+
+    @watches("means of the log", reads_device=True)
     def _settle_means(self) -> None:
         """Means over tokens where there are such, and over what is finite in any case."""
         step, mode = self._host.state.global_step, "train" if self._host.model.training else "eval"

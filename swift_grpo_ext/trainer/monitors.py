@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,12 +15,14 @@ from swift.rl_core.data import GRPOBatch
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.encode_clock import seconds_of
 from swift_grpo_ext.trainer.engine_compare import collated, looking
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records
+from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.movement import Probe
 from swift_grpo_ext.watch.watch import Watch
 
@@ -30,7 +33,7 @@ class Monitors:
     """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self._host, self.guard = host, host.guard
         self._judged_step = 0
         self._asked = self._encode_share = 0.0  # seconds of vLLM's answers, the encoding's share of them
         self.watch: Watch | None = None
@@ -38,14 +41,20 @@ class Monitors:
 
     def among(self, callbacks: list[object], args: object) -> list[object]:
         """The run's callbacks with ours among them."""
-        kind = callbacks_map.get(CALLBACK)
-        if kind is not None:
-            given = (one for one in callbacks if isinstance(one, kind))
-            self.watch = next(given, None) or kind(args, self._host)
-            if self.watch not in callbacks:
-                callbacks.append(self.watch)
+        self._join(callbacks, args)
         return callbacks
 
+    @watches("monitors")
+    def _join(self, callbacks: list[object], args: object) -> None:
+        kind = callbacks_map.get(CALLBACK)
+        if kind is None:
+            return
+        given = (callback for callback in callbacks if isinstance(callback, kind))
+        self.watch = next(given, None) or kind(args, self._host)
+        if self.watch not in callbacks:
+            callbacks.append(self.watch)
+
+    @watches("set-up of the monitors")
     def begin(self) -> None:
         """The trainer is built. From now on the vision tower's time is a phase, whoever calls it."""
         every, host = current_settings().kl_every, self._host
@@ -54,24 +63,51 @@ class Monitors:
         self.tracer.begin(self.watch.journal)
         if every and host.beta == 0 and host.template.sequence_parallel_size == 1:
             self.watch.probe = Probe(self._logps_of, every)
-        phases, base = self.watch.phases, base_model(host, host.model)
+        base = base_model(host, host.model)
         family = family_of(base.config)
         for module in map(base.get_submodule, family.vision_tower if family else ()):
-            module.register_forward_pre_hook(lambda *_: phases.enter("vision"))
-            module.register_forward_hook(lambda *_: phases.leave("vision"), always_call=True)
+            module.register_forward_pre_hook(lambda *_: self._enter("vision"))
+            module.register_forward_hook(lambda *_: self._leave("vision"), always_call=True)
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
         """While this is open, the run is in a phase."""
-        return self.watch.phases.within(name) if self.watch else nullcontext()
+        self._enter(name)
+        try:
+            yield
+        except BaseException:
+            self._fail(name)
+            raise
+        finally:
+            self._leave(name)
+
+    @watches("phases")
+    def _enter(self, name: str) -> None:
+        if self.watch:
+            self.watch.phases.enter(name)
+
+    @watches("phases")
+    def _leave(self, name: str) -> None:
+        if self.watch:
+            self.watch.phases.leave(name)
+
+    @watches("phases")
+    def _fail(self, name: str) -> None:
+        if self.watch:
+            self.watch.phases.failed_in = self.watch.phases.failed_in or name
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
         """While this is open, the time in which transformers' engine encodes its requests is a phase."""
-        if self._host.args.use_vllm:
-            start = time.monotonic()
+        start = time.monotonic()
+        with self.guard.around("clock of encoding", self._timed_encoding):
             yield
+        if self._host.args.use_vllm:
             self._asked += time.monotonic() - start
-            return
+
+    def _timed_encoding(self) -> AbstractContextManager[object]:
+        if self._host.args.use_vllm:
+            return nullcontext()
         engine: Any = self._host.engine
         encode = engine._batch_encode
 
@@ -79,9 +115,9 @@ class Monitors:
             with self.phase("encode"):
                 return encode(*args, **kwargs)
 
-        with swapped(engine, "_batch_encode", timed):
-            yield
+        return swapped(engine, "_batch_encode", timed)
 
+    @watches("clock of encoding")
     def add_outputs(self, outputs: Sequence[object]) -> None:
         """vLLM has answered, and told how long it encoded."""
         seconds, asked, self._asked = seconds_of(outputs), self._asked, 0.0
@@ -98,7 +134,7 @@ class Monitors:
             return
         self.watch.resumed_from = str(resumed_from or "")
         try:
-            with self.tracer.clipping():
+            with self.guard.around("numerics", self.tracer.clipping):
                 yield
         except BaseException as error:
             self.watch.failed(error)
@@ -108,16 +144,22 @@ class Monitors:
         try:
             self.watch.end()
         finally:
-            if self._host.args.process_index == 0 and not disabled("callbacks.report"):
-                from swift_grpo_ext.watch.report import report_at_end  # loads what draws
+            self._report()
 
-                report_at_end(self._host.args.output_dir)
+    @watches("report")
+    def _report(self) -> None:
+        if self._host.args.process_index == 0 and not disabled("callbacks.report"):
+            from swift_grpo_ext.watch.report import report_at_end  # loads what draws
 
+            report_at_end(self._host.args.output_dir)
+
+    @watches("phases")
     def end_micro_batch(self) -> None:
         """What follows the last one of a step is the optimizer's."""
         if self.watch and self._host.accelerator.sync_gradients:
             self.watch.phases.rest_in("optimizer")
 
+    @watches("count of tokens")
     def add_pass(self, logps: torch.Tensor, grpo_batch: GRPOBatch, forwarded: torch.Tensor | None) -> None:
         """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
@@ -130,6 +172,7 @@ class Monitors:
         tally.surprise = tally.surprise - (logps.detach() * mask).sum()
         tally.forwarded = tally.forwarded + mask.sum()
 
+    @watches("note of the engine check")
     def add_engine(self, record: records.EngineRecord | None) -> None:
         """The engine was compared with the trainer; None if not at this step."""
         if self.watch and record:
@@ -142,12 +185,15 @@ class Monitors:
         if not self.watch or not host.model.training:
             return
         if host.accelerator.is_main_process:
-            self.watch.rollout = self._rollout_facts(samples)
-        if self.watch.probe and not host.dynamic_num_samples:
+            self.watch.rollout = self._rollout_facts(samples) or records.RolloutFacts()
+        probe, step = self.watch.probe, host.state.global_step
+        if probe and not host.dynamic_num_samples and probe.is_due(step):
             with self.phase("logps"):
-                found = self.watch.probe.look(samples[:: host.num_generations], host.state.global_step)
-            if found:
-                self.watch.tally.kl, self.watch.tally.kl_tokens = found
+                chosen = samples[:: host.num_generations]
+                look = partial(probe.look, chosen, step)
+                estimate = self.guard.together("movement probe", look, self._leaves_others)
+            if estimate:
+                self.watch.tally.kl, self.watch.tally.kl_tokens = estimate
 
     def end_step(self, grad_norm: float | torch.Tensor | None, work: Counter[str]) -> None:
         """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
@@ -155,25 +201,35 @@ class Monitors:
         if not self.watch or host.state.global_step <= self._judged_step:
             return
         self._judged_step = host.state.global_step
-        self.watch.phases.rest_in("between")
         norm = float(grad_norm) if grad_norm is not None else None
+        self._add_work(work)
         dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
         skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
-        self.watch.bill.work.update(work)
-        if self._encode_share:
-            self.watch.phases.move("rollout", "encode", share=self._encode_share)
         if self.watch.end_step(host.state.global_step, norm, skipped):
             host.control.should_training_stop = True
             host.control.should_save = True
 
-    def _logps_of(self, samples: Sequence[VisionSample]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs of completions under the policy, and the mask of their tokens, ``(batch, seq)``."""
+    @watches("bill")
+    def _add_work(self, work: Counter[str] | None) -> None:
+        if self.watch:
+            self.watch.phases.rest_in("between")
+            self.watch.bill.work.update(work or {})
+            if self._encode_share:
+                self.watch.phases.move("rollout", "encode", share=self._encode_share)
+
+    def _logps_of(self, sample: VisionSample) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs of a completion under the policy, and the mask of its tokens, ``(1, seq)``."""
         host = self._host
-        inputs, batch = collated(host, samples, host.template)
+        inputs, batch = collated(host, [sample], host.template)
         with looking(host, host.model):
             logps, _ = host._get_per_token_logps_and_entropies(host.model, inputs, batch)
         return logps, batch.completion_mask
 
+    def _leaves_others(self) -> bool:
+        """Whether this rank has failed alone where the others wait for it inside of the model."""
+        return gathers_parameters(self._host) and not all_ranks_are_here("watching")
+
+    @watches("figures of the rollout", reads_device=True)
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host

@@ -4,6 +4,7 @@ LoRA dropout that nobody asked for is off: with it the old and the new log-probs
 different networks, and half of the tokens are clipped.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -11,18 +12,15 @@ from swift.arguments.tuner_args import TunerArguments
 from swift.utils import get_logger
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from swift_grpo_ext.group.self_check import adds_noise
 from swift_grpo_ext.settings import disabled
 
-# Settings of language models that their code reads in the forward, without a module for them.
-_NOISY_SETTINGS = (
-    "attention_dropout",
-    "hidden_dropout",
-    "activation_dropout",
-    "residual_dropout",
-    "layerdrop",
-)
+# Rates in a config by which a forward is noisy, often without a module: dropout, resid_pdrop, layerdrop,
+# drop_path_rate, router_jitter_noise; and those of heads that a language model does not have.
+_NOISE = re.compile(r"drop|jitter")
+_OF_HEADS = re.compile(r"classif|summary|pooler|qa_")
 
 
 def noise_in(model: nn.Module) -> str:
@@ -46,13 +44,21 @@ def noise_of_run(args: object, base: PreTrainedModel) -> str:
     if alpha := getattr(args, "neftune_noise_alpha", None):
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"
     for hook in base.get_input_embeddings()._forward_hooks.values():
-        name = getattr(hook, "__qualname__", type(hook).__qualname__)
-        if "neftune" in name.lower() or "noise" in name.lower():
+        if adds_noise(hook):
+            name = getattr(hook, "__qualname__", type(hook).__qualname__)
             return f"the hook {name} adds noise to each row's embeddings"
-    config = base.config.get_text_config()
-    rates = {name: getattr(config, name, None) for name in _NOISY_SETTINGS}
-    noisy = (f"{name} {rate:g}" for name, rate in rates.items() if isinstance(rate, float) and rate > 0)
-    return next(noisy, "")
+    return noise_in_config(base.config.get_text_config())
+
+
+def noise_in_config(config: PreTrainedConfig) -> str:
+    """A rate in a config, or in one inside of it, by which a forward in training is noisy; else empty."""
+    rates: dict[str, object] = vars(config)
+    for name, rate in rates.items():
+        if isinstance(rate, PreTrainedConfig) and (inner := noise_in_config(rate)):
+            return inner
+        if isinstance(rate, float) and rate > 0 and _NOISE.search(name) and not _OF_HEADS.search(name):
+            return f"{name} {rate:g}"
+    return ""
 
 
 def turn_off_unasked_dropout(model: nn.Module) -> None:

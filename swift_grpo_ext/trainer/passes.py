@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ class Passes:
     def _turn_to(self, enabled: Enabled) -> None:
         self.enabled = enabled  # what is on, and why the rest is not
         self._one_pass = OnePass(self._host, enabled, self.halves, self.work, self.tell)
-        tell_gains(self._host, enabled, self._cut, self.tell)
+        self._host.guard.run("gains.json", partial(tell_gains, self._host, enabled, self._cut, self.tell))
 
     def tell(self, message: str) -> None:
         """Log a message, once."""

@@ -20,6 +20,7 @@ from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.watch.records import row_name
@@ -34,7 +35,7 @@ class Tracer:
     """Names the first value of a run that is not finite, and keeps its batch; later ones follow from it."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self._host, self.guard = host, host.guard
         self._journal: Journal | None = None
         self._on_rewards = False
         self.on = False  # it still looks at tensors
@@ -71,6 +72,7 @@ class Tracer:
                 self._look_at_weights()
             raise
 
+    @watches("numerics", reads_device=True)
     def look_at_rewards(self, samples: Sequence[VisionSample]) -> None:
         """Name completions whose score is not finite: they count as not scored."""
         host = self._host
@@ -82,6 +84,7 @@ class Tracer:
             if rows := guard.not_finite:
                 self._name_reward(Fault(f"reward {name}", rows), name, samples)
 
+    @watches("numerics", reads_device=True)
     def look_at_pass(
         self,
         logps: Tensor,
@@ -103,6 +106,7 @@ class Tracer:
         named = self._called([samples[row] for row in rows]) if samples else [str(row) for row in rows]
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 
+    @watches("numerics", reads_device=True)
     def look_at_loss(self, loss: object, batch: Any) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
@@ -112,6 +116,7 @@ class Tracer:
     def _sharded(self) -> bool:
         return self._host.is_deepspeed_enabled or self._host.is_fsdp_enabled
 
+    @watches("numerics", reads_device=True)
     def _look_at_weights(self) -> None:
         """Name the first weight that is not finite: rollouts break on it before any log-prob does."""
         for name, weight in self._host.model.named_parameters():
@@ -119,6 +124,7 @@ class Tracer:
                 self.on = False
                 self._tell(Fault("weights", module=name), [], self._dump_path("safetensors"))
 
+    @watches("numerics", reads_device=True)
     def _look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
         host = self._host
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

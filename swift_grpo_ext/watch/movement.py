@@ -121,30 +121,38 @@ def ordered(values: Tensor) -> Tensor:
 class Probe:
     """This rank's first completions and the log-probs that they had, compared every so many steps.
 
-    ``score`` gives samples' log-probs and the mask of their tokens, ``(batch, seq)``, on all ranks together.
+    ``score`` gives a sample's log-probs and the mask of its tokens, ``(1, seq)``, on all ranks together.
+    Samples are scored one by one: pixels of two prompts need not fit into one batch, nor both into memory.
     """
 
-    def __init__(self, score: Callable[[Sequence[Any]], tuple[Tensor, Tensor]], every: int) -> None:
+    def __init__(self, score: Callable[[Any], tuple[Tensor, Tensor]], every: int) -> None:
         self._score = score
         self._every = every
         self._last = 0
         self._samples: list[Any] = []
-        self._before: Tensor | None = None
+        self._before: list[Tensor] | None = None
+
+    def is_due(self, step: int) -> bool:
+        """Whether `look` has something to do. The step is the same on all ranks, and so is the answer."""
+        return self._before is None or step - self._last >= self._every
 
     def look(self, samples: Sequence[object], step: int) -> tuple[Tensor, Tensor] | None:
-        """Keep the first samples; when it is time, score them again. The step is the same on all ranks.
+        """Keep the first samples; later score them again.
 
         Then it gives two scalars of this rank: the sum over tokens of the estimate in nats, and their number.
         """
-        if self._before is None:
-            self._samples = list(samples[:ROWS])
-            self._before, _ = self._score(self._samples)
-            self._last = step
-        if step - self._last < self._every:
-            return None
         self._last = step
-        now, mask = self._score(self._samples)
-        return (per_token_kl(self._before, now) * mask).sum(), mask.sum()
+        if self._before is None:
+            chosen = list(samples[:ROWS])
+            self._before = [self._score(sample)[0] for sample in chosen]
+            self._samples = chosen
+            return None
+        estimate, tokens = torch.zeros(()), torch.zeros(())
+        for sample, before in zip(self._samples, self._before, strict=True):
+            now, mask = self._score(sample)
+            estimate = estimate + (per_token_kl(before, now) * mask).sum().cpu()
+            tokens = tokens + mask.sum().cpu()
+        return estimate, tokens
 
     def state(self) -> dict[str, object] | None:
         """What a checkpoint keeps; None before there is anything to keep."""
@@ -155,12 +163,12 @@ class Probe:
             {one.name: getattr(sample, one.name) for one in fields(sample) if one.name not in made_anew}
             for sample in self._samples
         ]
-        return {"rows": rows, "logps": self._before.tolist(), "last": self._last}
+        return {"rows": rows, "logps": [logps.tolist() for logps in self._before], "last": self._last}
 
     def load_state(
         self, state: Mapping[str, Any], as_sample: Callable[[object], object], device: torch.device
     ) -> None:
         """Go on with the completions (made from rows) and log-probs of the run's first start."""
         self._samples = [as_sample(row) for row in state["rows"]]
-        self._before = torch.tensor(state["logps"], device=device)
+        self._before = [torch.tensor(logps, device=device) for logps in state["logps"]]
         self._last = int(state["last"])

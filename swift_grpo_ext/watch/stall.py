@@ -23,6 +23,7 @@ EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth another
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
 TIMES_LONGEST = 5.0
+JOIN_SECONDS = 5.0
 # Frames of these are passed over when it is told who called a collective.
 _MACHINERY = ("/torch/", "/accelerate/", "/contextlib.py", "/functools.py")
 _WAITING = "waiting for the other ranks"
@@ -117,10 +118,12 @@ class Watchdog(threading.Thread):
         step: Callable[[], int] = lambda: 0,  # gives the optimizer steps taken
         also: Callable[[], None] = lambda: None,  # called at every look
         abort: Callable[[], None] | None = None,  # on every rank, for an incident that is to end the run
+        failed: Callable[[Exception], None] = lambda error: None,  # told what ended this thread
     ) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
         self._phases, self._journal, self._ranks = phases, journal, ranks
         self._fixed, self._step, self._also, self._abort = fixed_limit, step, also, abort
+        self._failed = failed
         self._interval = 5.0 if fixed_limit is None else min(5.0, fixed_limit / 4)
         self._started_at = time.time()
         self._done = threading.Event()
@@ -131,12 +134,16 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         """Beat until `stop`."""
         while not self._done.wait(self._interval):
-            self.beat()
+            try:
+                self.beat()
+            except Exception as error:
+                self._failed(error)
+                return
 
     def stop(self) -> None:
         """End the thread; it does not outlive the training."""
         self._done.set()
-        self.join()
+        self.join(JOIN_SECONDS)  # it may hang in a write; it is a daemon
         self._tell_if_over(self._phases.now)
 
     def beat(self) -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from swift.callbacks import TrainerCallback
@@ -13,6 +14,7 @@ from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
+from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters
@@ -27,12 +29,13 @@ logger = get_logger()
 class Watch(TrainerCallback):
     """One rank's monitors, as a callback of ms-swift. The first rank judges and speaks."""
 
-    monitor: LearningMonitor  # from the begin on
-    _weights: Sampler
+    _weights: Sampler  # from the begin on
     _masters: Sampler
 
     def __init__(self, args: TrainingArguments, trainer: Watched) -> None:
         super().__init__(args, trainer)
+        self.guard = trainer.guard
+        self.monitor: LearningMonitor | None = None  # from the begin on
         self._settings = settings = current_settings()
         self._trainer = trainer
         self._first = args.process_index == 0
@@ -57,58 +60,86 @@ class Watch(TrainerCallback):
             step=lambda: int(trainer.state.global_step),
             also=self._end_request.look_at_launcher,
             abort=self._abort if settings.on_stall == "abort" else None,
+            failed=partial(self.guard.turn_off, "watchdog"),
         )
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
-        """Model and optimizer are ready; RefusedError if nothing is trained."""
-        trainer = self._trainer
-        facts = run_facts(trainer, state.max_steps)
-        if not facts.trainable:
+        """Model and optimizer are ready.
+
+        Raises:
+            RefusedError: Nothing is trained.
+        """
+        self._begin(state.max_steps)
+        if self.monitor and not self.monitor.run.trainable:
             raise RefusedError(
                 "no parameter is trained: all are frozen",
                 where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
                 fix="leave one of them trainable, or use --tuner_type lora",
             )
-        self.monitor = LearningMonitor(facts, self._settings.dead_after)
+        self._resume()
+        self._watch_for_stalls()
+        self._end_request.listen()
+
+    @watches("start of the monitors")
+    def _begin(self, max_steps: int) -> None:
+        trainer = self._trainer
+        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._settings.dead_after)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
+
+    @watches("resumed monitors")
+    def _resume(self) -> None:
         if self.resumed_from:
             self.load(Path(self.resumed_from))
+
+    @watches("watchdog")
+    def _watch_for_stalls(self) -> None:
         if self._first:
             self.journal.write(lambda: self._saved.unlink(missing_ok=True))
         self._watchdog.start()
-        self._end_request.listen()
 
+    @watches("learning rate")
     def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
         self._learning_rate = max(float(group["lr"]) for group in self._trainer.optimizer.param_groups)
 
+    @watches("saved monitors")
     def on_save(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
         """A checkpoint has been written."""
         self.save(Path(self._trainer.args.output_dir) / f"checkpoint-{state.global_step}")
 
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
-        weights, masters = self._weights.look(), self._masters.look()
+        self._count_movement()
         counted, self.tally = self.tally, Tally()
+        stops = self._first and self._settings.on_dead == "stop"
         total = replace(
             counted,
-            **vars(weights),
             skipped=float(skipped),
-            masters=masters.elements,
-            masters_moved=masters.moved,
-            dead=float(self._first and self._settings.on_dead == "stop" and self.monitor.should_stop),
+            dead=float(bool(stops and self.monitor and self.monitor.should_stop)),
             asked_to_end=float(bool(self._end_request.reason)),
         ).over_ranks(self._trainer.args.device)
+        self._judge(step, grad_norm, total)
+        self._stopped_dead = self._stopped_dead or total.dead > 0
+        if total.asked_to_end and self._first:
+            self.journal.add("stopped", step=step, signal=self._end_request.reason or "on another rank")
+        return self._stopped_dead or total.asked_to_end > 0
+
+    @watches("movement of parameters", reads_device=True)
+    def _count_movement(self) -> None:
+        weights, masters = self._weights.look(), self._masters.look()
+        self.tally = replace(
+            self.tally, **vars(weights), masters=masters.elements, masters_moved=masters.moved
+        )
+
+    @watches("verdict")
+    def _judge(self, step: int, grad_norm: float | None, total: Tally) -> None:
+        assert self.monitor
         facts = self._facts(step, grad_norm, total)
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)
         self.tell(self.monitor.add(facts))
         self.journal.note("bill", step, self.bill.add(seconds))
-        self._stopped_dead = self._stopped_dead or total.dead > 0
-        if total.asked_to_end and self._first:
-            self.journal.add("stopped", step=step, signal=self._end_request.reason or "on another rank")
-        return self._stopped_dead or total.asked_to_end > 0
 
     def _abort(self) -> None:
         """The run hangs and is to end: save what can be saved. Runs in the watchdog's thread."""
@@ -126,7 +157,7 @@ class Watch(TrainerCallback):
 
     def tell(self, findings: list[Finding]) -> None:
         """Say what is wrong, once, and write it down."""
-        if not self._first:
+        if not self._first or not self.monitor:
             return
         step = self.monitor.step
         for finding in findings:
@@ -138,7 +169,7 @@ class Watch(TrainerCallback):
         """Keep in a checkpoint what a resumed run goes on with. Every rank calls it for itself."""
         if checkpoint.is_dir():
             state = {
-                "monitor": self.monitor.state() if self._first else {},
+                "monitor": self.monitor.state() if self._first and self.monitor else {},
                 "longest": self.phases.longest,
                 "probe": self.probe.state() if self.probe else None,
                 "kl": self._kl,
@@ -150,7 +181,8 @@ class Watch(TrainerCallback):
         state = read_state(checkpoint, self.journal.rank)
         if state is None:
             return
-        self.monitor.load_state(state["monitor"])
+        if self.monitor:
+            self.monitor.load_state(state["monitor"])
         self.phases.longest.update(state["longest"])
         self._kl = state["kl"]
         if self.probe and state["probe"]:
@@ -159,6 +191,7 @@ class Watch(TrainerCallback):
         if self._first:
             self.journal.add("resumed", checkpoint=str(checkpoint), step=int(self._trainer.state.global_step))
 
+    @watches("events")
     def failed(self, error: BaseException) -> None:
         """Training ends with an error: write down where it was."""
         text = f"{type(error).__name__}: {error}"
@@ -166,16 +199,23 @@ class Watch(TrainerCallback):
 
     def close(self) -> None:
         """Let go of the thread and the signals, however training ended."""
-        if self._watchdog.is_alive():
-            self._watchdog.stop()
+        self._let_watchdog_go()
         self._end_request.leave()
 
+    @watches("watchdog")
+    def _let_watchdog_go(self) -> None:
+        if self._watchdog.is_alive():
+            self._watchdog.stop()
+
     def end(self) -> None:
-        """Training has ended without an error; DeadRunError if it was stopped because it could not learn."""
-        if self._watchdog.ident is None:  # training has not begun
+        """Training has ended without an error.
+
+        Raises:
+            DeadRunError: It was stopped because it could not learn.
+        """
+        if self._watchdog.ident is None or self.monitor is None:  # training has not begun
             return
-        self.tell(self.monitor.at_end())
-        self.journal.note("bill", int(self._trainer.state.global_step), self.bill.close())
+        self._judge_at_end()
         if self._stopped_dead:
             shown = self.monitor.errors[:1] or self.monitor.findings
             raise DeadRunError(
@@ -183,6 +223,12 @@ class Watch(TrainerCallback):
                 where=f"stopped at step {self.monitor.step}",
                 fix="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
             )
+
+    @watches("verdict")
+    def _judge_at_end(self) -> None:
+        assert self.monitor
+        self.tell(self.monitor.at_end())
+        self.journal.note("bill", int(self._trainer.state.global_step), self.bill.close())
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
         weights = Movement(total.elements, total.moved, total.log2_ulps)

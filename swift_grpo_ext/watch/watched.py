@@ -12,6 +12,7 @@ from torch import nn
 
 from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.versions import installed_version
+from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.movement import local_masters, local_parameters
 from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
@@ -19,6 +20,7 @@ from swift_grpo_ext.watch.records import RunFacts, StepFacts
 class Watched(Protocol):
     """ms-swift's GRPO trainer as the monitors see it; `swift_grpo_ext.trainer.host.Host` has the rest."""
 
+    guard: Guard
     args: Any
     state: Any
     accelerator: Any

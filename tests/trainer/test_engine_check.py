@@ -82,10 +82,8 @@ def test_an_engine_without_log_probs_is_said_to_be_half_compared(tiny_qwen, digi
     with told() as messages:
         found = run(tiny_qwen, digits, tmp_path, monkeypatch, "silent", max_steps=1)
     assert found == []
-    (line,) = [
-        message for message in messages if "comparing rollout engine and trainer: log-probs" in message
-    ]
-    assert line.endswith("(weights, LoRA, temperature, filters) are not: the engine returns none")
+    (line,) = [message for message in messages if "engine check: log-probs" in message]
+    assert line.endswith("(weights, LoRA, temperature, filters) not compared: the engine returns none")
 
 
 @pytest.mark.two_ranks
@@ -95,7 +93,12 @@ def test_each_rank_may_have_an_engine_and_all_ranks_agree(tiny_qwen, digits, tmp
         tiny_qwen,
         digits.train,
         tmp_path / "run",
-        external_plugins=[REWARD, plugin_file(), FAULTY, FAULTY.replace("faulty_engine", "checked_ranks")],
+        external_plugins=[
+            REWARD,
+            plugin_file(),
+            FAULTY,
+            FAULTY.replace("faulty_engine", "checked_ranks"),
+        ],
         reward_funcs="even_characters",
         max_completion_length=16,
     )

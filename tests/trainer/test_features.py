@@ -1,11 +1,14 @@
 """Every reason for which an optimisation is off, on real trainers."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import peft
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
@@ -14,6 +17,7 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import FEATURES, decide
 from swift_grpo_ext.trainer.gains import facts_of, line_of
+from swift_grpo_ext.trainer.noise import noise_in_config
 from swift_grpo_ext.trainer.passes import Passes
 from tests.trainer.built import built
 from tests.trainer.runs import STOCK, figures, told
@@ -162,8 +166,32 @@ def test_noise_for_each_row(trainer, monkeypatch):
 
 
 def test_dropout_of_the_tower_is_of_each_pass(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.model.config.vision_config, "attention_dropout", 0.1, raising=False)
+    assert reasons(trainer)["vision_once"] == "attention_dropout 0.1 in the vision config"
     monkeypatch.setattr(trainer.model.model.visual, "drop", nn.Dropout2d(0.1), raising=False)
     assert reasons(trainer)["vision_once"] == "Dropout2d 0.1 in drop"
+
+
+def rates_of_functional_dropout():
+    """Settings that transformers' models hand to ``dropout(x, p, self.training)``, read in their code."""
+    called = re.compile(r"functional\.dropout\([^,()]+, *p=((?:self\.)?(?:\w*config\.)*)(\w+)")
+    of_attention = re.compile(r"dropout=0\.0 if not self\.training else (self\.)(\w+)")
+    names = set()
+    for path in Path(transformers.__file__).parent.glob("models/*/modeling_*.py"):
+        text = path.read_text(encoding="utf-8")
+        kept = dict(re.findall(r"self\.(\w+) = (?:self\.)?(?:\w*config\.)+(\w+)", text))
+        for owner, name in called.findall(text) + of_attention.findall(text):
+            names.add(kept.get(name, "") if owner == "self." else name if owner else "")
+    return names - {""}
+
+
+def test_every_rate_that_transformers_models_read_is_noise():
+    names = rates_of_functional_dropout()
+    assert names >= {"dropout", "attention_dropout", "resid_pdrop", "residual_dropout", "hidden_dropout_prob"}
+    assert len(names) > 12
+    for name in names:
+        assert noise_in_config(transformers.PreTrainedConfig(**{name: 0.1})) == f"{name} 0.1"
+    assert noise_in_config(transformers.PreTrainedConfig(classifier_dropout=0.1, dropout=0.0)) == ""
 
 
 def test_a_micro_batch_of_one_completion_says_what_would_share(trainer, monkeypatch):

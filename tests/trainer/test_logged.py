@@ -8,6 +8,7 @@ import torch
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.logging import Logging
+from swift_grpo_ext.watch.guard import Guard
 
 
 def test_kl_is_the_mean_over_tokens_however_they_are_cut(tiny_qwen, digits, tmp_path):
@@ -44,6 +45,7 @@ def test_nan_in_one_micro_batch_leaves_the_mean_of_the_others(caplog):
     host = SimpleNamespace(
         model=torch.nn.Linear(1, 1),
         state=SimpleNamespace(global_step=3),
+        guard=Guard(),
         log_completions=False,
         _metrics={"train": metrics},
         _logs={},

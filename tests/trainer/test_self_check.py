@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.group.attention import BACKENDS, two_part
-from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch
+from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch, without_dropout
 from swift_grpo_ext.trainer import pass_check, passes
 from tests.conftest import built_once
-from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.runs import STOCK, figures, gains, told
 
 
 def without_the_prompt(query, key, value, layout, scale, reach):
@@ -125,6 +126,47 @@ def test_a_right_attention_passes(tiny_qwen, digits, tmp_path):
     with told() as messages:
         figures(tiny_qwen, digits.train, tmp_path)
     assert not any("self-check" in text for text in messages)
+
+
+NOISES = {
+    "NEFTune": ({"neftune_noise_alpha": 5.0}, {}, "NEFTune adds noise to each row"),
+    "functional dropout": ({}, {"attention_dropout": 0.3}, "attention_dropout 0.3"),
+    "LoRA dropout": (
+        {"tuner_type": "lora", "lora_dropout": 0.3, "init_weights": "false"},
+        {},
+        "dropout 0.3 in ",
+    ),
+}
+
+
+@pytest.mark.parametrize("noise", sorted(NOISES))
+def test_a_noisy_model_passes_and_keeps_the_rest(noise, shared_folder, digits, tmp_path):
+    overrides, text, why = NOISES[noise]
+    name = f"tiny_qwen_{'_'.join(text) or 'plain'}"
+    model = built_once(shared_folder / name, lambda folder: testing.tiny_qwen2_5_vl(folder, **text))
+    with told() as messages:
+        figures(model, digits.train, tmp_path, **overrides)
+    assert not any("self-check" in message for message in messages)
+    on = gains(tmp_path)
+    assert on["shared_prefix"]["why"].startswith(why)
+    assert on["chunked_logps"]["state"] == on["vision_once"]["state"] == "on"
+
+
+def test_noise_is_lifted_while_two_passes_are_compared():
+    model = nn.Sequential(nn.Embedding(8, 8), nn.Dropout(0.5), nn.RReLU(), nn.Linear(8, 8).eval())
+
+    def adds_noise_hook(module, inputs, output):
+        return output + torch.rand_like(output)
+
+    model[0].register_forward_hook(adds_noise_hook)
+    model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    ids = torch.arange(8)
+    with without_dropout(model):
+        first, second = model(ids), model(ids)
+    assert torch.equal(first, second)
+    assert torch.equal(first, model[3](torch.nn.functional.rrelu(2 * model[0].weight)))
+    assert [module.training for module in model] == [True, True, True, False]
+    assert not torch.equal(model(ids), model(ids))
 
 
 @pytest.mark.parametrize("allowed", [EXACT, (0.1, 2.0)])

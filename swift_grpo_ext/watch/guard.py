@@ -1,0 +1,163 @@
+"""What only watches may neither end a run nor slow it: a part that fails, or takes long, is turned off."""
+
+import functools
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+import torch
+from accelerate.utils import gather_object
+from swift.utils import get_logger
+
+SECONDS = 5.0  # what a part may take in all, beside its share of the run
+SHARE = 0.1
+PARTS: dict[str, str] = {}  # name of each guarded part: the methods behind it, for tests
+
+Call = ParamSpec("Call")
+Result = TypeVar("Result")
+
+
+class Watching(Protocol):
+    """Whatever has a guard."""
+
+    @property
+    def guard(self) -> "Guard":
+        """The run's."""
+
+
+class Guard:
+    """Runs what watches on one rank. A part that raises, or takes too long, is off for the rest of the run.
+
+    Exceptions pass through that are no errors (Ctrl-C), and those of code that a part surrounds.
+    """
+
+    def __init__(self, rank: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rank, self._clock = rank, clock
+        self._started = clock()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._why_off: dict[str, str] = {}
+
+    def is_on(self, part: str) -> bool:
+        """Whether the part still watches."""
+        return part not in self._why_off
+
+    def run(self, part: str, action: Callable[[], Result], *, reads_device: bool = False) -> Result | None:
+        """What the action gives; None where the part is off or fails.
+
+        An action that reads tensors (``reads_device``) would wait for all that a GPU is still to do: that
+        wait is the run's, not the part's.
+        """
+        return self._attempt(part, action, reads_device)[0]
+
+    def together(
+        self, part: str, action: Callable[[], Result], leaves_others: Callable[[], bool] = lambda: False
+    ) -> Result | None:
+        """The same for a part of which ranks wait for each other: it is turned off on all of them alike.
+
+        Every rank must come here. Where ranks wait inside of the action (``leaves_others``), an error on one
+        of them alone is raised: the others cannot be called back.
+        """
+        if not self.is_on(part):
+            return None
+        result, error = self._attempt(part, action, reads_device=True)
+        if error is not None and leaves_others():
+            raise error
+        for rank, why in enumerate(gather_object([self._why_off.get(part, "")])):
+            if why:
+                self.turn_off(part, f"rank {rank}: {why}")
+                return None
+        return result
+
+    @contextmanager
+    def around(self, part: str, make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+        """While this is open, the context of a part is; it is left even if the part has been turned off."""
+        context = self.run(part, lambda: _entered(make()))
+        try:
+            yield
+        except BaseException as error:
+            self._leave(part, context, error)
+            raise
+        self._leave(part, context, None)
+
+    def _leave(
+        self, part: str, context: AbstractContextManager[object] | None, error: BaseException | None
+    ) -> None:
+        if context is None:
+            return
+        try:
+            context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except Exception as failure:
+            if failure is not error:
+                self.turn_off(part, failure)
+
+    def _attempt(
+        self, part: str, action: Callable[[], Result], reads_device: bool
+    ) -> tuple[Result | None, Exception | None]:
+        if not self.is_on(part):
+            return None, None
+        if reads_device and torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.current_stream().synchronize()
+        start = self._clock()
+        try:
+            result = action()
+        except Exception as error:
+            self.turn_off(part, error)
+            return None, error
+        now = self._clock()
+        self._seconds[part] += now - start
+        spent, whole = self._seconds[part], now - self._started
+        if spent > SECONDS + SHARE * whole:
+            self.turn_off(part, f"it took {spent:.0f} s of the first {whole:.0f} s")
+        return result, None
+
+    def turn_off(self, part: str, reason: Exception | str) -> None:
+        """Off from now on; each rank says so for itself: ms-swift's logger is silent on all but the first."""
+        if not self.is_on(part):
+            return
+        why = reason if isinstance(reason, str) else _in_words(reason)
+        self._why_off[part] = why
+        text = f"swift-grpo-ext: {part} turned off, training is not affected: {why}"
+        if self._rank == 0:
+            get_logger().warning(text)
+        else:
+            print(f"{text} (rank {self._rank})", file=sys.stderr, flush=True)
+
+
+Owner = TypeVar("Owner", bound=Watching)
+Method = Callable[Concatenate[Owner, Call], Result]
+
+
+def watches(
+    part: str, *, reads_device: bool = False
+) -> Callable[[Method[Owner, Call, Result]], Method[Owner, Call, Result | None]]:
+    """Put a method behind the `Guard` of its object: it gives None where its part is off or fails."""
+
+    def guarding(method: Method[Owner, Call, Result]) -> Method[Owner, Call, Result | None]:
+        PARTS[part] = f"{PARTS.get(part, '')} {method.__qualname__}".strip()
+
+        @functools.wraps(method)
+        def guarded(owner: Owner, *args: Call.args, **kwargs: Call.kwargs) -> Result | None:
+            action = functools.partial(method, owner, *args, **kwargs)
+            return owner.guard.run(part, action, reads_device=reads_device)
+
+        return guarded
+
+    return guarding
+
+
+def _entered(context: AbstractContextManager[object]) -> AbstractContextManager[object]:
+    context.__enter__()
+    return context
+
+
+def _in_words(error: Exception) -> str:
+    """An error in one line, with its place in the code."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    places = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {first}{where}"

@@ -1,0 +1,212 @@
+"""What only watches may neither end a run nor slow it: each guarded part fails and hangs in real runs."""
+
+import json
+import math
+import time
+from contextlib import contextmanager
+
+import pytest
+from PIL import Image
+from sweep.runner import record
+from sweep.table import Configuration
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.models.families import TINY
+from swift_grpo_ext.testing import newest_version
+from swift_grpo_ext.trainer import engine_check, grpo
+from swift_grpo_ext.trainer.samples import Claim
+from swift_grpo_ext.watch import agreement
+from swift_grpo_ext.watch.guard import PARTS, SECONDS, Guard
+from tests.conftest import built_once
+from tests.trainer.runs import figures, told
+
+# Names that are handed to the guard itself, without a decorator.
+NAMED = {"movement probe", engine_check.PART, "compat.json", "gains.json"}
+# Without a tracker, an error and a reference model they have nothing to do.
+ELSEWHERE = {"pictures in swanlab", "events", "mean of kl"}
+# Without these others are not reached.
+FIRST = {"monitors", "set-up of the monitors", "start of the monitors"}
+RUN = {"beta": 0, "log_completions": True, "save_strategy": "steps", "save_steps": 1, "logging_steps": 1}
+TRAINED = ("loss", "grad_norm", "reward")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@contextmanager
+def faulty(monkeypatch, fault, strikes):
+    """Let the parts that are struck meet a fault before they do their work; names of all that were reached."""
+    reached = set()
+    attempt = Guard._attempt
+
+    def attempted(guard, name, action, reads_device):
+        def struck():
+            reached.add(name)
+            if strikes(name):
+                fault(guard)
+            return action()
+
+        return attempt(guard, name, struck, reads_device)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "_attempt", attempted)
+        yield reached
+
+
+def raises(guard):
+    raise ValueError("injected\nand a second line")
+
+
+def hangs(guard):
+    """The guard's clock goes on by 10 s; nobody waits for it, and no other part has more time for it."""
+    clock = guard._clock
+    guard._clock = lambda: clock() + 10
+    guard._started += 10
+
+
+def sleeps(guard):
+    time.sleep(10)
+
+
+@pytest.fixture(scope="module")
+def healthy(tiny_qwen, digits, tmp_path_factory):
+    return trained(figures(tiny_qwen, digits.train, tmp_path_factory.mktemp("healthy"), **RUN))
+
+
+def trained(figures_of_run):
+    return {name: figures_of_run[name] for name in TRAINED}
+
+
+@pytest.mark.parametrize(("fault", "why"), [(raises, "ValueError: injected ("), (hangs, "it took ")])
+def test_a_run_goes_on_when_all_parts_fail(fault, why, healthy, tiny_qwen, digits, tmp_path, monkeypatch):
+    with faulty(monkeypatch, fault, lambda part: part not in FIRST) as reached, told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path, **RUN)
+    assert reached == (set(PARTS) | NAMED) - ELSEWHERE
+    for part in reached - FIRST:
+        (line,) = [text for text in messages if text.startswith(f"swift-grpo-ext: {part} turned off")]
+        assert why in line
+        assert "\n" not in line
+    assert trained(ours) == healthy
+    assert (newest_version(tmp_path) / "checkpoint-2" / "trainer_state.json").is_file()
+
+
+@pytest.mark.parametrize("part", sorted(FIRST))
+def test_a_run_goes_on_without_monitors(part, healthy, tiny_qwen, digits, tmp_path, monkeypatch):
+    with faulty(monkeypatch, raises, lambda name: name == part), told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path, **RUN)
+    assert any(f" {part} turned off" in text for text in messages)
+    assert trained(ours) == healthy
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", [raises, sleeps])
+@pytest.mark.parametrize("part", sorted((set(PARTS) | NAMED) - ELSEWHERE))
+def test_a_run_goes_on_when_a_part_fails(part, fault, healthy, tiny_qwen, digits, tmp_path, monkeypatch):
+    with faulty(monkeypatch, fault, lambda name: name == part), told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path, **RUN)
+    assert any(f" {part} turned off" in text for text in messages)
+    assert trained(ours) == healthy
+
+
+def test_the_mean_of_kl_is_ms_swifts_where_ours_fails(tiny_qwen, digits, tmp_path, monkeypatch):
+    with faulty(monkeypatch, raises, lambda part: part == "mean of kl") as reached:
+        ours = figures(tiny_qwen, digits.train, tmp_path, beta=0.04)
+    assert "mean of kl" in reached
+    assert len(ours["kl"]) == len(ours["loss"])
+
+
+def test_the_error_of_a_run_is_its_own_where_what_watches_fails(tiny_qwen, digits, tmp_path, monkeypatch):
+    def out_of_room(*args, **kwargs):
+        raise MemoryError("the run's own")
+
+    monkeypatch.setattr(grpo.HostGRPOTrainer, "_compute_loss_and_metrics", out_of_room)
+    strikes = faulty(monkeypatch, raises, lambda part: part not in FIRST)
+    with strikes as reached, pytest.raises(MemoryError, match="the run's own"):
+        figures(tiny_qwen, digits.train, tmp_path, **RUN)
+    assert "events" in reached
+
+
+def test_an_action_gives_its_result_until_it_has_taken_too_long():
+    clock = Clock()
+    guard = Guard(clock=clock)
+
+    def slow():
+        clock.now += 0.6 * SECONDS
+        return "result"
+
+    assert guard.run("part", slow) == "result"
+    clock.now += 100 * SECONDS  # a tenth of which it may take, too
+    assert [guard.run("part", slow) for _ in range(3)] == ["result"] * 3
+    assert guard.is_on("part")
+    hasty = Guard(clock=clock)
+    assert [hasty.run("part", slow) for _ in range(3)] == ["result", "result", None]
+
+
+def test_ctrl_c_is_no_fault_of_a_part():
+    guard = Guard()
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guard.run("part", interrupted)
+    assert guard.is_on("part")
+
+
+def test_what_a_context_surrounds_keeps_its_error_and_the_context_is_left():
+    guard, seen = Guard(), []
+
+    @contextmanager
+    def context():
+        try:
+            yield
+        finally:
+            seen.append("left")
+            raise ValueError("on the way out")
+
+    def body():
+        guard.turn_off("part", "by something else")
+        raise MemoryError
+
+    with pytest.raises(MemoryError), guard.around("part", context):
+        body()
+    with guard.around("other", context):
+        pass
+    assert seen == ["left", "left"]
+    assert not guard.is_on("other")
+
+
+@pytest.mark.parametrize("name", ["mistral3", "llava_onevision"])
+def test_prompts_whose_pixels_do_not_stack_are_scored_one_by_one(name, shared_folder, tmp_path, monkeypatch):
+    """The two kept completions of the movement probe, and those of the engine check, are of two prompts."""
+    model = built_once(shared_folder / f"tiny_{name}", lambda folder: testing.tiny_checkpoint(name, folder))
+    rows = []
+    for number, size in enumerate([(56, 56), (84, 56), (56, 112), (28, 84)]):
+        Image.new("RGB", size, (40 * number, 90, 200)).save(tmp_path / f"{number}.png")
+        messages = [{"role": "user", "content": f"<image>What is it, for number {number}?"}]
+        rows.append({"messages": messages, "images": [str(tmp_path / f"{number}.png")]})
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checks = []
+
+    def claim(check, samples, outputs):
+        checks.append(check)
+        for sample, output in zip(samples, outputs, strict=True):
+            tokens = output.response.choices[0].token_ids
+            sample.claim = Claim((), tokens, [-1.0] * len(tokens))
+        return samples
+
+    monkeypatch.setattr(engine_check.EngineCheck, "note", claim)
+    monkeypatch.setattr(agreement, "FULL_PRECISION", math.inf)  # nobody looks for a cause of what is made up
+    monkeypatch.setenv("SWIFT_GRPO_EXT_KL_EVERY", "1")
+    options = {"beta": 0, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "max_steps": 3}
+    with told() as messages:
+        record("Ours", Configuration({**options, **TINY[name].host}), model, data, tmp_path)
+    assert not [text for text in messages if "turned off" in text]
+    assert len(checks[0].history) >= 2
+    assert any("watch/kl_to_start" in row for row in testing.read_logging(tmp_path / "Ours"))
