@@ -17,8 +17,9 @@ from typing import Any
 
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.memory import memory_range
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.group.gpu_memory import GIB
 
 POINTS = Path(__file__).with_name("memory_points.json")
 
@@ -116,7 +117,10 @@ def summary(found: list[Point]) -> str:
     inside = sum(point.inside for point in found)
     widths = sorted(point.high / point.low for point in found)
     middle = widths[len(widths) // 2]
-    return f"{inside} of {len(found)} inside; most / least: median {middle:.2f}, largest {widths[-1]:.2f}"
+    of_grpo = [point.inside for point in found if point.what.startswith("GRPO")]
+    grpo = f"of GRPO alone {sum(of_grpo)} of {len(of_grpo)}"
+    spread = f"median {middle:.2f}, largest {widths[-1]:.2f}"
+    return f"{inside} of {len(found)} inside, {grpo}; most / least: {spread}"
 
 
 def main() -> None:

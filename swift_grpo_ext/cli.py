@@ -116,7 +116,7 @@ def plan(
     max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,
     beta: Annotated[float, typer.Option(min=0, help="Weight of the KL term; 0: no reference.")] = 0.04,
     rollout: Rollouts = None,
-    output: Annotated[Path | None, typer.Option(help="Folder for script, JSON and plot.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for script and JSON.")] = None,
 ) -> None:
     """Rank the settings that fit by tokens and memory; write the first as a launch script."""
     from swift_grpo_ext.doctor.plan import command, setting

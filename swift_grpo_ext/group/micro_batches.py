@@ -1,5 +1,6 @@
 """Micro-batches made of whole groups, so that there is a prompt to share in them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -63,6 +64,11 @@ def cuts(sizes: BatchSizes, group: int) -> list[Cut]:
         if number < now and (not found or size < found[-1].sizes.batch):
             found.append(Cut(BatchSizes(size, of_step // size, held // size), most))
     return found
+
+
+def first_fitting(ways: Sequence[Cut], fits: Callable[[Cut], bool]) -> int:
+    """Number of the best cut that fits; how many there are where none does."""
+    return next((number for number, cut in enumerate(ways) if fits(cut)), len(ways))
 
 
 def forwarded(batch: int, held: int, group: int) -> tuple[int, int]:

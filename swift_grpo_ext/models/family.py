@@ -87,6 +87,14 @@ class Tiny:
 
 
 @dataclass(frozen=True)
+class Tiling:
+    """How an image is cut into tiles, each of which is encoded like an image of its own."""
+
+    most: int  # tiles of an image, the overview not among them
+    side: int = 0  # pixels; 0 where the tower's ``image_size`` says it
+
+
+@dataclass(frozen=True)
 class Entry:
     """What a family's file says."""
 
@@ -99,3 +107,8 @@ class Entry:
     tiny: Mapping[str, Tiny] = field(default_factory=dict)  # by ``model_type``
     # Why ms-swift does not train others of it on the tested versions, by ``model_type``.
     not_loaded: Mapping[str, str] = field(default_factory=dict)
+    tiling: Mapping[str, Tiling] = field(
+        default_factory=dict
+    )  # by ``model_type``; none where images are resized
+    # Of a config of remote code, transformers' ``model_type`` of its language model; None if it does not say.
+    language_type: Callable[[Mapping[str, Any]], str | None] | None = None

@@ -11,7 +11,15 @@ from swift.rlhf_trainers.arguments import GRPOConfig
 from swift.utils import get_logger
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, Cut, cuts, forwarded
+from swift_grpo_ext.group.gpu_memory import (
+    ASLEEP,
+    COMMUNICATORS,
+    WORKSPACES,
+    gathered_bytes,
+    gradient_bytes,
+    optimizer_bytes,
+)
+from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded
 from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
@@ -21,9 +29,6 @@ from swift_grpo_ext.trainer.loss_fixes import OF_MICRO_BATCH
 
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
 PROMPT = 2048  # tokens, where the template has no limit
-ASLEEP = 3 * 2**30  # bytes that a colocated vLLM keeps while it sleeps
-BESIDE = 2 * 2**30  # bytes of communicators and workspaces that are yet to come
-GATHERED = 4 * 2**30  # bytes of weights that ZeRO-3 has gathered at one time
 _SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
@@ -52,8 +57,7 @@ def _cut(early: Early, settings: Settings) -> str:
     if reason := _users_own(early) or why_not_shared(early, settings):
         return stay + reason
     fitting, how = _room(early, settings)
-    chosen = next((at for at, cut in enumerate(ways) if fitting(cut)), len(ways))
-    chosen = agreed_max(chosen, _device() or torch.device("cpu"))
+    chosen = agreed_max(first_fitting(ways, fitting), _device() or torch.device("cpu"))
     if chosen == len(ways):
         return f"{stay}no more of a group fits{how}"
     after = ways[chosen].sizes
@@ -136,10 +140,11 @@ def _free(early: Early, device: torch.device) -> float | None:
     # ZeRO-3 has replaced the elements of a parameter, and tells how many they were.
     trained = sum(getattr(p, "ds_numel", p.numel()) for p in parameters if p.requires_grad)
     absent = sum(p.numel() * p.element_size() for p in parameters if p.device.type != "cuda")
-    states = {0: 2 + 2 + 4, 1: 2 + 12 / ranks, 2: 14 / ranks, 3: 14 / ranks}[stage] * trained
-    later = states + absent + BESIDE + (GATHERED if stage == 3 else 0)
+    sizes = [getattr(p, "ds_numel", p.numel()) for p in parameters]
+    states = gradient_bytes(trained, stage, ranks) + optimizer_bytes(trained, stage, ranks)
+    later = states + absent + COMMUNICATORS[1] + WORKSPACES + gathered_bytes(sum(sizes), max(sizes), stage)
     if args.use_vllm and args.vllm_mode == "colocate":
-        later += ASLEEP if args.sleep_level else args.vllm_gpu_memory_utilization * total
+        later += ASLEEP[1] if args.sleep_level else args.vllm_gpu_memory_utilization * total
     return free - later
 
 

@@ -13,7 +13,7 @@ import yaml
 from swift_grpo_ext.doctor.check import command, host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.plan import catalogue
-from swift_grpo_ext.doctor.plan.catalogue import published, require_config
+from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.findings import Severity
 
@@ -195,10 +195,13 @@ def test_ms_swift_says_the_same_to_every_setting():
                     assert getattr(ours, key) == expected, (name, key)
 
 
-def test_the_shapes_of_the_bundled_models_are_stored():
-    """If not: python -m swift_grpo_ext.doctor.plan.catalogue."""
-    stored = catalogue._stored(catalogue.OWN)
-    keys = {name: catalogue.key_of(require_config(name)) for name in published()}
-    assert [name for name, key in keys.items() if key not in stored] == []
+def test_a_measured_shape_is_kept_in_the_users_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = require_config("Ovis2-1B")
-    assert catalogue.shape_by_config(config) == shape_of(config)
+    measured = catalogue.shape_by_config(config)
+    (path,) = (tmp_path / "swift-grpo-ext").iterdir()
+    monkeypatch.setattr(catalogue, "shape_of", None)
+    assert catalogue.shape_by_config(config) == measured == shape_of(config)
+    path.write_text("{")
+    monkeypatch.setattr(catalogue, "shape_of", shape_of)
+    assert catalogue.shape_by_config(config) == measured

@@ -6,6 +6,7 @@ import pytest
 
 from swift_grpo_ext.doctor.plan import arithmetic, memory
 from swift_grpo_ext.doctor.plan.catalogue import find_config, require_config
+from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.search import as_cut, judged, plans
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
@@ -133,6 +134,16 @@ def test_a_range_reaches_down_to_what_the_run_surely_meets(seven):
     whole = memory.memory_range(seven, Work(), setting, NODE)
     spanned = memory.memory_range(seven, Work(), setting, NODE, least)
     assert spanned.peak == (exact.peak[0], whole.peak[1])
+
+
+def test_a_range_that_decides_nothing_names_its_widest_term_and_what_to_measure(seven):
+    setting, least = Setting(stage=2, rollout="server", micro_batch=4), Work(completion_tokens=256, images=0)
+    needed = memory.memory_range(seven, Work(completion_tokens=4096), setting, NODE, least)
+    middle = Machine(gpu_memory=sum(needed.peak) / 2 / 0.985 / 2**30)
+    (objection,) = memory_objections(needed, middle)
+    assert not objection.certain
+    assert "least known: activations" in objection.what
+    assert "completions/max_length in the log" in objection.fix
 
 
 def test_fewer_bits_shrink_the_weights_to_those_of_published_checkpoints(seven):

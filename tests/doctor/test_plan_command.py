@@ -14,10 +14,11 @@ from swift_grpo_ext.doctor.plan.catalogue import (
     require_config,
 )
 from swift_grpo_ext.doctor.plan.search import plans
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity
+from swift_grpo_ext.group.gpu_memory import GIB
 
 NODE = Machine(gpus_per_node=8, gpu_memory=80)
 
@@ -159,7 +160,7 @@ def test_the_command_prints_the_table_and_writes_the_files(tmp_path, capsys):
     assert command.run("Qwen2.5-VL-3B", Work(), NODE, output=tmp_path, console=console)
     printed = capsys.readouterr().out
     assert "3.75 B parameters" in printed
-    assert {path.name for path in tmp_path.iterdir()} >= {"train.sh", "plan.png"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"train.sh"}
     assert f"{NODE.gpu_memory:g} GiB" in printed
     assert "--model Qwen/Qwen2.5-VL-3B-Instruct" in (tmp_path / "train.sh").read_text()
     assert GIB == 1024**3

@@ -2,7 +2,9 @@
 
 import math
 
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Scoring, Setting, VisionShape, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Scoring, Setting, VisionShape, Work
+from swift_grpo_ext.group import gpu_memory
+from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.group.pack_memory import PackShape, chunk_of_logits, pack_bytes, row_bytes
 
 # Activations in bfloat16, as in `group.pack_memory`, and fitted in the same way.
@@ -45,7 +47,8 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     tower, beside = vision_peak(shape, work, setting)
     predicted = setting.micro_batch * work.completion_tokens
     if setting.shared > 1:
-        together, pack = min(setting.shared, setting.micro_batch), pack_shape(shape, work, setting)
+        together = min(setting.shared, setting.micro_batch)
+        pack = pack_shape(shape, work, setting)
         packs = -(-setting.micro_batch // setting.shared) * pack_bytes(pack, together)
         return beside + max(packs, tower), 1.1 * (beside + max(packs, tower))
     tokens = setting.micro_batch * sequence_tokens(shape, work)
@@ -64,7 +67,7 @@ def _logits(shape: ModelShape, predicted: float, setting: Setting) -> tuple[floa
         return chunk, chunk
     if setting.scoring == "liger":  # it makes the output layer's gradient in the forward pass
         return chunk, chunk + 4 * shape.text.vocab * shape.text.hidden
-    least, most = (each * predicted * shape.text.vocab for each in LOGITS[setting.scoring])
+    least, most = (factor * predicted * shape.text.vocab for factor in LOGITS[setting.scoring])
     return least, most
 
 
@@ -104,7 +107,6 @@ def _patches(vision: VisionShape, work: Work) -> float:
 
 # Model states.
 SUB_GROUP = (200_000_000, 1_000_000_000)  # sub_group_size of our presets and of ms-swift's, elements
-LIVE = 1_000_000_000  # stage3_max_live_parameters of our presets, elements
 
 
 def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
@@ -115,7 +117,8 @@ def whole_weights(shape: ModelShape, bits: int) -> tuple[float, float]:
     """
     if bits >= 16:
         return 2 * shape.total, 2 * shape.total
-    small, linear = {8: 1.0, 4: 0.52}[bits], shape.in_linears
+    small = {8: 1.0, 4: 0.52}[bits]
+    linear = shape.in_linears
     rest = shape.total - linear
     return small * (linear + shape.tower) + 2 * (rest - shape.tower), 1.1 * small * linear + 2 * rest
 
@@ -132,23 +135,23 @@ def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machi
 
 def gradient_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
     """16-bit gradients on one GPU, the bucket that they are reduced in included."""
-    trained = trained_parameters(shape, work)
-    bucket = 2 * min(setting.bucket, trained)
-    if setting.stage == 0:
-        copies = 1 + (setting.train_gpus(machine) > 1)  # DDP's buckets are a second copy
-        return 2 * copies * trained
-    if setting.stage == 1:
-        return 2 * trained + bucket
-    kept = 0 if setting.offload_optimizer_states else 2 * trained / setting.train_gpus(machine)
-    return kept + bucket
+    return gpu_memory.gradient_bytes(
+        trained_parameters(shape, work),
+        setting.stage,
+        setting.train_gpus(machine),
+        setting.bucket,
+        setting.offload_optimizer_states,
+    )
 
 
 def optimizer_states(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """fp32 weights and Adam's moments on one GPU; without DeepSpeed the moments alone, in 16 bits."""
-    trained = trained_parameters(shape, work)
-    if setting.stage == 0:
-        return 4 * trained
-    return 0 if setting.offload_optimizer_states else 12 * trained / setting.train_gpus(machine)
+    """fp32 weights and Adam's moments on one GPU."""
+    return gpu_memory.optimizer_bytes(
+        trained_parameters(shape, work),
+        setting.stage,
+        setting.train_gpus(machine),
+        setting.offload_optimizer_states,
+    )
 
 
 def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
@@ -164,11 +167,6 @@ def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     if setting.stage == 3:
         return 4 * min(own, SUB_GROUP[0]), 4 * min(own, SUB_GROUP[1]) + 2 * own
     return 4 * own, 6 * own
-
-
-def gathered(shape: ModelShape, setting: Setting) -> float:
-    """Weights that ZeRO-3 has gathered at one time while the model runs."""
-    return 2 * min(shape.total, LIVE + shape.largest) if setting.stage == 3 else 0
 
 
 def sync_bytes(shape: ModelShape, setting: Setting) -> float:
@@ -190,7 +188,8 @@ def trained_parameters(shape: ModelShape, work: Work) -> int:
     if not work.full:
         return shape.lora(work.lora_rank)
     language = 0 if work.freeze_llm else shape.language + shape.embedding + shape.head
-    tower, aligner = 0 if work.freeze_vit else shape.tower, 0 if work.freeze_aligner else shape.aligner
+    tower = 0 if work.freeze_vit else shape.tower
+    aligner = 0 if work.freeze_aligner else shape.aligner
     return language + tower + aligner
 
 

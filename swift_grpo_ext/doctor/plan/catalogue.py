@@ -1,19 +1,16 @@
 """Sizes of published models that travel with the package, so that planning needs no network.
 
 ``models.json`` has them as a config.json does, with the checkpoint's id, its source and the parameters (1e9)
-of its model card. Measuring one takes seconds, so shapes are stored (``python -m
-swift_grpo_ext.doctor.plan.catalogue`` writes them), and those of other models in the user's cache.
+of its model card.
 """
 
 import copy
-import gzip
 import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +34,11 @@ def published() -> dict[str, dict[str, Any]]:
 
 
 def find_config(model: str) -> dict[str, Any] | None:
-    """Configuration of a model by folder or by name, without network."""
+    """Configuration of a model by folder or by name, without network; None for one that is not at hand.
+
+    Raises:
+        SwiftGrpoExtError: The folder's config.json cannot be read.
+    """
     path = Path(model).expanduser() / "config.json"
     if path.is_file():
         return _read(path)
@@ -48,8 +49,8 @@ def find_config(model: str) -> dict[str, Any] | None:
 def bundled_name(model: str) -> str | None:
     """The bundled model that an id or a path names."""
     last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower().replace("_", "-")
-    known = {name.lower().replace("_", "-"): name for name in published()}
-    return next((name for low, name in known.items() if f"{last}-".startswith(f"{low}-")), None)
+    names = {name.lower().replace("_", "-"): name for name in published()}
+    return next((name for low, name in names.items() if f"{last}-".startswith(f"{low}-")), None)
 
 
 def loadable(model: str) -> str:
@@ -61,8 +62,13 @@ def loadable(model: str) -> str:
 
 
 def require_config(model: str) -> dict[str, Any]:
-    """As `find_config`."""
-    if (config := find_config(model)) is not None:
+    """As `find_config`.
+
+    Raises:
+        SwiftGrpoExtError: No such folder, and no bundled model of that name.
+    """
+    config = find_config(model)
+    if config is not None:
         return config
     fix = f"give a folder with a config.json, or one of {', '.join(published())}"
     raise SwiftGrpoExtError("no config.json for this model", where=f"--model {model}", fix=fix)
@@ -72,51 +78,35 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}
     except (ValueError, TypeError) as error:  # no JSON, or no object
-        what, fix = f"config.json cannot be read: {error}", "download the model again"
+        what = f"config.json cannot be read: {error}"
+        fix = "download the model again"
         raise SwiftGrpoExtError(what, where=str(path), fix=fix) from None
 
 
-OWN = Path(__file__).with_name("shapes.json.gz")
-_FORM = "2"  # of what is measured; shapes of another form are measured again
+_FORM = 2  # of what is measured; shapes of another form are measured again
 
 
 def shape_by_config(config: Mapping[str, object]) -> ModelShape:
-    """As `shape_of`, without importing transformers where the shape is known already."""
-    key = key_of(config)
-    for path in (OWN, _cached(key)):
-        if found := _stored(path).get(key):
-            return TypeAdapter(ModelShape).validate_python(found)
-    made = shape_of(config)
-    with suppress(OSError):  # a folder that cannot be written: it is measured again the next time
-        _write(_cached(key), {key: asdict(made)})
-    return made
+    """As `shape_of`, which takes seconds: what it measured is kept in the user's cache folder.
+
+    ``$XDG_CACHE_HOME/swift-grpo-ext``, or ``~/.cache/swift-grpo-ext``, one file for each configuration and
+    release of transformers.
+
+    Raises:
+        SwiftGrpoExtError: No model can be built from the configuration.
+    """
+    path = _cached(config)
+    with suppress(OSError, ValueError):  # not there, or not whole: it is measured again
+        return TypeAdapter(ModelShape).validate_json(path.read_bytes())
+    shape = shape_of(config)
+    with suppress(OSError):  # a folder that cannot be written
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, TypeAdapter(ModelShape).dump_json(shape))
+    return shape
 
 
-def key_of(config: Mapping[str, object]) -> str:
-    """Of a configuration, as this release of transformers and this form of measuring see it."""
-    parts = [str(installed_version("transformers")), _FORM, config]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-@cache
-def _stored(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, EOFError):
-        found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-        return found
-    return {}
-
-
-def _write(path: Path, shapes: dict[str, object]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, gzip.compress(json.dumps(shapes, sort_keys=True).encode(), mtime=0))
-    _stored.cache_clear()
-
-
-def _cached(key: str) -> Path:
+def _cached(config: Mapping[str, object]) -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder / "swift-grpo-ext" / f"shape-{key}.json.gz"
-
-
-if __name__ == "__main__":
-    configs = [require_config(name) for name in published()]
-    _write(OWN, {key_of(config): asdict(shape_of(config)) for config in configs})
+    parts = [str(installed_version("transformers")), _FORM, config]
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+    return folder / "swift-grpo-ext" / f"shape-{key}.json"

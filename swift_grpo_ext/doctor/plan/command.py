@@ -1,7 +1,6 @@
-"""``swift-grpo-ext plan``: the table, the bar plot and the launch script."""
+"""``swift-grpo-ext plan``: the table and the launch script."""
 
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from rich.table import Column, Table
 from swift_grpo_ext.doctor.plan import script
 from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config, shape_by_config
 from swift_grpo_ext.doctor.plan.search import Plan, plans
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Work
-from swift_grpo_ext.errors import MissingExtraError, SwiftGrpoExtError
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Work
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
+from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.models.families import family_of
 
 SHOWN = 8
@@ -31,8 +31,15 @@ def run(
     output: Path | None = None,
     console: Console | None = None,
 ) -> bool:
-    """Print the ranked settings and write script, JSON and plot to a folder; whether some setting fits."""
-    console, config = console or Console(), require_config(model)
+    """Print the ranked settings and write script and JSON to a folder; whether some setting fits.
+
+    The command ends with exit code 0 if one fits, else 2.
+
+    Raises:
+        SwiftGrpoExtError: The model has no configuration here, or the folder cannot be written.
+    """
+    console = console or Console()
+    config = require_config(model)
     if output is not None:
         made_folder(output, "--output")
     shape = shape_by_config(config)
@@ -41,23 +48,26 @@ def run(
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
         highlight=False,
     )
-    found = _plans(str(config.get("model_type")), shape, work, machine, console)
-    console.print(_table(found[:SHOWN]))
+    candidates = _plans(str(config.get("model_type")), shape, work, machine, console)
+    console.print(_table(candidates[:SHOWN]))
     console.print(NOT_MEASURED, highlight=False)
-    if not found[0].fits:
-        console.print("[red]No setting surely fits.[/red] The nearest, because of:")
-        for one in found[0].objections:
-            console.print(f"  {one.what} -> {one.fix}", highlight=False, soft_wrap=True)
+    if not candidates[0].fits:
+        console.print("[red]No setting is certain to fit.[/red] Closest candidates, and why they may fail:")
+        for objection in candidates[0].objections:
+            console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
         return False
     if output is not None:
-        written = script.write(output, loadable(model), shape, work, found[0], machine)
-        files = ", ".join(map(str, [*written, plot(found[:SHOWN], machine, output / "plan.png")]))
-        console.print(f"written: {files}", soft_wrap=True, highlight=False)
+        written = script.write(output, loadable(model), shape, work, candidates[0], machine)
+        console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True, highlight=False)
     return True
 
 
 def _plans(family: str, shape: ModelShape, work: Work, machine: Machine, console: Console) -> list[Plan]:
-    """All plans; says on the console why some rollouts are not among them."""
+    """All plans; says on the console why some rollouts are not among them.
+
+    Raises:
+        SwiftGrpoExtError: A rollout server has no GPU left, or the batch cannot be cut into whole groups.
+    """
     facts = family_of(family)
     reason = facts.lacks.get("vllm", "") if facts else ""
     if work.bits < 16:
@@ -66,30 +76,31 @@ def _plans(family: str, shape: ModelShape, work: Work, machine: Machine, console
         console.print(f"rollouts by transformers: {reason}", highlight=False, soft_wrap=True)
         work = replace(work, rollouts=("transformers",))
     if machine.gpus < 2 and work.rollouts == ("server",):
-        what, fix = "a rollout server needs GPUs of its own", "--gpus 2 or more, or colocate"
+        what = "a rollout server needs GPUs of its own"
+        fix = "--gpus 2 or more, or colocate"
         raise SwiftGrpoExtError(what, where="--rollout server", fix=fix)
-    found = plans(shape, work, machine)
-    if not found:
+    candidates = plans(shape, work, machine)
+    if not candidates:
         raise SwiftGrpoExtError(
             f"{work.per_step or 'so many'} completions per step in micro-batches of {work.batch or 'any'} "
             f"cannot be shared out over {machine.gpus} GPUs in whole groups of {work.generations}",
             where="--completions-per-step",
             fix=f"a multiple of {math.lcm(machine.gpus * max(1, work.batch), work.generations)}",
         )
-    return found
+    return candidates
 
 
-def _table(found: list[Plan]) -> Table:
+def _table(candidates: list[Plan]) -> Table:
     headings = ["setting", "batch", "GPU GiB", "fullest", "head-room", "CPU GiB", "tokens"]
-    if not all(plan.fits for plan in found):
+    if not all(plan.fits for plan in candidates):
         headings.append("fails because")
     columns = (Column(heading, overflow="fold") for heading in headings)
     table = Table(*columns, title="memory and tokens by arithmetic")
-    for plan in found:
-        asked, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
+    for plan in candidates:
+        typed, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
         cells = [
             label(plan),
-            asked if asked == cut else f"{asked}, run as {cut}",  # as written, and as the trainer cuts them
+            typed if typed == cut else f"{typed}, run as {cut}",  # as written, and as the trainer cuts them
             _span(plan.memory.peak),
             plan.memory.peak_phase,
             f"{100 * plan.headroom:.0f} %",
@@ -118,27 +129,3 @@ def label(plan: Plan) -> str:
         "offload": setting.offload_model,
     }
     return ", ".join(text for text, holds in words.items() if holds)
-
-
-def plot(found: list[Plan], machine: Machine, path: Path) -> Path:
-    """Stacked bars of each setting's fullest phase, with the GPU's limit as a line."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib is missing", fix='pip install "swift-grpo-ext[report]"') from None
-    figure = Figure(figsize=(11, 1.6 + 0.5 * len(found)), layout="constrained")
-    axes = figure.subplots()
-    phases = [plan.memory.phases[plan.memory.peak_phase] for plan in found]
-    peaks = [Counter({term.name: int(term.high) for term in terms}) for terms in phases]
-    left = [0.0] * len(found)
-    rows = [label(plan) for plan in found]
-    for name, _ in sum(peaks, Counter()).most_common():
-        widths = [peak[name] / GIB for peak in peaks]
-        axes.barh(rows, widths, left=left, label=name)
-        left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.axvline(machine.usable / GIB, color="black", linestyle="--", label="usable")
-    axes.invert_yaxis()
-    axes.set_xlabel("GiB on one GPU in the fullest phase, at most")
-    figure.legend(loc="outside upper center", ncols=4, fontsize="small")
-    figure.savefig(path, dpi=120)
-    return path

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.memory import MemoryRange
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
+from swift_grpo_ext.group.gpu_memory import GIB
 
 # Phase -> when it is, in words.
 MOMENTS = {
@@ -29,16 +30,22 @@ class Objection:
 def memory_objections(needed: MemoryRange, machine: Machine) -> Iterator[Objection]:
     """One if a GPU may be exceeded, in its worst phase, and one for the machine; certain by the low end."""
     phase = max(needed.phases, key=lambda phase: (needed.low(phase) > machine.usable, needed.needed(phase)))
-    low, high = needed.low(phase), needed.needed(phase)
+    low = needed.low(phase)
+    high = needed.needed(phase)
     if high > machine.usable:
         kept = [term for term in needed.phases[phase] if not term.returned]
         terms = sorted(kept, key=lambda term: -term.high)[:4]
-        yield Objection(
+        certain = low > machine.usable
+        what = (
             f"{_span(low, high)} GiB {MOMENTS[phase]}, a GPU has {machine.usable / GIB:.0f} to give: "
-            + ", ".join(f"{term.name} {_span(term.low, term.high)}" for term in terms),
-            next((_FIXES[term.name] for term in terms if term.name in _FIXES), _FIX_OF_ANY),
-            certain=low > machine.usable,
+            + ", ".join(f"{term.name} {_span(term.low, term.high)}" for term in terms)
         )
+        fix = next((_FIXES[term.name] for term in terms if term.name in _FIXES), _FIX_OF_ANY)
+        if not certain:
+            widest = max(kept, key=lambda term: term.high - term.low)
+            what = f"{what}; least known: {widest.name}"
+            fix = f"{fix}; {_MEASURES.get(widest.name, _MEASURE_ANY)} would show which end holds"
+        yield Objection(what, fix, certain)
     low, high = needed.cpu_total
     if machine.cpu_memory and high > machine.cpu_memory * GIB:
         yield Objection(
@@ -54,6 +61,13 @@ def _span(low: float, high: float) -> str:
     return texts[0] if texts[0] == texts[1] else " to ".join(texts)
 
 
+# What to measure where the range of a term decides.
+_MEASURE_ANY = "two steps (--max_steps 2) with the longest rows"
+_MEASURES = {
+    "activations": "completions/max_length in the log, and two steps with the largest images,",
+    "vLLM asleep": "nvidia-smi while vLLM sleeps",
+    "NCCL buffers": "nvidia-smi after the first step",
+}
 _FIX_OF_ANY = "--deepspeed ext_zero3_offload, or use more GPUs"
 _FIXES = {
     "gathered for the sync": "--move_model_batches 16: the weights are then sent in groups of layers",
@@ -81,13 +95,13 @@ def engine_objections(
             f"{work.completion_tokens} = {needed} tokens",
             f"--vllm_max_model_len {-(-needed // 256) * 256}",
         )
-    one = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
+    sequence = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
     most, least = arithmetic.cache_space(shape, setting, machine)
-    if least < one:
+    if least < sequence:
         taken = arithmetic.weights(shape, setting) / GIB
         yield Objection(
             f"vLLM with utilization {setting.utilization:.2f} has at most {most / GIB:.1f} GiB left beside "
-            f"its weights of {taken:.1f}, one sequence needs {one / GIB:.1f}",
+            f"its weights of {taken:.1f}, one sequence needs {sequence / GIB:.1f}",
             "--vllm_gpu_memory_utilization 0.9, or a larger --vllm_tensor_parallel_size",
-            certain=most < one,
+            certain=most < sequence,
         )

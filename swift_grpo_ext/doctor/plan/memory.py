@@ -1,23 +1,22 @@
 """Bytes on one GPU in each phase of a GRPO step, term by term, as a range.
 
-Model states are those of DeepSpeed's estimators: 2 bytes for a 16-bit weight, 2 for its gradient, 12 for the
-fp32 weight and Adam's moments, 4 for the step's fp32 gradient. What no formula knows (reserve, communicators,
-workspaces, vLLM asleep) has a least and a most; docs/memory.md holds them against published figures.
+What no formula knows (reserve, communicators, workspaces, vLLM asleep) has a least and a most;
+docs/memory.md holds them against published figures. The states and what stands beside them are those by
+which the trainer cuts micro-batches (`group.gpu_memory`).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from swift_grpo_ext.doctor.plan import arithmetic
-from swift_grpo_ext.doctor.plan.setting import GIB, Machine, ModelShape, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
+from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, CONTEXT, GIB, gathered_bytes
 
-CONTEXT = (0.4 * GIB, 2 * GIB)  # CUDA context, loaded kernels, cuBLAS and attention workspaces
-COMMUNICATORS = (0.2 * GIB, 1.6 * GIB)  # NCCL's buffers, of one communicator or of several
-ASLEEP = (0.6 * GIB, 3 * GIB)  # what vLLM keeps while it sleeps: graphs, workspaces, communicators
 BESIDE = (0.0, 1 * GIB)  # what vLLM takes beyond its share: graphs that its profile did not count
 # The allocator keeps what no later tensor fits, least none: parts of blocks, which stay lost, and whole
 # blocks of other lengths, which it gives back before it fails. Parts of all that comes and goes.
-FRAGMENTS, CACHED = 0.15, 0.75
+FRAGMENTS = 0.15
+CACHED = 0.75
 # CPU: interpreter, libraries, pinned buffers, dataset of one process; data loader workers come on top.
 PROCESS = (2 * GIB, 8 * GIB)
 
@@ -89,7 +88,7 @@ def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
     awake, asleep, loaded = _engine_terms(shape, setting, machine)
     gradients = [_exact("gradients", arithmetic.gradient_bytes(shape, work, setting, machine))]
     passing = [
-        _exact("gathered weights", arithmetic.gathered(shape, setting)),
+        _exact("gathered weights", gathered_bytes(shape.total, shape.largest, setting.stage)),
         Term("activations", *arithmetic.update_peak(shape, work, setting)),
     ]
     images = _exact("images of the generation batch", arithmetic.pixel_values(shape, work, setting))
@@ -149,7 +148,8 @@ def _generate_terms(shape: ModelShape, work: Work, setting: Setting) -> Iterator
 
 def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
     """Pinned copies may cost half as much again, as in DeepSpeed's estimators."""
-    trained, nodes = arithmetic.trained_parameters(shape, work), setting.train_nodes(machine)
+    trained = arithmetic.trained_parameters(shape, work)
+    nodes = setting.train_nodes(machine)
     share = setting.ranks_per_node(machine)
     yield Term("processes", share * PROCESS[0], share * PROCESS[1])
     if setting.offload_optimizer_states:

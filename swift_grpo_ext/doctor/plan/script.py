@@ -14,7 +14,11 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 def write(
     folder: Path, model: str, shape: ModelShape, work: Work, plan: Plan, machine: Machine
 ) -> list[Path]:
-    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh`` into a folder."""
+    """Write ``train.sh``, the DeepSpeed JSON, and with a rollout server ``rollout.sh`` into a folder.
+
+    Raises:
+        SwiftGrpoExtError: The folder cannot be written.
+    """
     setting = plan.setting
     files = {"train.sh": train_script(model, shape, work, setting, machine)}
     if setting.rollout == "server":
@@ -34,7 +38,8 @@ def write(
 
 def train_script(model: str, shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> str:
     """``swift rlhf`` with every argument that the plan decided; data and rewards are left to fill in."""
-    nodes, ranks = setting.train_nodes(machine), setting.ranks_per_node(machine)
+    nodes = setting.train_nodes(machine)
+    ranks = setting.ranks_per_node(machine)
     variables = {"NPROC_PER_NODE": str(ranks), **_pixels(work)}
     if setting.rollout == "server" and machine.nodes == 1:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(ranks)))

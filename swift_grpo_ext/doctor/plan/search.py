@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.judge import Objection, engine_objections, memory_objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
-from swift_grpo_ext.group.micro_batches import BatchSizes, cuts
+from swift_grpo_ext.group.micro_batches import BatchSizes, cuts, first_fitting
 from swift_grpo_ext.group.pack_memory import fits
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -70,8 +70,8 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
 def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
     if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
         return 1
-    one = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
-    together = max(1, int(arithmetic.cache_space(shape, setting, machine)[1] / one))
+    sequence = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
+    together = max(1, int(arithmetic.cache_space(shape, setting, machine)[1] / sequence))
     return math.ceil(arithmetic.sequences(setting, machine) / together)
 
 
@@ -79,8 +79,10 @@ def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:
     """The first of each sharding, rollout and tensor parallel size."""
     kinds: dict[tuple[object, ...], Plan] = {}
     for plan in ordered:
-        one = plan.setting
-        kinds.setdefault((one.preset, one.rollout, one.server_gpus, one.tensor_parallel), plan)
+        setting = plan.setting
+        kinds.setdefault(
+            (setting.preset, setting.rollout, setting.server_gpus, setting.tensor_parallel), plan
+        )
     return list(kinds.values())
 
 
@@ -164,7 +166,7 @@ def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
     terms = memory_range(shape, work, setting, machine).phases["update"]
     free = machine.usable - sum(term.high for term in terms if term.name not in _OF_PACKS)
     pack = arithmetic.pack_shape(shape, work, setting)
-    fitting = (way.sizes for way in ways if fits(pack, way.sizes.batch, way.prompts, free))
-    after = next(fitting, before)
+    chosen = first_fitting(ways, lambda way: fits(pack, way.sizes.batch, way.prompts, free))
+    after = ways[chosen].sizes if chosen < len(ways) else before
     cut = replace(setting, micro_batch=after.batch, accumulation=after.accumulation)
     return replace(cut, shared=cut.of_one_prompt(work.generations))

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.group.pack_memory import TextSizes, Trained
 
 
@@ -71,7 +72,6 @@ class ModelShape:
         return sum(rank * (inputs + outputs) for inputs, outputs in self.linears)
 
 
-GIB = 2**30
 Rollout = Literal["colocate", "server", "transformers"]
 Scoring = Literal["chunks", "logits", "liger", "cross_entropy"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
-from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.families import family_of, language_type_of, tiling_of
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
@@ -17,23 +17,26 @@ _WORDS = {
 }
 # What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
 _VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
-# Families that cut an image into tiles of ``image_size``, with the most tiles of their processors.
-_MOST_TILES = {"ovis2": 9, "internvl": 12, "llava_onevision": 9, "minicpmv": 9}
 _SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
 def shape_of(config: Mapping[str, object]) -> ModelShape:
-    """Sizes of the model that a config.json describes."""
+    """Sizes of the model that a config.json describes.
+
+    Raises:
+        SwiftGrpoExtError: No model can be built from it.
+    """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING
 
-    known = config.get("model_type") in CONFIG_MAPPING
+    has_class = config.get("model_type") in CONFIG_MAPPING
     try:
-        if language := None if known else _language_config(config):
+        if language := None if has_class else _language_config(config):
             return _with_tower(_measured(*_meta_model(language)), config)
         return _measured(*_meta_model(dict(config)))
     except (*_VALUES, RuntimeError, ImportError, StrictDataclassError) as error:
-        kind, message = config.get("model_type", ""), " ".join(str(error).split())
+        kind = config.get("model_type", "")
+        message = " ".join(str(error).split())
         raise SwiftGrpoExtError(
             f"no model of type {kind!r} can be built from this config.json: {message:.200}",
             fix="a folder whose config.json names a language model that transformers knows",
@@ -46,8 +49,11 @@ def _with_tower(language: ModelShape, config: Mapping[str, object]) -> ModelShap
     if not isinstance(sizes, dict):
         return language
     # A transformer tower and the aligner behind it: two layers, or a resampler.
-    width, depth, text = int(sizes["hidden_size"]), int(sizes["num_hidden_layers"]), language.text.hidden
-    inner, patch = int(sizes.get("intermediate_size") or 4 * width), int(sizes.get("patch_size") or 14)
+    width = int(sizes["hidden_size"])
+    depth = int(sizes["num_hidden_layers"])
+    text = language.text.hidden
+    inner = int(sizes.get("intermediate_size") or 4 * width)
+    patch = int(sizes.get("patch_size") or 14)
     tower = depth * (4 * width**2 + 2 * width * inner + 13 * width) + 3 * patch**2 * width
     if config.get("query_num"):  # attention of learned queries, and a projection
         aligner = 5 * text**2 + width * text
@@ -65,9 +71,11 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
     facts = family_of(hf_config)
     words = {"aligner": facts.aligner, "tower": (*facts.vision_tower, "audio")} if facts else _WORDS
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    embedding = model.get_input_embeddings()
+    head = model.get_output_embeddings()
     own = {id(getattr(head, "weight", None)): "head", id(getattr(embedding, "weight", None)): "embedding"}
-    small, sizes = 0, getattr(hf_config, "vision_config", None)
+    small = 0
+    sizes = getattr(hf_config, "vision_config", None)
     for name, parameter in model.named_parameters():
         counts[own.get(id(parameter)) or _part(name, words)] += parameter.numel()
         small += parameter.numel() if parameter.numel() <= _SMALL else 0
@@ -94,19 +102,19 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
 
 def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
     import torch
+    import transformers
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = config.pop("model_type", "")
     hf_config = AutoConfig.for_model(kind, **config)
     hf_config = getattr(hf_config, "thinker_config", hf_config)  # of an omni model, the part that is trained
     with torch.device("meta"):
-        if type(hf_config).__name__ == "Qwen2_5OmniThinkerConfig":
-            from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Thinker
-
-            return Thinker._from_config(hf_config, attn_implementation="sdpa"), hf_config
-        has_vision = getattr(hf_config, "vision_config", None) is not None
-        auto = AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
-        return auto.from_config(hf_config, attn_implementation="sdpa"), hf_config
+        if getattr(hf_config, "vision_config", None) is None:
+            return AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa"), hf_config
+        if type(hf_config) in AutoModelForImageTextToText._model_mapping:
+            return AutoModelForImageTextToText.from_config(hf_config, attn_implementation="sdpa"), hf_config
+        named = type(hf_config).__name__.removesuffix("Config") + "ForConditionalGeneration"
+        return getattr(transformers, named)._from_config(hf_config, attn_implementation="sdpa"), hf_config
 
 
 def _part(name: str, words: Mapping[str, Iterable[str]]) -> str:
@@ -117,27 +125,35 @@ def _part(name: str, words: Mapping[str, Iterable[str]]) -> str:
 def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> VisionShape:
     whole = {**config, **sizes}
     patch = _int(sizes.get("patch_size"), 14)
-    words = sizes.get("hidden_stride")  # Ovis2
-    tiles = _MOST_TILES.get(kind, 0)
-    merge = round(1 / whole["downsample_ratio"]) if whole.get("downsample_ratio") else 0
-    kernel = sizes.get("merge_kernel_size") or [0]  # Kimi-VL
-    if kind == "minicpmv":  # a resampler makes query_num tokens of a slice
-        merge = round(448 / patch / (whole.get("query_num") or 64) ** 0.5)
     width = sizes.get("embed_dim") or sizes.get("hidden_size") or 0
-    usual = 1 if kind in ("llava_onevision", "llava") else 2
-    merges = (words, merge, kernel[0], *map(whole.get, ("spatial_merge_size", "pooling_kernel_size")), usual)
+    tiling = tiling_of(kind)
+    tile = (tiling.side or _int(sizes.get("image_size"), 448)) if tiling else 0
     return VisionShape(
         depth=next((sizes[key] for key in _VISION_DEPTH if sizes.get(key)), 0),
         hidden=width,
         intermediate=sizes.get("intermediate_size") or 4 * width,
         patch=patch,
-        merge=next(filter(None, merges)),
+        merge=_merge(whole, patch, tile),
         channels=3 * patch**2 * (sizes.get("temporal_patch_size") or 1),
-        vocabulary=sizes.get("vocab_size") or 0 if words else 0,
-        tile=(448 if kind == "minicpmv" else _int(sizes.get("image_size"), 448)) if tiles else 0,
-        most_tiles=tiles or 9,
+        vocabulary=sizes.get("vocab_size") or 0 if sizes.get("hidden_stride") else 0,  # Ovis2
+        tile=tile,
+        most_tiles=tiling.most if tiling else 9,
         fixed=whole.get("mm_tokens_per_image") or whole.get("default_output_length") or 0,
     )
+
+
+def _merge(whole: Mapping[str, Any], patch: int, tile: int) -> int:
+    """Patches per side that become one token of the language model."""
+    if whole.get("query_num"):  # a resampler makes so many tokens of a tile
+        return round(tile / patch / whole["query_num"] ** 0.5)
+    if whole.get("hidden_stride"):
+        return int(whole["hidden_stride"])
+    if whole.get("downsample_ratio"):
+        return round(1 / whole["downsample_ratio"])
+    kernel = _int(whole.get("merge_kernel_size"), 0)
+    sizes = map(whole.get, ("spatial_merge_size", "pooling_kernel_size"))
+    takes_patches = whole.get("vision_feature_select_strategy")  # LLaVA: each patch is a token
+    return next(filter(None, (kernel, *sizes)), 1 if takes_patches else 2)
 
 
 def _int(value: object, default: int) -> int:
@@ -145,16 +161,12 @@ def _int(value: object, default: int) -> int:
     return first if isinstance(first, int) else default
 
 
-# Architecture of the language model by the version in MiniCPM-V's own config.
-_MINICPM = {"2.6": "qwen2", "4.0": "llama", "4": "llama", "4.5": "qwen3"}
-
-
 def _language_config(config: Mapping[str, object]) -> dict[str, object] | None:
     """Configuration of the language model; None where none is found."""
     for block in map(config.get, ("text_config", "llm_config", "language_config")):
         if isinstance(block, dict) and block.get("model_type"):
             return dict(block)
-    kind = _MINICPM.get(str(config.get("version"))) if config.get("model_type") == "minicpmv" else None
+    kind = language_type_of(config)
     if kind is None:
         return None
     vision = ("vision_config", "slice_config", "auto_map", "architectures")

@@ -5,6 +5,7 @@ neither torch nor the host.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from swift_grpo_ext.models.families import (
     qwen3,
     text,
 )
-from swift_grpo_ext.models.family import Entry, Tiny
+from swift_grpo_ext.models.family import Entry, Tiling, Tiny
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.gold.frames import Frame
 
@@ -75,6 +76,17 @@ def is_native(folder: str | Path) -> bool:
 def frame_of(model_type: str) -> Frame | None:
     """The frame in which a family (``model_type`` of its config) writes boxes and points, if it is known."""
     return _entry_of(model_type).frame
+
+
+def tiling_of(model_type: str) -> Tiling | None:
+    """How a family cuts images into tiles; None where it resizes them."""
+    return _entry_of(model_type).tiling.get(model_type)
+
+
+def language_type_of(config: Mapping[str, Any]) -> str | None:
+    """Of a config of remote code, transformers' ``model_type`` of its language model; None if unknown."""
+    language_type = _entry_of(str(config.get("model_type"))).language_type
+    return language_type(config) if language_type else None
 
 
 def _entry_of(model_type: str) -> Entry:

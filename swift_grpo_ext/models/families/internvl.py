@@ -3,7 +3,7 @@
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
-from swift_grpo_ext.models.family import Entry, Tiny
+from swift_grpo_ext.models.family import Entry, Tiling, Tiny
 
 
 def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
 FAMILY = Entry(
     stem="internvl",
     frame="norm1000",
+    tiling={"internvl": Tiling(12)},
     tiny={
         "internvl": Tiny(
             "InternVL",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT
-from swift_grpo_ext.models.family import Entry, Tiny
+from swift_grpo_ext.models.family import Entry, Tiling, Tiny
 
 _PINPOINTS = [[56, 56], [56, 112], [112, 56]]
 
@@ -22,6 +22,7 @@ def processor(config: Any, _max_pixels: int) -> dict[str, Any]:
 FAMILY = Entry(
     stem="llava_onevision",
     frame=None,
+    tiling={"llava_onevision": Tiling(9)},
     tiny={
         "llava_onevision": Tiny(
             "LlavaOnevision",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2
-from swift_grpo_ext.models.family import Entry, Tiny, VisionFamily
+from swift_grpo_ext.models.family import Entry, Tiling, Tiny, VisionFamily
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -57,6 +57,7 @@ FAMILY = Entry(
     frame="norm1000",
     described=OVIS2,
     template="swift_grpo_ext.models.ovis2",
+    tiling={"ovis2": Tiling(9)},
     tiny={
         "ovis2": Tiny(
             "Ovis2",
