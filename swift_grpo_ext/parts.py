@@ -29,6 +29,7 @@ _TRAINER = (
     "skip_silent",
     "self_check",
     "no_lora_dropout",
+    "held_out",
 )
 _FIXED = tuple(dict.fromkeys(name for one in DEFECTS.values() if one.patch for name in (one.id, one.patch)))
 

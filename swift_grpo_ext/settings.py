@@ -94,6 +94,20 @@ class Settings(BaseSettings):
         description="Steps between two comparisons of rollout engine and trainer, log-probs and prompts; the "
         "first three steps are compared in any case. 0: never.",
     )
+    held_out_share: float = Field(
+        default=0.05,
+        gt=0,
+        le=1,
+        description="Share of a run's time that evaluations on held-out rows may take at most; from it "
+        "follows how many rows of the validation set are answered. 1: all of them.",
+    )
+    held_out_stop: int = Field(
+        default=0,
+        ge=0,
+        description="Save and stop when the held-out reward has been below its best by more than its "
+        "interval for so many evaluations, or flat for twice as many while the training reward rises. "
+        "0: never.",
+    )
     preflight: Literal["off", "on", "only"] = Field(
         default="off",
         description="Check the command line before a model is loaded; errors stop the run. only: print "

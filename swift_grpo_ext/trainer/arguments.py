@@ -14,6 +14,7 @@ class GRPOConfig(HostGRPOConfig):
     """ms-swift's arguments, checked for what must not run; ranks wait half an hour, not 208 days."""
 
     ddp_timeout: int
+    num_generations_eval: int | None
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
     steps_per_generation: int | None
@@ -28,6 +29,8 @@ class GRPOConfig(HostGRPOConfig):
         if group_batch:
             self._make_micro_batches_of_groups()
             self._refuse()
+        if self.num_generations_eval is None and not current_settings().disables("trainer.held_out"):
+            self.num_generations_eval = 1  # answers on held-out rows are greedy: equal ones say nothing more
         super().__post_init__()
 
     def _refuse(self, **other: object) -> None:

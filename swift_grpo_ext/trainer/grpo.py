@@ -14,6 +14,7 @@ from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
+from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import loss_fixes, over_our_pass
@@ -49,10 +50,12 @@ class GRPOTrainer(HostGRPOTrainer):
             self.scoring = Scoring(self)
             self.logging = Logging(self)
             self.monitors = Monitors(self)
+            self.held_out = HeldOut(self, current_settings())
             super().__init__(model, *args, **kwargs)
             self.engine_check = EngineCheck(self, current_settings().agree_every)
             self.rows.begin()
             self.monitors.begin()
+            self.held_out.begin()
             if self.accelerator.is_main_process:
                 self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 
@@ -76,7 +79,10 @@ class GRPOTrainer(HostGRPOTrainer):
     def train(self, resume_from_checkpoint: str | None = None, *args: object, **kwargs: object) -> object:
         """Train; an exception on one rank ends all."""
         with ending_together(), self.monitors.watching(resume_from_checkpoint):
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+            self.held_out.resume(resume_from_checkpoint)
+            result = super().train(resume_from_checkpoint, *args, **kwargs)
+            self.held_out.end()
+            return result
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):
@@ -114,7 +120,12 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
     def _generate_completions(self, samples: Samples) -> Samples:
-        with self.monitors.phase("rollout"), self.monitors.tracer.sampling(), self.engine_check.listening():
+        with (
+            self.monitors.phase("rollout"),
+            self.monitors.tracer.sampling(),
+            self.engine_check.listening(),
+            self.held_out.rollout_timed(len(samples)),
+        ):
             completed: Samples = super()._generate_completions(samples)
         with self.monitors.phase("check"):
             self.monitors.add_engine(self.engine_check.look(completed))
@@ -128,7 +139,7 @@ class GRPOTrainer(HostGRPOTrainer):
             return super()._move_model_to_vllm(*args, **kwargs)
 
     def _get_request_config(self) -> object:
-        return self.rollout.seeded(super()._get_request_config())
+        return self.held_out.greedy(self.rollout.seeded(super()._get_request_config()))
 
     def _engine_infer(
         self, infer_requests: list[object], request_config: object = None, **kw: object
@@ -151,6 +162,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.scoring.follow_schedule()
             rewards = self.scoring.settled(samples, super()._compute_rewards_per_func(samples))
         self.monitors.tracer.look_at_rewards(samples)
+        self.held_out.collect(rewards)
         return rewards
 
     def _dynamic_sampling(self, samples: list[object], rewards_per_func: Tensor) -> tuple[object, Tensor]:
@@ -239,13 +251,23 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with pictures and without NaN."""
+        self.held_out.settle()
         with self.logging.completed():
             super().log(logs, start_time)
+        self.held_out.note_training(logs)
+
+    # An evaluation, which has generation batches of its own.
+
+    def _get_eval_sampler(self, eval_dataset: object) -> object:
+        return self.held_out.in_order(eval_dataset) or super()._get_eval_sampler(eval_dataset)
 
     def evaluate(self, *args: object, **kwargs: object) -> object:
-        """An evaluation, which has generation batches of its own."""
-        with self.monitors.phase("evaluate"):
+        """Answers to held-out rows, scored."""
+        with self.monitors.phase("evaluate"), self.held_out.evaluating():
             return super().evaluate(*args, **kwargs)
+
+    def _determine_best_metric(self, *args: object, **kwargs: object) -> bool:
+        return self.held_out.saved_if_best(super()._determine_best_metric(*args, **kwargs))
 
     def _save_checkpoint(self, *args: object, **kwargs: object) -> object:
         with self.monitors.phase("save"):

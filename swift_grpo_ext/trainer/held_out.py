@@ -1,0 +1,382 @@
+"""Evaluations on held-out rows: which rows, scored how, what they say, which checkpoint is the best.
+
+ms-swift's own evaluation does the work. Here it gets a fixed set of rows that costs at most a share of the
+run, answers greedily unless ``--num_generations_eval`` asks for more, and leaves training's random numbers
+alone.
+"""
+
+import hashlib
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy
+import torch
+from swift.infer_engine import RequestConfig
+from swift.utils import get_logger
+from torch import Tensor
+from trl.trainer.utils import RepeatSampler
+
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.watch.held_out import (
+    TOTAL,
+    Evaluation,
+    HeldOutHistory,
+    append,
+    read_evaluations,
+    rows_within,
+)
+
+logger = get_logger()
+
+
+class HeldOut:
+    """Held-out rewards of one rank; every rank sees the same scores, so all decide alike."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self._host = host
+        self._settings = settings
+        self._history = HeldOutHistory()
+        self._rows = ""  # which, in words; empty until they are chosen
+        self._collected: list[Tensor] = []  # of the evaluation at hand
+        self._training_rewards: list[float] = []  # one for each step since the last evaluation
+        self._cost = _Cost()
+        self.active = False
+
+    def begin(self) -> None:
+        """The trainer is built: decide whether it evaluates, and by which reward the best is chosen."""
+        if self._host.eval_dataset is None or _value(self._host.args.eval_strategy) == "no":
+            return
+        reason = self._why_off()
+        self.active = not reason
+        if reason:
+            logger.info(f"swift-grpo-ext: held_out off ({reason})")
+        else:
+            self._choose_metric()
+
+    def _why_off(self) -> str:
+        """Why ms-swift's own evaluation is left as it is; empty if it is not."""
+        host = self._host
+        if self._settings.disables("trainer.held_out"):
+            return "switched off; SWIFT_GRPO_EXT_DISABLE without trainer.held_out"
+        if host.args.eval_use_evalscope:
+            return "benchmarks are evaluated; --eval_use_evalscope false"
+        if not hasattr(host.eval_dataset, "select"):
+            return "rows of a stream cannot be chosen; --streaming false"
+        if host.args.async_generate:
+            return "an evaluation gets the rollouts of the one before; --async_generate false"
+        if host.template.sequence_parallel_size > 1:
+            return "sequence parallel shares rows out in another order; --sequence_parallel_size 1"
+        return ""
+
+    def _choose_metric(self) -> None:
+        """Let ``--metric_for_best_model`` take a reward by the name that was typed."""
+        args = self._host.args
+        metric = (args.metric_for_best_model or TOTAL).removeprefix("eval_")
+        reward = metric.removeprefix("rewards/").removesuffix("/mean")
+        if reward in self._host.reward_func_names:
+            self._history.metric = reward
+            args.metric_for_best_model = f"rewards/{reward}/mean"
+        elif "loss" in metric:
+            logger.warning(
+                f"swift-grpo-ext: --metric_for_best_model {metric} chooses a checkpoint by the loss of GRPO, "
+                "which says nothing about its answers; --metric_for_best_model eval_reward"
+            )
+        if args.greater_is_better is None:
+            args.greater_is_better = "loss" not in metric
+
+    # While training goes on.
+
+    @contextmanager
+    def rollout_timed(self, completions: int) -> Iterator[None]:
+        """Measures what a completion of training costs, from which the size of an evaluation follows."""
+        began = time.monotonic()
+        yield
+        if self._host.model.training:
+            self._cost.rollout_seconds += time.monotonic() - began
+            self._cost.completions += completions
+
+    def note_training(self, logs: dict[str, float]) -> None:
+        """Keep the mean reward that a training step logged."""
+        reward = logs.get(TOTAL)
+        if self.active and reward is not None and math.isfinite(float(reward)):
+            self._training_rewards.append(float(reward))
+
+    # Which rows.
+
+    def _choose_rows(self) -> None:
+        """Fix the rows for the rest of the run, as many as the share of time allows."""
+        host = self._host
+        seed = host.args.seed
+        total = len(host.eval_dataset)
+        size = self._affordable(total)
+        if size < total:
+            chosen = sorted(random.Random(seed).sample(range(total), size))
+            host.eval_dataset = host.eval_dataset.select(chosen)
+        samples = host.num_generations_eval
+        answers = "answered greedily" if samples == 1 else f"{samples} sampled answers each"
+        self._rows = f"{size} of {total} validation rows (seed {seed}), {answers}"
+        logger.info(
+            f"swift-grpo-ext [held-out] {self._rows}; evaluations take at most "
+            f"{100 * self._settings.held_out_share:.3g} % of the run (SWIFT_GRPO_EXT_HELD_OUT_SHARE)"
+        )
+        self._rows += f", {_digest(host.eval_dataset)}"
+        if self._history.evaluations and self._history.evaluations[-1].rows != self._rows:
+            logger.warning(
+                "swift-grpo-ext [held-out] the validation rows are not those of the resumed run: the best "
+                "checkpoint is chosen anew"
+            )
+            host.state.best_metric = None
+            host.state.best_global_step = None
+
+    def _affordable(self, total: int) -> int:
+        """Rows of an evaluation, the same on all ranks; before the first step, whose cost is unknown, all."""
+        host = self._host
+        earlier = self._history.evaluations[-1:]
+        if earlier:  # a resumed run goes on with as many
+            return min(total, len(earlier[0].scores.get(TOTAL, ())) or total)
+        size = total
+        if host.state.global_step and self._cost.completions:
+            ranks = host.accelerator.num_processes
+            samples = host.num_generations_eval
+            # Ranks answer side by side, each its part of the rows, as in training.
+            row_seconds = self._cost.rollout_seconds / self._cost.completions * samples / ranks
+            between = self._cost.training_seconds / host.state.global_step * _steps_between(host)
+            batch = max(1, host.args.per_device_eval_batch_size * ranks // samples)
+            size = rows_within(self._settings.held_out_share, between, row_seconds, total, batch)
+        # The first rank's clock decides for all.
+        return agreed_max(size if host.accelerator.is_main_process else 0, host.accelerator.device)
+
+    def in_order(self, dataset: Any) -> RepeatSampler | None:
+        """The rows of an evaluation in the same order every time; None: as ms-swift orders them."""
+        if not self.active:
+            return None
+        return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False)
+
+    # An evaluation.
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """While this is open, ms-swift evaluates; training's random numbers are afterwards what they were."""
+        if not self.active:
+            yield
+            return
+        if not self._rows:
+            self._choose_rows()
+        self._collected = []
+        with self._cost.evaluation(), random_numbers_kept():
+            yield
+
+    def greedy(self, config: RequestConfig) -> RequestConfig:
+        """The settings of a request: in evaluations the likeliest answer, unless several are asked for."""
+        if not self.active or self._host.model.training or self._host.num_generations_eval > 1:
+            return config
+        return replace(config, temperature=0.0)
+
+    def collect(self, rewards: Tensor) -> None:
+        """Keep the scores of an evaluation's batch, of all ranks, ``(completions, functions)``."""
+        if self.active and not self._host.model.training:
+            self._collected.append(rewards.detach().float().cpu())
+
+    def settle(self) -> None:
+        """All batches are scored and ms-swift is about to log: judge, and hand the figures to its log."""
+        if not self._collected or self._host.model.training:
+            return
+        evaluation = self._evaluation()
+        earlier = self._history.evaluations[-1:]
+        before = earlier[0] if earlier else None
+        self._history.add(evaluation)
+        self._training_rewards = []
+        self._collected = []
+        self._add_figures(evaluation, before)
+        self._tell(evaluation, before)
+        if self._host.accelerator.is_main_process:
+            self._write(evaluation)
+        reason = self._history.why_stop(self._settings.held_out_stop)
+        if reason:
+            logger.warning(
+                f"swift-grpo-ext [held-out] saving and stopping at step {evaluation.step}: {reason}"
+            )
+            self._host.control.should_save = True
+            self._host.control.should_training_stop = True
+
+    def _evaluation(self) -> Evaluation:
+        """The scores of each row, by reward; a row that was answered several times has their mean."""
+        host = self._host
+        samples = host.num_generations_eval
+        scores = torch.cat(self._collected)
+        # The last batch is filled up with rows from the front, so that all ranks have as many.
+        rows = min(len(host.eval_dataset), len(scores) // samples)
+        scores = scores[: rows * samples]
+        weights = host.reward_weights.to(scores)
+        total = (scores.nan_to_num() * weights).sum(1)
+        total = total.masked_fill(scores.isnan().all(1), torch.nan)
+        columns = {TOTAL: total, **dict(zip(host.reward_func_names, scores.T, strict=False))}
+        training = self._training_rewards
+        return Evaluation(
+            step=host.state.global_step,
+            scores={name: _means(column.reshape(rows, samples)) for name, column in columns.items()},
+            seconds=self._cost.evaluation_seconds_so_far,
+            rows=self._rows,
+            training_reward=fmean(training) if training else None,
+            training_error=stdev(training) / math.sqrt(len(training)) if len(training) > 1 else None,
+        )
+
+    def _add_figures(self, evaluation: Evaluation, before: Evaluation | None) -> None:
+        """Figures for the trackers; ms-swift puts ``eval_`` in front of each."""
+        logged = self._host._metrics["eval"]
+        for name in evaluation.scores:
+            score = evaluation.interval(name)
+            if score is None:
+                continue
+            prefix = TOTAL if name == TOTAL else f"rewards/{name}"
+            logged[TOTAL if name == TOTAL else f"{prefix}/mean"] = [score.mean]
+            if math.isfinite(score.low):
+                logged[f"{prefix}_low"] = [score.low]
+                logged[f"{prefix}_high"] = [score.high]
+        change = evaluation.change_since(before) if before else None
+        if change is not None:
+            logged[f"{TOTAL}_change"] = [change.mean]
+
+    def _tell(self, evaluation: Evaluation, before: Evaluation | None) -> None:
+        """One line for people."""
+        metric = self._history.metric
+        score = evaluation.interval(metric)
+        if score is None:
+            logger.warning(
+                f"swift-grpo-ext [held-out] step {evaluation.step}: no row was scored under {metric}; do the "
+                "validation rows have gold answers?"
+            )
+            return
+        parts = [f"{metric} {score}"]
+        change = evaluation.change_since(before, metric) if before else None
+        if change is not None and before is not None:
+            parts.append(
+                f"{change.mean:+.3g} ({change.low:+.3g} to {change.high:+.3g}) since step {before.step}"
+            )
+        best = self._history.best
+        if best is not None:
+            parts.append("the best so far" if best.step == evaluation.step else f"best at step {best.step}")
+        if evaluation.unscored:
+            parts.append(f"{evaluation.unscored} rows not scored")
+        parts.append(f"{evaluation.seconds:.0f} s")
+        logger.info(f"swift-grpo-ext [held-out] step {evaluation.step}: {', '.join(parts)}")
+
+    def _write(self, evaluation: Evaluation) -> None:
+        try:
+            append(Path(self._host.args.output_dir), evaluation)
+        except OSError as error:
+            logger.warning(f"swift-grpo-ext [held-out] step {evaluation.step} is not in the report: {error}")
+
+    # The best checkpoint.
+
+    def saved_if_best(self, is_best: bool) -> bool:
+        """Have the best checkpoint saved, also at a step at which none would be; returns whether it is."""
+        if self.active and is_best and _value(self._host.args.save_strategy) != "no":
+            self._host.control.should_save = True
+        return is_best
+
+    def resume(self, checkpoint: str | None) -> None:
+        """Go on with the evaluations of the run that a checkpoint is of."""
+        if not self.active or not checkpoint:
+            return
+        folder = Path(checkpoint)
+        number = folder.name.rpartition("-")[2]
+        own = Path(self._host.args.output_dir)
+        for evaluation in read_evaluations(folder.parent):
+            if number.isdigit() and evaluation.step <= int(number):
+                self._history.add(evaluation)
+                if folder.parent.resolve() != own.resolve() and self._host.accelerator.is_main_process:
+                    self._write(evaluation)
+
+    def end(self) -> None:
+        """Training has ended: name the best checkpoint."""
+        best = self._history.best
+        if best is None or not self._host.accelerator.is_main_process:
+            return
+        saved = self._host.state.best_model_checkpoint or "was not saved; --save_strategy steps"
+        score = best.interval(self._history.metric)
+        logger.info(
+            f"swift-grpo-ext [held-out] best checkpoint: {saved} (step {best.step}, held-out "
+            f"{self._history.metric} {score})"
+        )
+
+
+class _Cost:
+    """What training and evaluations take, in seconds."""
+
+    def __init__(self) -> None:
+        self.rollout_seconds = 0.0  # of training
+        self.completions = 0
+        self._began = time.monotonic()
+        self._evaluation_began = 0.0
+        self._evaluations = 0.0  # all that are over
+
+    @property
+    def training_seconds(self) -> float:
+        """Since the run began, without evaluations that are over."""
+        return time.monotonic() - self._began - self._evaluations
+
+    @property
+    def evaluation_seconds_so_far(self) -> float:
+        """Of the evaluation at hand."""
+        return time.monotonic() - self._evaluation_began
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """While this is open, the run evaluates."""
+        self._evaluation_began = time.monotonic()
+        yield
+        self._evaluations += self.evaluation_seconds_so_far
+
+
+def _value(option: object) -> str:
+    """A strategy of transformers in words, whether it is still a text or its enumeration."""
+    return str(getattr(option, "value", option))
+
+
+def _means(scores: Tensor) -> tuple[float | None, ...]:
+    """Mean of the scored answers of each row, ``(rows, answers)``; None where there is none."""
+    means = scores.nanmean(1).tolist()
+    return tuple(None if math.isnan(mean) else mean for mean in means)
+
+
+def _steps_between(host: Host) -> float:
+    """Optimizer steps between two evaluations."""
+    if _value(host.args.eval_strategy) == "steps" and host.state.eval_steps:
+        return float(host.state.eval_steps)
+    return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
+
+
+def _digest(dataset: Any) -> str:
+    """Tells a validation set from another by the text of its rows; images are not loaded."""
+    texts = hashlib.sha256()
+    for row in dataset.select_columns("messages"):
+        texts.update(json.dumps(row, ensure_ascii=False, default=str, sort_keys=True).encode())
+    return texts.hexdigest()[:12]
+
+
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """What is drawn while this is open changes nothing of what is drawn afterwards."""
+    of_python = random.getstate()
+    of_numpy = numpy.random.get_state()
+    of_torch = torch.get_rng_state()
+    of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        numpy.random.set_state(of_numpy)
+        torch.set_rng_state(of_torch)
+        if of_devices:
+            torch.cuda.set_rng_state_all(of_devices)

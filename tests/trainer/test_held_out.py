@@ -1,0 +1,160 @@
+"""Evaluations on held-out rows in real runs: fixed rows, greedy answers, the best checkpoint, equal training."""
+
+import json
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.watch.held_out import read_evaluations
+from tests.trainer.runs import figures, told
+
+RUN = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+SAVING = {"save_strategy": "steps", "save_steps": 1, "save_only_model": True, "save_total_limit": 2}
+
+
+@pytest.fixture(scope="module")
+def rows(digits, tmp_path_factory):
+    """Seven validation rows: no multiple of a batch of four."""
+    path = tmp_path_factory.mktemp("rows") / "held_out.jsonl"
+    path.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:7]))
+    return path
+
+
+def evaluations(output):
+    return read_evaluations(testing.newest_version(output))
+
+
+def logged(output):
+    return [row for row in testing.read_logging(output) if "eval_reward" in row]
+
+
+def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path):
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, learning_rate=0, beta=0, **RUN)
+    found = evaluations(tmp_path)
+    assert [one.step for one in found] == [1, 2, 3, 4]
+    assert [len(one.scores["reward"]) for one in found] == [7] * 4
+    # Nothing is learned, so the likeliest answers stay what they were; sampled ones would not.
+    assert len({one.scores["reward"] for one in found}) == 1
+    assert found[0].scores["reward"] == found[0].scores["EvenCharacters"]
+    assert logged(tmp_path)[0]["eval_reward"] == pytest.approx(found[0].interval().mean, abs=1e-6)
+    assert logged(tmp_path)[0]["eval_reward_low"] == pytest.approx(found[0].interval().low, abs=1e-6)
+    assert "eval_reward_change" in logged(tmp_path)[1]
+    assert any("7 of 7 validation rows (seed 42), answered greedily" in text for text in messages)
+
+
+def test_training_is_what_it_is_without(tiny_qwen, digits, rows, tmp_path):
+    without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4)
+    with_rows = figures(tiny_qwen, digits.train, tmp_path / "with", val_dataset=rows, **RUN)
+    assert len(evaluations(tmp_path / "with")) == 4
+    for name in ("loss", "grad_norm", "kl", "reward"):
+        assert with_rows[name] == without[name], name
+
+
+def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_path):
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, **RUN, **SAVING)
+    found = evaluations(tmp_path)
+    best = max(found, key=lambda one: (one.interval().mean, -one.step))
+    folder = testing.newest_version(tmp_path) / f"checkpoint-{best.step}"
+    assert (folder / "config.json").is_file()
+    assert any(f"best checkpoint: {folder} (step {best.step}, held-out reward" in text for text in messages)
+
+
+def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_path):
+    saving = {**SAVING, "save_steps": 3}
+    figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, **{**RUN, "max_steps": 3}, **saving)
+    found = evaluations(tmp_path)
+    best = max(found, key=lambda one: (one.interval().mean, -one.step))
+    assert (testing.newest_version(tmp_path) / f"checkpoint-{best.step}").is_dir()
+
+
+@pytest.mark.parametrize("metric", ["eval_reward", "EvenCharacters", "rewards/EvenCharacters/mean"])
+def test_the_best_is_chosen_by_a_reward_as_it_is_typed(tiny_qwen, digits, rows, tmp_path, metric):
+    run = {**RUN, "max_steps": 2}
+    figures(
+        tiny_qwen, digits.train, tmp_path, val_dataset=rows, metric_for_best_model=metric, **run, **SAVING
+    )
+    state = json.loads((testing.newest_version(tmp_path) / "checkpoint-2/trainer_state.json").read_text())
+    means = [one.interval().mean for one in evaluations(tmp_path)]
+    assert state["best_metric"] == pytest.approx(max(means), abs=1e-6)
+
+
+def test_a_best_by_loss_is_warned_of(tiny_qwen, digits, rows, tmp_path):
+    with told() as messages:
+        figures(
+            tiny_qwen,
+            digits.train,
+            tmp_path,
+            val_dataset=rows,
+            metric_for_best_model="loss",
+            **{**RUN, "max_steps": 1},
+        )
+    assert any("which says nothing about its answers" in text for text in messages)
+
+
+def test_a_share_of_the_run_limits_the_rows(tiny_qwen, digits, tmp_path):
+    switches = {"HELD_OUT_SHARE": "0.01"}
+    figures(tiny_qwen, digits.train, tmp_path, switches, val_dataset=digits.test, **RUN)
+    found = evaluations(tmp_path)
+    assert {len(one.scores["reward"]) for one in found} == {4}, "a batch at least"
+    assert len({one.rows for one in found}) == 1
+
+
+def test_a_fallen_reward_stops_the_run(tiny_qwen, digits, rows, tmp_path, monkeypatch):
+    """The policy is ruined by steps of a learning rate far too high: its answers get worse, and stay so."""
+    monkeypatch.setattr(
+        "swift_grpo_ext.watch.held_out.HeldOutHistory.why_stop", lambda self, patience: "fallen" * patience
+    )
+    with told() as messages:
+        figures(
+            tiny_qwen,
+            digits.train,
+            tmp_path,
+            {"HELD_OUT_STOP": "1"},
+            val_dataset=rows,
+            **RUN,
+            **{**SAVING, "save_steps": 100},
+        )
+    assert [one.step for one in evaluations(tmp_path)] == [1]
+    assert (testing.newest_version(tmp_path) / "checkpoint-1").is_dir()
+    assert any("saving and stopping at step 1: fallen" in text for text in messages)
+
+
+def test_several_answers_are_sampled_where_they_are_asked_for(tiny_qwen, digits, rows, tmp_path):
+    run = {**RUN, "max_steps": 1, "num_generations_eval": 2}
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, **run)
+    (found,) = evaluations(tmp_path)
+    assert len(found.scores["reward"]) == 7
+    assert any("2 sampled answers each" in text for text in messages)
+
+
+def test_a_resumed_run_goes_on_with_the_curve(tiny_qwen, digits, rows, tmp_path):
+    saving = {"save_strategy": "steps", "save_steps": 1}
+    figures(tiny_qwen, digits.train, tmp_path / "first", val_dataset=rows, **{**RUN, "max_steps": 2}, **saving)
+    before = evaluations(tmp_path / "first")
+    checkpoint = testing.newest_version(tmp_path / "first") / "checkpoint-2"
+    figures(
+        tiny_qwen,
+        digits.train,
+        tmp_path / "second",
+        val_dataset=rows,
+        resume_from_checkpoint=checkpoint,
+        **{**RUN, "max_steps": 3},
+        **saving,
+    )
+    after = evaluations(tmp_path / "second")
+    assert [one.step for one in after] == [1, 2, 3]
+    assert after[:2] == before
+    assert len({one.rows for one in after}) == 1
+
+
+def test_it_can_be_turned_off(tiny_qwen, digits, rows, tmp_path):
+    switches = {"DISABLE": "trainer.held_out,callbacks.report"}
+    run = {**RUN, "max_steps": 1}
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path, switches, val_dataset=rows, **run)
+    assert evaluations(tmp_path) == []
+    assert "eval_reward" in logged(tmp_path)[0]
+    assert any("held_out off (switched off" in text for text in messages)

@@ -1,0 +1,140 @@
+"""Held-out rewards: intervals, the best evaluation, and when to stop."""
+
+import math
+import random
+
+import pytest
+from scipy import stats
+
+from swift_grpo_ext.watch.held_out import (
+    FILE,
+    Evaluation,
+    HeldOutHistory,
+    append,
+    interval,
+    read_evaluations,
+    rows_within,
+)
+
+ROWS = "40 of 40 rows (seed 1)"
+
+
+def evaluation(step, right, rows=40, where=ROWS, training=None):
+    """An evaluation in which the first rows are right and the others wrong."""
+    scores = tuple(1.0 if number < right else 0.0 for number in range(rows))
+    error = None if training is None else 0.01
+    return Evaluation(step, {"reward": scores}, rows=where, training_reward=training, training_error=error)
+
+
+def history(*evaluations):
+    found = HeldOutHistory()
+    for one in evaluations:
+        found.add(one)
+    return found
+
+
+def test_the_interval_is_that_of_students_t():
+    draw = random.Random(1)
+    values = [draw.random() for _ in range(17)]
+    expected = stats.t.interval(0.95, 16, loc=sum(values) / 17, scale=stats.sem(values))
+    ours = interval(values)
+    assert (ours.low, ours.high) == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_row_has_no_interval_and_no_row_no_mean():
+    assert interval([]) is None
+    assert math.isinf(interval([0.5]).high)
+    assert str(interval([0.5])) == "0.5"
+
+
+def test_a_paired_change_is_surer_than_two_intervals():
+    before, after = evaluation(10, right=20), evaluation(20, right=27)
+    assert after.interval().low < before.interval().high  # they overlap
+    assert after.change_since(before).low > 0
+
+
+def test_unscored_rows_take_no_part():
+    before = Evaluation(1, {"reward": (1.0, None, 0.0)}, rows=ROWS)
+    after = Evaluation(2, {"reward": (1.0, 1.0, None)}, rows=ROWS)
+    assert after.unscored == 1
+    assert after.change_since(before).mean == 0
+    assert before.interval().mean == 0.5
+
+
+def test_other_rows_are_not_compared():
+    before, after = evaluation(10, 20), evaluation(20, 5, where="others")
+    assert after.change_since(before) is None
+    assert history(before, after).best.step == 20
+
+
+def test_the_first_of_equal_ones_is_the_best():
+    assert history(evaluation(10, 30), evaluation(20, 31), evaluation(30, 31)).best.step == 20
+
+
+def test_a_step_that_is_done_again_replaces_its_evaluation():
+    found = history(evaluation(10, 10), evaluation(20, 20), evaluation(20, 25))
+    assert [one.step for one in found.evaluations] == [10, 20]
+    assert found.best.interval().mean == 25 / 40
+
+
+def test_a_clear_fall_stops_after_patience_and_not_before():
+    steps = [evaluation(10, 20), evaluation(20, 30), evaluation(30, 10), evaluation(40, 8)]
+    assert history(*steps[:3]).why_stop(2) == ""
+    reason = history(*steps).why_stop(2)
+    assert "below its best of step 20 for 2 evaluations" in reason
+    assert history(*steps).why_stop(0) == ""
+
+
+def test_noise_below_the_best_does_not_stop():
+    steps = [evaluation(10, 30), *(evaluation(step, 29) for step in range(20, 100, 10))]
+    assert history(*steps).why_stop(1) == ""
+
+
+def test_a_flat_held_out_reward_under_a_rising_one_is_named():
+    steps = [evaluation(10 * n, 20, training=0.1 * n) for n in range(1, 7)]
+    assert "held-out reward flat since step 20" in history(*steps).why_stop(2)
+    assert "training reward up 0.36" in history(*steps).why_stop(2)  # less three standard errors
+
+
+def test_a_flat_training_reward_does_not_stop():
+    steps = [evaluation(10 * n, 20, training=0.5) for n in range(1, 9)]
+    assert history(*steps).why_stop(2) == ""
+
+
+def test_healthy_noisy_runs_are_never_stopped():
+    """50 runs of 30 evaluations whose true accuracy rises from 0.3 to 0.8: none is stopped."""
+    draw = random.Random(7)
+    for _ in range(50):
+        hardness = [draw.random() for _ in range(100)]
+        found = HeldOutHistory()
+        for number in range(1, 31):
+            accuracy = 0.3 + 0.5 * min(1.0, number / 20)
+            scores = tuple(
+                float(draw.random() < min(1.0, max(0.0, accuracy + 0.4 * (0.5 - hard)))) for hard in hardness
+            )
+            training = accuracy + draw.gauss(0, 0.02)
+            found.add(Evaluation(10 * number, {"reward": scores}, 1.0, ROWS, training, 0.02))
+            assert found.why_stop(3) == ""
+
+
+def test_what_is_written_is_read(tmp_path):
+    written = [evaluation(10, 3), evaluation(20, 5), evaluation(20, 6)]
+    for one in written:
+        append(tmp_path, one)
+    with open(tmp_path / FILE, "a") as file:
+        file.write('{"step": "x"}\n{"half')
+    assert read_evaluations(tmp_path) == [written[0], written[2]]
+    assert read_evaluations(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("between", "each", "rows", "expected"),
+    [
+        (600, 0.5, 1000, 56),  # 31.6 s: 63 rows, in batches of 8
+        (600, 0.5, 40, 40),
+        (1, 10.0, 100, 8),  # never fewer than a batch
+        (600, 0.0, 100, 100),
+    ],
+)
+def test_an_evaluation_takes_its_share(between, each, rows, expected):
+    assert rows_within(0.05, between, each, rows, step=8) == expected
