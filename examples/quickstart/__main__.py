@@ -46,7 +46,7 @@ def quickstart(setting: Setting, output: Path) -> tuple[float, float]:
     print(f"      {accuracy(before, held_out):.1f} % right", flush=True)
 
     announce(4, 'swift rlhf --rlhf_type grpo --external_plugins "$(swift-grpo-ext path)"')
-    trained = train_grpo(setting, warm, digits.train, output)
+    trained = train_grpo(setting, warm, digits, output)
     announce(5, "greedy answers after GRPO on the same images")
     after = greedy_answers(trained, held_out)
     print(f"      {accuracy(after, held_out):.1f} % right", flush=True)

@@ -26,6 +26,14 @@ _TRAINING: dict[str, Any] = {
     "disable_tqdm": True,
 }
 
+# The best checkpoint is saved when it is found, and kept beside the last one.
+_EVALUATION: dict[str, Any] = {
+    "eval_strategy": "steps",
+    "eval_steps": 50,
+    "per_device_eval_batch_size": 60,
+    "save_total_limit": 2,
+}
+
 
 def warm_start(setting: Setting, model: Path, dataset: Path, output: Path) -> Path:
     """Teach the random model the form of an answer, and half of the digits, from labels.
@@ -50,14 +58,21 @@ def warm_start(setting: Setting, model: Path, dataset: Path, output: Path) -> Pa
     return _run("sft", arguments, output / "sft", ("loss", "token_acc"))
 
 
-def train_grpo(setting: Setting, model: Path, dataset: Path, output: Path) -> Path:
-    """Let the model answer and learn from the reward alone.
+def train_grpo(setting: Setting, model: Path, digits: testing.Digits, output: Path) -> Path:
+    """Let the model answer and learn from the reward alone, evaluated on images that it does not train on.
 
     Returns:
         The checkpoint folder.
     """
     arguments = testing.grpo_arguments(
-        model, dataset, output / "grpo", **_TRAINING, seed=setting.seed, **setting.grpo
+        model,
+        digits.train,
+        output / "grpo",
+        **_TRAINING,
+        **_EVALUATION,
+        val_dataset=digits.test,
+        seed=setting.seed,
+        **setting.grpo,
     )
     return _run("rlhf", arguments, output / "grpo", ("reward", "reward_std"))
 

@@ -132,7 +132,9 @@ def test_several_answers_are_sampled_where_they_are_asked_for(tiny_qwen, digits,
 
 def test_a_resumed_run_goes_on_with_the_curve(tiny_qwen, digits, rows, tmp_path):
     saving = {"save_strategy": "steps", "save_steps": 1}
-    figures(tiny_qwen, digits.train, tmp_path / "first", val_dataset=rows, **{**RUN, "max_steps": 2}, **saving)
+    figures(
+        tiny_qwen, digits.train, tmp_path / "first", val_dataset=rows, **{**RUN, "max_steps": 2}, **saving
+    )
     before = evaluations(tmp_path / "first")
     checkpoint = testing.newest_version(tmp_path / "first") / "checkpoint-2"
     figures(

@@ -76,11 +76,24 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     total = [*_lines(runs, "reward", "total" if len(runs) == 1 else "")]
     if len(runs) == 1 and len(means) > 1:
         total += [line for mean, name in means.items() for line in _lines(runs, mean, name)]
-    found = [Chart("reward", tuple(total))]
+    found = [Chart("held-out reward: mean and 95 % interval", tuple(_held_out(runs)))]
+    found.append(Chart("reward", tuple(total)))
     for name, chart in (each | _FIGURES).items():
         found.append(replace(chart, lines=tuple(_lines(runs, name, edges=edges.get(name, ())))))
     found += [_phases(run, number, len(runs)) for number, run in enumerate(runs)]
     return [chart for chart in found if chart.lines]
+
+
+def _held_out(runs: Sequence[Run]) -> Iterator[Line]:
+    """The mean over held-out rows in each run that was evaluated, with its interval."""
+    for number, run in enumerate(runs):
+        scores = {evaluation.step: evaluation.interval() for evaluation in run.held_out}
+        known = {step: score for step, score in scores.items() if score and math.isfinite(score.low)}
+        if known:
+            means = tuple(score.mean for score in known.values())
+            low = tuple(score.low for score in known.values())
+            high = tuple(score.high for score in known.values())
+            yield Line("", number, tuple(known), means, low, high)
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str] = ()) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
 from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions, read_logging
 
 # Columns of completions.jsonl that are no reward.
@@ -58,6 +59,7 @@ class Run:
     damaged: tuple[str, ...] = ()  # places of lines that could not be read
     evaluated: int = 0  # completions logged in evaluation
     gains: tuple[str, ...] = ()  # lines of gains.json: what was on, and what was not and why
+    held_out: tuple[Evaluation, ...] = ()  # evaluations on held-out rows, in order
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
@@ -96,7 +98,16 @@ def read_run(output_dir: str | Path) -> Run:
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
     evaluated = len(rows) - len(sampled)
-    return Run(folder, records, tuple(groups), arguments, tuple(damaged), evaluated, read_gains(folder))
+    return Run(
+        folder,
+        records,
+        tuple(groups),
+        arguments,
+        tuple(damaged),
+        evaluated,
+        read_gains(folder),
+        tuple(read_evaluations(folder)),
+    )
 
 
 def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, object]]:

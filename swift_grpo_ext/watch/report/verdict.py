@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from swift_grpo_ext.watch.held_out import HeldOutHistory
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.report.run import Run, Series
 
@@ -59,6 +60,7 @@ _NEEDED = (
     (("watch/moved", "watch/master_moved"), "no parameter moved"),
     (("watch/advantaged",), "no completion had an advantage"),
 )
+_HELD_OUT_PATIENCE = 3  # evaluations
 _PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
 
 
@@ -70,7 +72,13 @@ def _always_0(run: Run, *names: str) -> bool:
 
 def judge(run: Run) -> Verdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
-    reasons = (*_told_by_monitors(run), *_signal_problems(run), *_what_counts(run))
+    history = HeldOutHistory(evaluations=list(run.held_out))
+    reasons = (
+        *_of_held_out(run, history),
+        *_told_by_monitors(run),
+        *_signal_problems(run),
+        *_what_counts(run),
+    )
     for names, nothing in _NEEDED:
         if _always_0(run, *names):
             return Verdict("bad", f"Nothing is learned: {nothing}.", reasons)
@@ -80,6 +88,9 @@ def judge(run: Run) -> Verdict:
     if reward is None:
         early = f"Too early to tell: fewer than {MIN_STEPS} logged steps have a reward."
         return Verdict("warn", early, reasons)
+    fault = history.why_stop(_HELD_OUT_PATIENCE)
+    if fault:
+        return Verdict("bad", f"It gets worse on held-out rows: {fault}.", reasons)
     words = f"from {reward.first:.3g} to {reward.last:.3g}"
     grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)
     if abs(reward.last - reward.first) <= CLEAR * reward.error:
@@ -109,6 +120,21 @@ def figures(run: Run) -> list[Figure]:
     if seconds := run.finite("step_time").values():
         found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
     return [_steps(run), *found]
+
+
+def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
+    """The held-out reward at both ends, how sure the change is, and the best checkpoint."""
+    best = history.best
+    if best is None:
+        return
+    first, *_, last = [history.comparable[0], *history.comparable]
+    ends = f"{first.interval()} at step {first.step}, {last.interval()} at step {last.step}"
+    change = last.change_since(first)
+    moved = f", a change of {change}" if change and first is not last else ""
+    yield f"Held-out reward {ends}{moved}."
+    checkpoint = run.folder / f"checkpoint-{best.step}"
+    where = f": {checkpoint}" if checkpoint.is_dir() else "; no checkpoint of that step is left"
+    yield f"Best held-out reward {best.interval()} at step {best.step}{where}."
 
 
 def _told_by_monitors(run: Run) -> Iterable[str]:

@@ -1,0 +1,55 @@
+"""Held-out rewards in the report: verdict, best checkpoint, and the first curve."""
+
+import json
+
+from swift_grpo_ext.watch.held_out import Evaluation, append
+from swift_grpo_ext.watch.report.page_data import charts
+from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.verdict import judge
+
+
+def run_with(folder, right, training=None):
+    """A run of ten steps for each evaluation, of whose 40 held-out rows so many were right."""
+    rows = [
+        {"loss": 0.1, "grad_norm": 1.0, "reward": 0.3 + 0.01 * step, "completions/mean_length": 4.0}
+        | {"global_step/max_steps": f"{step}/{10 * len(right)}"}
+        for step in range(1, 10 * len(right) + 1)
+    ]
+    (folder / "logging.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for number, count in enumerate(right, 1):
+        scores = tuple(float(row < count) for row in range(40))
+        reward = None if training is None else training[number - 1]
+        error = None if training is None else 0.01
+        append(folder, Evaluation(10 * number, {"reward": scores}, 1.0, "40 rows", reward, error))
+    return read_run(folder)
+
+
+def test_the_verdict_names_the_best_checkpoint(tmp_path):
+    (tmp_path / "checkpoint-20").mkdir()
+    verdict = judge(run_with(tmp_path, [10, 30, 28]))
+    assert verdict.level == "good"
+    ends, best = [reason for reason in verdict.reasons if "eld-out" in reason]
+    assert ends.startswith("Held-out reward 0.25 (0.11 to 0.39) at step 10, 0.7 (0.55")
+    assert best.endswith(f"at step 20: {tmp_path / 'checkpoint-20'}.")
+
+
+def test_a_fall_is_worse_than_a_rising_training_reward(tmp_path):
+    verdict = judge(run_with(tmp_path, [20, 35, 8, 6, 5]))
+    assert verdict.level == "bad"
+    assert "below its best of step 20 for 3 evaluations" in verdict.headline
+    assert any("no checkpoint of that step is left" in reason for reason in verdict.reasons)
+
+
+def test_exploited_rewards_are_named(tmp_path):
+    verdict = judge(run_with(tmp_path, [20] * 8, training=[0.1 * number for number in range(1, 9)]))
+    assert "training reward up" in verdict.headline
+    assert "flat since step 20" in verdict.headline
+
+
+def test_the_held_out_curve_comes_first_with_its_interval(tmp_path):
+    run = run_with(tmp_path, [10, 30])
+    first = charts([run])[0]
+    assert first.title.startswith("held-out reward")
+    (line,) = first.lines
+    assert line.steps == (10, 20)
+    assert line.low[0] < line.values[0] == 0.25 < line.high[0]
