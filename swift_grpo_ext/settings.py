@@ -94,6 +94,11 @@ class Settings(BaseSettings):
         description="Steps between two comparisons of rollout engine and trainer, log-probs and prompts; the "
         "first three steps are compared in any case. 0: never.",
     )
+    console: Literal["line", "all"] = Field(
+        default="line",
+        description="What a step prints: one line of at most 120 characters, or all figures as in ms-swift. "
+        "logging.jsonl and trackers get all figures either way.",
+    )
     held_out_share: float = Field(
         default=0.05,
         gt=0,

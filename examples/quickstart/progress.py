@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 _STAGES = 6
-_STEP = re.compile(r"'global_step/max_steps': '(\d+)/(\d+)'")
+_STEP = re.compile(r"(?:'global_step/max_steps': '|^step )(\d+)/(\d+)")
 _LINES_A_RUN = 20
 
 
@@ -55,5 +55,5 @@ class Progress:
 
 
 def _figure(line: str, name: str) -> float | None:
-    found = re.search(rf"'{re.escape(name)}': '?([-+.\deE]+)", line)
+    found = re.search(rf"(?:'{re.escape(name)}': '?|  {re.escape(name)} )([-+.\deE]+)", line)
     return None if found is None else float(found[1])

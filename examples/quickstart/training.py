@@ -74,7 +74,7 @@ def train_grpo(setting: Setting, model: Path, digits: testing.Digits, output: Pa
         seed=setting.seed,
         **setting.grpo,
     )
-    return _run("rlhf", arguments, output / "grpo", ("reward", "reward_std"))
+    return _run("rlhf", arguments, output / "grpo", ("reward", "held-out"))
 
 
 def _run(subcommand: str, arguments: Sequence[str], output: Path, figures: Sequence[str]) -> Path:

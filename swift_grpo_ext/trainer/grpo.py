@@ -11,6 +11,7 @@ from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.console import print_lines
 from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
@@ -56,6 +57,8 @@ class GRPOTrainer(HostGRPOTrainer):
             self.rows.begin()
             self.monitors.begin()
             self.held_out.begin()
+            if current_settings().console == "line":
+                print_lines(self, self.held_out.newest)
             if self.accelerator.is_main_process:
                 self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from trl.trainer.utils import RepeatSampler
 
 from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.held_out import (
@@ -173,7 +174,9 @@ class HeldOut:
         if not self._rows:
             self._choose_rows()
         self._collected = []
-        with self._cost.evaluation(), random_numbers_kept():
+        # In training a batch that is not full is left out; here it is a part of the rows.
+        every_row = swapped(self._host.args, "dataloader_drop_last", False)
+        with self._cost.evaluation(), random_numbers_kept(), every_row:
             yield
 
     def greedy(self, config: RequestConfig) -> RequestConfig:
@@ -276,6 +279,12 @@ class HeldOut:
             append(Path(self._host.args.output_dir), evaluation)
         except OSError as error:
             logger.warning(f"swift-grpo-ext [held-out] step {evaluation.step} is not in the report: {error}")
+
+    def newest(self) -> float | None:
+        """The mean of the newest evaluation; None before the first."""
+        newest = self._history.evaluations[-1:]
+        scores = newest[0].scored(self._history.metric) if newest else []
+        return fmean(scores) if scores else None
 
     # The best checkpoint.
 

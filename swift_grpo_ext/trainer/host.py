@@ -74,6 +74,12 @@ class Host(Watched, Protocol):
     _logs: dict[str, Any]
     log_completions: bool
 
+    def pop_callback(self, callback: type) -> Any:
+        """Take a callback out of the run; None if there is none of that type."""
+
+    def add_callback(self, callback: object) -> None:
+        """Put a callback behind the others."""
+
     def old_policy(self) -> bool:
         """A generation batch serves more than one update."""
 

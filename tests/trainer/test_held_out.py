@@ -20,6 +20,9 @@ def rows(digits, tmp_path_factory):
     return path
 
 
+ALL_ROWS = {"HELD_OUT_SHARE": "1", "DISABLE": "callbacks.report"}
+
+
 def evaluations(output):
     return read_evaluations(testing.newest_version(output))
 
@@ -30,7 +33,7 @@ def logged(output):
 
 def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path):
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, learning_rate=0, beta=0, **RUN)
+        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, learning_rate=0, beta=0, **RUN)
     found = evaluations(tmp_path)
     assert [one.step for one in found] == [1, 2, 3, 4]
     assert [len(one.scores["reward"]) for one in found] == [7] * 4
@@ -45,7 +48,7 @@ def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path)
 
 def test_training_is_what_it_is_without(tiny_qwen, digits, rows, tmp_path):
     without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4)
-    with_rows = figures(tiny_qwen, digits.train, tmp_path / "with", val_dataset=rows, **RUN)
+    with_rows = figures(tiny_qwen, digits.train, tmp_path / "with", ALL_ROWS, val_dataset=rows, **RUN)
     assert len(evaluations(tmp_path / "with")) == 4
     for name in ("loss", "grad_norm", "kl", "reward"):
         assert with_rows[name] == without[name], name
@@ -53,7 +56,7 @@ def test_training_is_what_it_is_without(tiny_qwen, digits, rows, tmp_path):
 
 def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_path):
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, **RUN, **SAVING)
+        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **RUN, **SAVING)
     found = evaluations(tmp_path)
     best = max(found, key=lambda one: (one.interval().mean, -one.step))
     folder = testing.newest_version(tmp_path) / f"checkpoint-{best.step}"
@@ -63,7 +66,9 @@ def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_
 
 def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_path):
     saving = {**SAVING, "save_steps": 3}
-    figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, **{**RUN, "max_steps": 3}, **saving)
+    figures(
+        tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **{**RUN, "max_steps": 3}, **saving
+    )
     found = evaluations(tmp_path)
     best = max(found, key=lambda one: (one.interval().mean, -one.step))
     assert (testing.newest_version(tmp_path) / f"checkpoint-{best.step}").is_dir()
@@ -73,7 +78,14 @@ def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_
 def test_the_best_is_chosen_by_a_reward_as_it_is_typed(tiny_qwen, digits, rows, tmp_path, metric):
     run = {**RUN, "max_steps": 2}
     figures(
-        tiny_qwen, digits.train, tmp_path, val_dataset=rows, metric_for_best_model=metric, **run, **SAVING
+        tiny_qwen,
+        digits.train,
+        tmp_path,
+        ALL_ROWS,
+        val_dataset=rows,
+        metric_for_best_model=metric,
+        **run,
+        **SAVING,
     )
     state = json.loads((testing.newest_version(tmp_path) / "checkpoint-2/trainer_state.json").read_text())
     means = [one.interval().mean for one in evaluations(tmp_path)]
@@ -124,7 +136,7 @@ def test_a_fallen_reward_stops_the_run(tiny_qwen, digits, rows, tmp_path, monkey
 def test_several_answers_are_sampled_where_they_are_asked_for(tiny_qwen, digits, rows, tmp_path):
     run = {**RUN, "max_steps": 1, "num_generations_eval": 2}
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, **run)
+        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **run)
     (found,) = evaluations(tmp_path)
     assert len(found.scores["reward"]) == 7
     assert any("2 sampled answers each" in text for text in messages)
@@ -141,6 +153,7 @@ def test_a_resumed_run_goes_on_with_the_curve(tiny_qwen, digits, rows, tmp_path)
         tiny_qwen,
         digits.train,
         tmp_path / "second",
+        ALL_ROWS,
         val_dataset=rows,
         resume_from_checkpoint=checkpoint,
         **{**RUN, "max_steps": 3},
@@ -160,3 +173,21 @@ def test_it_can_be_turned_off(tiny_qwen, digits, rows, tmp_path):
     assert evaluations(tmp_path) == []
     assert "eval_reward" in logged(tmp_path)[0]
     assert any("held_out off (switched off" in text for text in messages)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_step_prints_one_line_and_logs_everything(tiny_qwen, digits, rows, tmp_path, capsys, silent):
+    run = {**RUN, "max_steps": 2, "disable_tqdm": silent}
+    figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **run)
+    printed = capsys.readouterr()
+    lines = [line for line in (printed.out + printed.err).splitlines() if line.strip().startswith("step ")]
+    assert [line.split()[1] for line in lines] == ["1/2", "2/2"]
+    assert all(len(line) <= 120 for line in lines)
+    assert "held-out" in lines[1]
+    assert "'grad_norm'" not in printed.out + printed.err
+    assert all("grad_norm" in row for row in testing.read_logging(tmp_path) if "loss" in row)
+
+
+def test_all_figures_are_printed_where_that_is_asked_for(tiny_qwen, digits, tmp_path, capsys):
+    figures(tiny_qwen, digits.train, tmp_path, {"CONSOLE": "all"}, max_steps=1, disable_tqdm=True)
+    assert "'grad_norm'" in capsys.readouterr().out

@@ -1,0 +1,57 @@
+"""The console: one line a step. ``logging.jsonl`` and the trackers get what ms-swift logs, as before."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from swift.trainers.patcher import PrinterCallbackNew, ProgressCallbackNew
+
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.watch.step_line import step_line
+
+_PRINTERS_MODULE = sys.modules[PrinterCallbackNew.__module__]
+HeldOutReward = Callable[[], float | None]
+
+
+def print_lines(host: Host, held_out: HeldOutReward) -> None:
+    """Put a line a step in the place of the dictionary that ms-swift prints."""
+    if host.pop_callback(ProgressCallbackNew) is not None:
+        host.add_callback(_Bar(held_out))
+    elif host.pop_callback(PrinterCallbackNew) is not None:
+        host.add_callback(_Printer(held_out))
+
+
+class _Bar(ProgressCallbackNew):
+    """ms-swift's progress bar, which writes lines above itself."""
+
+    def __init__(self, held_out: HeldOutReward) -> None:
+        super().__init__()
+        self._held_out = held_out
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Log; what is written above the bar is the line."""
+        bar = self.training_bar
+        if bar is None:
+            super().on_log(args, state, control, logs, **kwargs)
+            return
+        write = bar.write
+        with swapped(bar, "write", lambda text: write(step_line(logs, self._held_out()) or text)):
+            super().on_log(args, state, control, logs, **kwargs)
+
+
+class _Printer(PrinterCallbackNew):
+    """ms-swift's printer, for ``--disable_tqdm true``."""
+
+    def __init__(self, held_out: HeldOutReward) -> None:
+        super().__init__()
+        self._held_out = held_out
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Log; what is printed is the line."""
+
+        def print_line(dictionary: Any, flush: bool) -> None:
+            print(step_line(dictionary, self._held_out()) or dictionary, flush=flush)
+
+        with swapped(_PRINTERS_MODULE, "print", print_line):
+            super().on_log(args, state, control, logs, **kwargs)

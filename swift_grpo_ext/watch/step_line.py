@@ -1,0 +1,91 @@
+"""One line a step that people can read: what ms-swift logs of a step is a dictionary of 1,900 characters."""
+
+from collections.abc import Callable, Mapping
+
+WIDTH = 120  # characters of a line at most
+
+Logs = Mapping[str, object]
+
+
+def step_line(logs: Logs, held_out: float | None = None, width: int = WIDTH) -> str:
+    """A step in words; what does not fit into the width is left out from the end.
+
+    Args:
+        logs: What ms-swift logged of the step, with its ``global_step/max_steps`` and ``remaining_time``.
+        held_out: The newest mean over held-out rows, if there is one.
+        width: Characters.
+
+    Returns:
+        The line; empty for logs that are not those of a GRPO step (an evaluation, the end of a run).
+
+    >>> step_line({"global_step/max_steps": "7/300", "reward": 0.25, "reward_std": 0.1, "step_time": 1.25})
+    'step 7/300  reward 0.250 ± 0.100  1.2 s'
+    """
+    if "reward" not in logs or "global_step/max_steps" not in logs:
+        return ""
+    parts = [f"step {logs['global_step/max_steps']}"]
+    for part in _PARTS:
+        text = part({**logs, "held_out": held_out})
+        if text and len("  ".join([*parts, text])) <= width:
+            parts.append(text)
+    return "  ".join(parts)
+
+
+def _figure(logs: Logs, *names: str) -> float | None:
+    """The first of several figures that was logged."""
+    values = (logs.get(name) for name in names)
+    return next((float(value) for value in values if isinstance(value, (int, float))), None)
+
+
+def _reward(logs: Logs) -> str:
+    reward = _figure(logs, "reward")
+    spread = _figure(logs, "reward_std")
+    if reward is None:
+        return ""
+    return f"reward {reward:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
+
+
+def _plain(label: str, form: str, *names: str) -> Callable[[Logs], str]:
+    """A figure behind its label."""
+
+    def text(logs: Logs) -> str:
+        value = _figure(logs, *names)
+        return "" if value is None else f"{label} {value:{form}}"
+
+    return text
+
+
+def _distance(logs: Logs) -> str:
+    """KL where there is a reference, else entropy."""
+    kl = _figure(logs, "kl", "watch/kl_to_start")
+    if kl is not None:
+        return f"kl {kl:.2g}"
+    entropy = _figure(logs, "entropy/mean", "watch/entropy")
+    return "" if entropy is None else f"entropy {entropy:.2f}"
+
+
+def _clipped(logs: Logs) -> str:
+    share = _figure(logs, "completions/clipped_ratio")
+    return "" if share is None else f"cut off {100 * share:.0f} %"
+
+
+def _seconds(logs: Logs) -> str:
+    seconds = _figure(logs, "step_time", "train_speed(s/it)")
+    return "" if seconds is None else f"{seconds:.1f} s"
+
+
+def _left(logs: Logs) -> str:
+    left = logs.get("remaining_time")
+    return f"{left} left" if isinstance(left, str) else ""
+
+
+# In the order of the line, the most important first.
+_PARTS: tuple[Callable[[Logs], str], ...] = (
+    _reward,
+    _plain("held-out", ".3f", "held_out"),
+    _plain("length", ".0f", "completions/mean_length"),
+    _clipped,
+    _distance,
+    _seconds,
+    _left,
+)

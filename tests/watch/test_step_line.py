@@ -1,0 +1,44 @@
+"""The line that a step prints."""
+
+from swift_grpo_ext.watch.step_line import step_line
+
+LOGS = {
+    "loss": 0.0,
+    "grad_norm": 1.5,
+    "reward": 0.5125,
+    "reward_std": 0.31,
+    "completions/mean_length": 143.4,
+    "completions/clipped_ratio": 0.031,
+    "kl": 0.00213,
+    "entropy/mean": 0.4,
+    "step_time": 12.34,
+    "remaining_time": "36m 51s",
+    "global_step/max_steps": "120/300",
+}
+
+
+def test_everything_that_matters_is_in_the_line():
+    assert step_line(LOGS, held_out=0.776) == (
+        "step 120/300  reward 0.512 ± 0.310  held-out 0.776  length 143  cut off 3 %  kl 0.0021  12.3 s  36m 51s left"
+    )
+
+
+def test_a_narrow_terminal_gets_the_first_of_it():
+    line = step_line(LOGS, held_out=0.776, width=80)
+    assert len(line) <= 80
+    assert line.startswith("step 120/300  reward 0.512 ± 0.310  held-out 0.776")
+
+
+def test_without_a_reference_it_is_the_entropy():
+    assert "entropy 0.40" in step_line({name: value for name, value in LOGS.items() if name != "kl"})
+
+
+def test_other_logs_have_no_line():
+    assert step_line({"eval_reward": 0.5, "global_step/max_steps": "1/2"}) == ""
+    assert step_line({"train_runtime": 3.0}) == ""
+    assert step_line({"reward": 1.0}) == ""
+
+
+def test_longest_figures_fit():
+    logs = {**LOGS, "reward": -12345.678, "reward_std": 99999.9, "global_step/max_steps": "1000000/1000000"}
+    assert len(step_line(logs, held_out=-99999.9)) <= 120
