@@ -29,8 +29,10 @@ class GRPOConfig(HostGRPOConfig):
         if group_batch:
             self._make_micro_batches_of_groups()
             self._refuse()
-        if self.num_generations_eval is None and not current_settings().disables("trainer.held_out"):
-            self.num_generations_eval = 1  # answers on held-out rows are greedy: equal ones say nothing more
+        # Answers to held-out rows are greedy, so one says all; REAL's loss is defined for groups alone.
+        greedy = self.loss_type != "real" and not current_settings().disables("trainer.held_out")
+        if self.num_generations_eval is None and greedy:
+            self.num_generations_eval = 1
         super().__post_init__()
 
     def _refuse(self, **other: object) -> None:
