@@ -9,6 +9,7 @@ from swift_grpo_ext.versions import installed_version
 
 SWIFT = "https://github.com/modelscope/ms-swift"
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+BRIDGE = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
 TORCH = "https://github.com/pytorch/pytorch"
 
 HOST_DDP_TIMEOUT = 18_000_000  # seconds that ranks wait for each other by ms-swift's default: 208 days (B9)
@@ -192,6 +193,15 @@ _ALL = (
         patch="F26-image-newline",
     ),
     Defect(
+        "F27",
+        "megatron rlhf with tensor parallel above 1 takes right log-probs backward by an all-reduce that "
+        "loses most of the gradient",
+        {"ms-swift": ">=4.0,<4.5.3"},
+        'pip install "ms-swift>=4.5.3", or --tensor_model_parallel_size 1',
+        (f"{SWIFT}/pull/9947",),
+        "F27-vocabulary-gradient",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,
@@ -216,6 +226,24 @@ _ALL = (
         "--dataloader_persistent_workers false",
         (f"{SWIFT}/blob/v4.6.0/swift/trainers/arguments.py",),
         "no-workers",
+    ),
+    Defect(
+        "M1",
+        "under Megatron with tensor parallelism shards of the vocabulary are left out of the norm of the "
+        "gradient, so it is clipped too little, and differently for each number of ranks",
+        {"ms-swift": ">=4.5.3,<4.7", "megatron-core": ">=0.16"},
+        "--perform_initialization true, unless the model has an output layer of its own",
+        (f"{BRIDGE}/pull/992",),
+        "M1-vocabulary-shards",
+    ),
+    Defect(
+        "M2",
+        "under Megatron with --sequence_parallel true, --padding_free true and micro-batches above 2 the "
+        "first step stops with 'the expanded size of the tensor must match the existing size'",
+        {**_ANY_HOST, "megatron-core": ">=0.16"},
+        "--padding_free false, or --micro_batch_size 2",
+        (f"{SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py",),
+        "M2-pack-padding",
     ),
 )
 

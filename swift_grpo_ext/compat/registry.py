@@ -34,6 +34,9 @@ MODULES: tuple[str, ...] = (
     "image_newline",
     "gloo_exit",
     "unscored",
+    "vocabulary_shards",
+    "pack_padding",
+    "vocabulary_gradient",
 )
 
 

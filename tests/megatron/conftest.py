@@ -10,7 +10,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from tests.conftest import built_once
-from tests.megatron.runs import PROJECT, train_transformers
+from tests.megatron.runs import PROJECT, Run, train_transformers
 
 ENVIRONMENT = PROJECT / ".swift_grpo_ext" / "envs" / "megatron"
 
@@ -33,19 +33,45 @@ def make_environment(folder: Path) -> None:
         pytest.fail(f"cannot install constraints/megatron.txt into {folder}: {''.join(why)}", pytrace=False)
 
 
+# Tied embeddings in one of a config's two parts only, which no released checkpoint has, mean tied to mcore-bridge and untied
+# to transformers. Experts whose matrices are not square show which way round they are.
+UNTIED = {"tie_word_embeddings": False}
+SIZES = {
+    "qwen3_vl_moe": {**UNTIED, "moe_intermediate_size": 24},
+    "qwen3_5": {**UNTIED, "top": UNTIED},
+}
+TEXT_ONLY = ("qwen3_moe",)
+
+
 @pytest.fixture(scope="session")
 def tiny(shared_folder):
     """A tiny checkpoint of a family, with two heads of keys and values, which two ranks share."""
 
-    def build(family: str, **sizes) -> Path:
-        name = "_".join([family, *(f"{key}{value}" for key, value in sizes.items())])
-        sizes = {"num_key_value_heads": 2, **sizes}
-        return built_once(
-            shared_folder / "megatron_models" / name,
-            lambda folder: testing.tiny_checkpoint(family, folder, **sizes),
-        )
+    def build(family: str) -> Path:
+        def write(folder: Path) -> None:
+            testing.tiny_checkpoint(family, folder, num_key_value_heads=2, **SIZES.get(family, {}))
+            turn_experts(folder / "model.safetensors")
+
+        return built_once(shared_folder / "megatron_models" / family, write)
 
     return build
+
+
+def turn_experts(file: Path) -> None:
+    """Write fused experts the way round that released checkpoints have, where transformers writes its own.
+
+    transformers loads both; mcore-bridge takes the released one for granted.
+    """
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(file)
+    turned = {
+        name: weight.transpose(1, 2).contiguous()
+        for name, weight in weights.items()
+        if weight.dim() == 3 and ".experts." in name
+    }
+    if turned:
+        save_file({**weights, **turned}, file, metadata={"format": "pt"})
 
 
 @pytest.fixture(scope="session")
@@ -65,17 +91,32 @@ def rows_of(folder: Path, rows: list[dict]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def reference(shared_folder, tiny, four_rows):
+def rows_for(shared_folder, four_rows):
+    """The four rows for a family: without images where it takes none."""
+    asked = (
+        "Which digit follows one?",
+        "Count to two.",
+        "Name a number below nine.",
+        "Is eight an even number?",
+    )
+    texts = [{"messages": [{"role": "user", "content": question}]} for question in asked]
+
+    def rows(family: str) -> Path:
+        return rows_of(shared_folder / "four_texts", texts) if family in TEXT_ONLY else four_rows
+
+    return rows
+
+
+@pytest.fixture(scope="session")
+def reference(shared_folder, tiny, rows_for):
     """The stock transformers trainer on the same rows, once per family and arguments."""
-    from tests.megatron.runs import Run
 
     def train(family: str = "qwen2_5_vl", **arguments):
         name = "_".join(["transformers", family, *(f"{key}-{value}" for key, value in arguments.items())])
-        folder = shared_folder / "megatron_runs" / name
-        return Run(
-            built_once(
-                folder, lambda folder: train_transformers(tiny(family), four_rows, folder, **arguments)
-            )
-        )
+
+        def build(folder: Path) -> None:
+            train_transformers(tiny(family), rows_for(family), folder, **arguments)
+
+        return Run(built_once(shared_folder / "megatron_runs" / name, build))
 
     return train

@@ -5,14 +5,16 @@ import random
 import zlib
 from pathlib import Path
 
+LENGTHS = [4, 14]  # shortest and longest completion, in tokens
+
 
 def token_ids(sample, number, vocabulary):
-    """4 to 14 ordinary tokens."""
+    """Ordinary tokens."""
     image = sample.images[0] if sample.images else ""
     image = image.get("path") if isinstance(image, dict) else image
     name = Path(str(image)).name or str(sample.messages)
     draw = random.Random(zlib.crc32(f"{name}:{number}".encode()))
-    return [draw.choice(vocabulary) for _ in range(draw.randint(4, 14))]
+    return [draw.choice(vocabulary) for _ in range(draw.randint(*LENGTHS))]
 
 
 def rollouts(samples, tokenizer, generations, first=0):

@@ -1,10 +1,15 @@
-"""`megatron rlhf` on the CPU with made-up completions: `python megatron_child.py FOLDER ARGUMENTS`, under torchrun for more ranks.
+"""`megatron rlhf` on the CPU with made-up completions: `python megatron_child.py RUNS`, under torchrun for more ranks.
 
-Writes FOLDER/rank<N>.pt (see recording.py). ``--external_plugins`` is imported as in any run.
+RUNS is a JSON file with a list of runs (see runs.py): one run after the other, since half of a run is imports.
+Each writes FOLDER/rank<N>.pt (see recording.py). ``--external_plugins`` is imported as in any run, and stays for the next.
 """
 
+import gc
+import json
 import os
 import sys
+import time
+from pathlib import Path
 
 import cpu_as_cuda  # noqa: F401  (before anything else imports torch)
 import made_up
@@ -47,7 +52,7 @@ def record(recording):
     from swift.megatron.trainers.base import BaseMegatronTrainer
 
     loss_func, on_log = MegatronGRPOTrainer.loss_func, BaseMegatronTrainer.on_log
-    setup = BaseMegatronTrainer.setup_model_training
+    setup, train_step = BaseMegatronTrainer.setup_model_training, BaseMegatronTrainer.train_step
 
     def recorded_loss(self, output_tensor, data):
         batch = data["grpo_batch"]
@@ -70,11 +75,19 @@ def record(recording):
             recording.gradients.append(gradients(self))
             return step()
 
-        self.optimizer.step = recorded_step
+        if recording.with_gradients:
+            self.optimizer.step = recorded_step
+
+    def timed_step(self, *args):
+        begun = time.perf_counter()
+        made = train_step(self, *args)
+        recording.seconds.append(time.perf_counter() - begun)
+        return made
 
     MegatronGRPOTrainer.loss_func = recorded_loss
     BaseMegatronTrainer.on_log = recorded_log
     BaseMegatronTrainer.setup_model_training = recorded_setup
+    BaseMegatronTrainer.train_step = timed_step
 
 
 def mode_of(trainer):
@@ -139,19 +152,38 @@ def whole(buffer):
         dist.all_gather(parts, mine, group=buffer.data_parallel_group)
 
 
+def clear():
+    """Take down what a run of Megatron leaves in its process; ms-swift destroys the process groups."""
+    from megatron.core import mpu
+    from megatron.core.num_microbatches_calculator import unset_num_microbatches_calculator
+    from megatron.core.rerun_state_machine import destroy_rerun_state_machine
+
+    mpu.destroy_model_parallel()
+    unset_num_microbatches_calculator()
+    destroy_rerun_state_machine()
+    gc.collect()
+
+
 def main():
-    folder, *arguments = sys.argv[1:]
     for name, value in ONE_RANK.items():
         os.environ.setdefault(name, value)
+    runs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     from swift.megatron import megatron_rlhf_main
 
     made_up.register_reward()
-    made_up.use_small_vocabulary(arguments[arguments.index("--model") + 1])
-    recording = Recording()
     use_made_up_completions()
+    recording = Recording()
     record(recording)
-    megatron_rlhf_main(arguments)
-    recording.write(folder, os.environ["RANK"])
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # the launcher's store remembers the run before
+    for run in runs:
+        arguments = run["arguments"]
+        os.environ["MASTER_PORT"] = str(run["port"])
+        made_up.use_small_vocabulary(arguments[arguments.index("--model") + 1])
+        made_up.LENGTHS[:] = run.get("lengths", [4, 14])
+        recording.__init__(run.get("gradients", True))
+        megatron_rlhf_main(arguments)
+        recording.write(run["folder"], os.environ["RANK"])
+        clear()
 
 
 if __name__ == "__main__":

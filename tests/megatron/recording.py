@@ -1,7 +1,7 @@
 """What a run leaves for tests: per micro-batch the log-probs, per step what is logged and counted, and every gradient.
 
 Each rank writes ``rank<N>.pt``: ``micro_batches``, ``logs``, ``counts``, ``gradients`` (lists with an entry per micro-batch, or per optimizer
-step) and ``mode``.
+step), ``seconds`` (of each step of Megatron) and ``mode``.
 """
 
 from collections import Counter
@@ -15,8 +15,10 @@ FIGURES = (int, float)
 class Recording:
     """Filled while a run goes on, written at its end."""
 
-    def __init__(self):
+    def __init__(self, with_gradients=True):
+        self.with_gradients = with_gradients
         self.micro_batches, self.logs, self.counts, self.gradients = [], [], [], []
+        self.seconds = []
         self.mode = {}
         self.now = Counter()
 
@@ -54,7 +56,7 @@ class Recording:
 
     def write(self, folder, rank):
         """Write all of it."""
-        names = ("micro_batches", "logs", "counts", "gradients", "mode")
+        names = ("micro_batches", "logs", "counts", "gradients", "seconds", "mode")
         torch.save({name: getattr(self, name) for name in names}, Path(folder) / f"rank{rank}.pt")
 
 

@@ -1,5 +1,6 @@
 """Runs of both engines in children, and what they recorded, side by side."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,11 +12,14 @@ from pathlib import Path
 import torch
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, kill_tree
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
-LIMIT = 280  # seconds of one run, which takes twenty
+PATH = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PROJECT)]))
+LIMIT = 280  # seconds of a run, which takes twenty
+FURTHER = 60  # seconds of each further run of the same processes, which takes three
 BOTH = {
     "rlhf_type": "grpo",
     "num_generations": 4,
@@ -39,6 +43,9 @@ BOTH = {
     "dataloader_persistent_workers": False,
     "seed": 42,
 }
+FIXES = {
+    "external_plugins": plugin_file().with_name("ext_compat.py")
+}  # fixes of the stack, nothing else of ours
 # With this epsilon a step of Adam is nearly one of plain descent: differences of rounding stay as small as they are.
 RATE, EPSILON = 1e-2, 1e-2
 MEGATRON = {
@@ -112,6 +119,11 @@ class Run:
         return self.ranks[-1]["logs"]
 
     @property
+    def seconds(self):
+        """Of each step: rollout, scores, passes, backward and update, on the slowest rank."""
+        return [max(step) for step in zip(*(rank["seconds"] for rank in self.ranks), strict=True)]
+
+    @property
     def counts(self):
         """What went through the parts of the models in each step, summed over ranks."""
         steps = zip(*(rank["counts"] for rank in self.ranks), strict=True)
@@ -168,53 +180,85 @@ def plain_names(gradients):
     return plain
 
 
+@dataclass(frozen=True)
+class Order:
+    """A run to make: arguments on top of `MEGATRON`, None leaves one out."""
+
+    model: Path
+    rows: Path
+    folder: Path
+    arguments: dict
+    lengths: tuple[int, int] = (4, 14)  # shortest and longest completion, in tokens
+    gradients: bool = True  # record them, which costs time in each step
+
+    @property
+    def words(self):
+        """The command line."""
+        return testing.command_line(
+            {**MEGATRON, **_given(self.model, self.rows, self.folder), **self.arguments}
+        )
+
+
 def train_megatron(python, model, rows, folder, ranks=1, **arguments):
     """Run `megatron rlhf --rlhf_type grpo` with that Python; arguments on top of `MEGATRON`, None leaves one out."""
-    return _train(
-        python, "megatron_child.py", {**MEGATRON, **_given(model, rows, folder), **arguments}, folder, ranks
-    )
+    return train_all(python, [Order(model, rows, Path(folder), arguments)], ranks)[0]
+
+
+def train_all(python, orders, ranks=1):
+    """Make runs of `megatron rlhf` one after the other in the same processes, which import everything once.
+
+    Raises:
+        RunError: One of them failed, with what they wrote; those after it are not made.
+    """
+    first = orders[0].folder
+    for order in orders:
+        order.folder.mkdir(parents=True, exist_ok=True)
+    words = [{"folder": str(order.folder), "port": free_port(), "arguments": order.words} for order in orders]
+    (first / "runs.json").write_text(json.dumps(words), encoding="utf-8")
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        str(ranks),
+        "--master_port",
+        str(free_port()),
+    ]
+    words = [*(launcher if ranks > 1 else []), HERE / "megatron_child.py", first / "runs.json"]
+    _start([python, *words], first, LIMIT + len(orders) * FURTHER)
+    return [Run(order.folder) for order in orders]
 
 
 def train_transformers(model, rows, folder, python=sys.executable, **arguments):
-    """Run `swift rlhf --rlhf_type grpo` in one process; arguments on top of `TRANSFORMERS`."""
-    return _train(
-        python,
-        "transformers_child.py",
-        {**TRANSFORMERS, **_given(model, rows, folder), **arguments},
-        folder,
-        1,
-    )
+    """Run `swift rlhf` in one process; arguments on top of `TRANSFORMERS`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    words = testing.command_line({**TRANSFORMERS, **_given(model, rows, folder), **arguments})
+    _start([python, HERE / "transformers_child.py", folder, *words], folder, LIMIT)
+    return Run(folder)
 
 
 def _given(model, rows, folder):
     return {"model": model, **testing.host_types(model), "dataset": rows, "output_dir": folder}
 
 
-def _train(python, script, arguments, folder, ranks):
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    launcher = (
-        [] if ranks == 1 else ["-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--master_port"]
-    )
-    launcher += [] if ranks == 1 else [str(free_port())]
-    command = [python, *launcher, HERE / script, folder, *testing.command_line(arguments)]
+def _start(command, folder, limit):
     environment = {
         **os.environ,
         **testing.cpu_environment(),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROJECT),
+        "PYTHONPATH": PATH,
     }
-    environment["MASTER_PORT"] = str(free_port())
     with open(folder / "output.txt", "w", encoding="utf-8") as output:
         process = subprocess.Popen(
             [*map(str, command)], env=environment, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            code = process.wait(LIMIT)
+            code = process.wait(limit)
         except subprocess.TimeoutExpired:
-            code = f"no end after {LIMIT} s"
+            code = f"no end after {limit} s"
         finally:
             kill_tree(process.pid)
     if code != 0:
-        raise RunError(f"{script}: {code}\n{(folder / 'output.txt').read_text(encoding='utf-8')[-6000:]}")
-    return Run(folder)
+        raise RunError(
+            f"{command[-2]}: {code}\n{(folder / 'output.txt').read_text(encoding='utf-8')[-6000:]}"
+        )

@@ -1,7 +1,7 @@
 """Stands in for linear layers: Megatron's own communication of tensor and sequence parallelism around a plain product.
 
-Kept are the attributes of a weight that Megatron's norm of the gradient reads: ``tensor_model_parallel``, ``partition_dim`` and
-``sequence_parallel``. Left out: overlap of communication, accumulation into ``main_grad`` by the product itself.
+Kept are the attributes that Megatron's norm of the gradient reads: ``tensor_model_parallel`` and ``partition_dim`` (as in the real one of
+every weight, of one that each rank has in full, too) and ``sequence_parallel``. Left out: overlap of communication, accumulation into ``main_grad`` by the product itself.
 """
 
 import torch
@@ -66,8 +66,7 @@ class Linear(_Linear):
         init = init_method or (lambda weight: nn.init.normal_(weight, std=0.023))
         shape = (self.out_features, self.in_features)
         self.weight = self.new_parameter(shape, device, dtype, init, get_rng_state_tracker, rng_tracker_name)
-        if parallel_mode in ("column", "row"):
-            _mark(self.weight, 0 if parallel_mode == "column" else 1)
+        _mark(self.weight, 1 if parallel_mode == "row" else 0)
         self.bias = None
         if bias:
             self.bias = nn.Parameter(torch.zeros(self.out_features, device=device, dtype=dtype))
@@ -174,6 +173,7 @@ class GroupedLinear(_Linear):
             weight = self.new_parameter(
                 shape, device, dtype, init_method, get_rng_state_tracker, rng_tracker_name
             )
+            _mark(weight, 1 if parallel_mode == "row" else 0)
             setattr(self, f"weight{number}", weight)
             if bias:
                 zeros = torch.zeros(self.out_features, device=device, dtype=dtype)

@@ -1,0 +1,48 @@
+"""F27: with tensor parallelism ms-swift below 4.5.3 loses a part of the gradient of every log-prob."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from swift_grpo_ext.compat.patch import Target, patch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TARGET = "swift.megatron.trainers.vocab_parallel_utils:vocab_parallel_log_softmax"
+
+
+def probe() -> bool:
+    """True if the sum over the ranks' shards of the vocabulary is hidden from autograd."""
+    return "all_reduce(sum_exp" in inspect.getsource(Target(TARGET).get())
+
+
+@patch(
+    "F27",
+    TARGET,
+    fingerprint="logits",
+    probe=probe,
+    remove_when="ms-swift below 4.5.3 is no longer supported",
+)
+def fix(log_softmax: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """The log-softmax over all shards, of which each rank has ``(..., tokens / ranks)``.
+
+    The sum over the shards is differentiated, too: the log-prob of a token, which one rank has, depends on
+    the logits of every rank.
+    """
+    import torch
+    import torch.distributed as dist
+    from megatron.core import mpu
+    from torch.distributed.nn.functional import all_reduce
+
+    if mpu.get_tensor_model_parallel_world_size() == 1:
+        return log_softmax(logits)
+    group = mpu.get_tensor_model_parallel_group()
+    with torch.no_grad():
+        highest = logits.amax(dim=-1, keepdim=True)
+        dist.all_reduce(highest, op=dist.ReduceOp.MAX, group=group)
+    shifted = logits - highest
+    total = all_reduce(shifted.exp().sum(dim=-1, keepdim=True), group=group)
+    return shifted - total.log()
