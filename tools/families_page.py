@@ -18,10 +18,11 @@ import transformers
 
 from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.models.derived import speaking_model
-from swift_grpo_ext.models.families import ENTRIES, TINY, family_of, frame_of, why_unknown
+from swift_grpo_ext.models.families import ENTRIES, family_of, frame_of, why_unknown
 from swift_grpo_ext.models.families import FAMILIES as DESCRIBED
 from swift_grpo_ext.models.family import VisionFamily
 from swift_grpo_ext.testing import tiny_config
+from swift_grpo_ext.testing.families import TINY
 from tests.engines.test_families import FAMILIES as TRIED_IN_VLLM
 from tests.trainer import test_families, test_group_ranks
 

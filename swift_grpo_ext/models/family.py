@@ -62,31 +62,6 @@ class VisionFamily:
 
 
 @dataclass(frozen=True)
-class Tiny:
-    """How a family's tiny checkpoint is made."""
-
-    stem: str  # of transformers' classes, ``<stem>Config`` and ``<stem>ForConditionalGeneration``
-    host: Mapping[str, str]  # arguments of ms-swift that a run needs: ``model_type``, ``template``
-    text: Mapping[str, Any] = field(default_factory=dict)  # of the language model's config
-    vision: Mapping[str, Any] = field(default_factory=dict)  # of the tower's config; empty without one
-    # Fields of the config that are ids, with their token or tokens.
-    ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    tokens: tuple[str, ...] = ()  # special tokens beside Qwen's; with the published ids all
-    top: Mapping[str, Any] = field(default_factory=dict)  # other fields of the config
-    # Of the config and the most pixels of an image what `processors.build_processor` takes.
-    processor: Callable[[Any, int], Mapping[str, Any]] | None = None
-    chat: Mapping[str, Any] = field(default_factory=dict)  # what `processors.chat_template` takes
-    stock_vocabulary: bool = False  # the special tokens have published ids, from 151643 on
-    empty_files: tuple[str, ...] = ()  # with a dictionary of tensors that the class wants to see
-    # Name of the config that holds the parts, where it is not the config itself, and fields around.
-    inside: tuple[str, Mapping[str, Any]] | None = None
-    # Puts sizes that follow from others into the fields of text and tower; returns those beside them.
-    follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None
-    max_pixels: int = 256 * 32 * 32  # of a resized image, where the processor resizes
-    named: Mapping[str, str] = field(default_factory=dict)  # special tokens by the processor's names for them
-
-
-@dataclass(frozen=True)
 class Tiling:
     """How an image is cut into tiles, each of which is encoded like an image of its own."""
 
@@ -96,7 +71,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a family's file says."""
+    """What this package knows of a family beside what follows from its config."""
 
     stem: str  # beginning of the ``model_type`` of its configs; of several entries the longest counts
     frame: Frame | None  # in which it writes boxes and points; None if nobody knows
@@ -104,7 +79,6 @@ class Entry:
     # Of a config, the fields of the description that are other than derived.
     override: Callable[[Any], dict[str, Any]] | None = None
     template: str = ""  # module with a template of our own, whose ``register`` puts it in place
-    tiny: Mapping[str, Tiny] = field(default_factory=dict)  # by ``model_type``
     # Why ms-swift does not train others of it on the tested versions, by ``model_type``.
     not_loaded: Mapping[str, str] = field(default_factory=dict)
     tiling: Mapping[str, Tiling] = field(

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing.families import TINY
 
 # What every CPU run of the host needs, whatever it trains.
 CPU_ARGUMENTS: dict[str, Any] = {

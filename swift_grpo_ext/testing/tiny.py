@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.models.processors import build_processor
+from swift_grpo_ext.testing.families import TINY
 
 # What the merges are learned from: the words that short vision tasks need, in both of the host's languages.
 CORPUS = (

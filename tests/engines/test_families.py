@@ -14,8 +14,8 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import HostRunError
-from swift_grpo_ext.models.families import TINY
-from swift_grpo_ext.models.families.sizes import INTERLEAVED, ROPE
+from swift_grpo_ext.testing.families import TINY
+from swift_grpo_ext.testing.families.sizes import INTERLEAVED, ROPE
 from tests.engines.conftest import compared, faults, grpo_with_vllm
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]

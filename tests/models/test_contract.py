@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.testing import contract
 from swift_grpo_ext.testing.contract_cases import CASES, Case
+from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
 
 FAMILIES = {"qwen2_5_vl": ("tiny_qwen", "qwen2_5_vl"), "ovis2": ("tiny_ovis", None)}

@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.models.families import TINY
+from swift_grpo_ext.testing.families import TINY
 
 MODELS = {
     "qwen2_5_vl_stock": lambda folder, **options: testing.tiny_qwen2_5_vl(

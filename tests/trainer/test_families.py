@@ -9,8 +9,8 @@ import transformers
 from transformers import GenerationMixin
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
 from tests.trainer.runs import (
     CHANGING_FEATURES,

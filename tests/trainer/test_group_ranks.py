@@ -6,8 +6,8 @@ import pytest
 from safetensors.torch import load_file
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
 from tests.trainer.runs import CHANGING_FEATURES, FIGURES, REWARD, STOCK, gains, mixed_rows
 

@@ -11,8 +11,8 @@ from sweep.runner import record
 from sweep.table import Configuration
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.testing import newest_version
+from swift_grpo_ext.testing.families import TINY
 from swift_grpo_ext.trainer import engine_check, grpo
 from swift_grpo_ext.trainer.samples import Claim
 from swift_grpo_ext.watch import agreement

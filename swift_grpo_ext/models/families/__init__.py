@@ -1,7 +1,7 @@
 """What the rest of the package may know about a vision-language family, as data.
 
-Nothing outside asks for the name of a family, which is one file of this folder and a name in `ENTRIES`. Needs
-neither torch nor the host.
+Nothing outside asks for the name of a family, which is a row of `ENTRIES`, with a file of this folder where
+there is more to know. Needs neither torch nor ms-swift.
 """
 
 import json
@@ -11,29 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.models import derived
-from swift_grpo_ext.models.families import (
-    gemma,
-    glm4v,
-    internvl,
-    llava_onevision,
-    minicpmv,
-    mistral3,
-    ovis2,
-    qwen2,
-    qwen3,
-    text,
-)
-from swift_grpo_ext.models.family import Entry, Tiling, Tiny
+from swift_grpo_ext.models.families import gemma, minicpmv, ovis2, qwen2
+from swift_grpo_ext.models.family import Entry, Tiling
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.gold.frames import Frame
 
-_FILES = (gemma, glm4v, internvl, llava_onevision, minicpmv, mistral3, qwen3)
 ENTRIES: tuple[Entry, ...] = (
-    *(qwen2.VL_2_5, ovis2.FAMILY, qwen2.VL, qwen2.OMNI, text.FAMILY, text.KIMI),
-    *(file.FAMILY for file in _FILES),
+    qwen2.FAMILY,
+    ovis2.FAMILY,
+    gemma.FAMILY,
+    minicpmv.FAMILY,
+    Entry(stem="qwen2_vl", frame="norm1000"),
+    Entry(stem="qwen3", frame="norm1000"),
+    Entry(stem="glm", frame="norm1000"),
+    Entry(stem="internvl", frame="norm1000", tiling={"internvl": Tiling(12)}),
+    Entry(stem="llava_onevision", frame=None, tiling={"llava_onevision": Tiling(9)}),
+    Entry(stem="mistral3", frame="norm1000"),
+    Entry(
+        stem="kimi",  # its attention (MLA) is that of DeepSeek-V3, which is tried in its place
+        frame="norm1",
+        not_loaded={
+            "kimi_vl": "ms-swift 4.6.0 takes its remote code with transformers < 4.49 only",
+            "kimi_k25": "ms-swift 4.6.0 takes it with transformers < 5 only",
+        },
+    ),
+    Entry(stem="", frame=None),  # everything else
 )
 FAMILIES: dict[str, VisionFamily] = {one.described.family: one.described for one in ENTRIES if one.described}
-TINY: dict[str, Tiny] = {name: made for one in ENTRIES for name, made in one.tiny.items()}
 
 
 def family_of(config_or_model_type: Any) -> VisionFamily | None:

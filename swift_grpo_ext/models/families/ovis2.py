@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from swift_grpo_ext.models.families.sizes import SIGLIP, TEXT_2
-from swift_grpo_ext.models.family import Entry, Tiling, Tiny, VisionFamily
+from swift_grpo_ext.models.family import Entry, Tiling, VisionFamily
 
 # vLLM 0.32.0: model_executor/models/registry.py (it names Ovis, Ovis2_5 and Ovis2_6*) and
 # model_executor/models/transformers/multimodal.py (_get_num_mm_tokens). `make test-vllm` shows both answers.
@@ -47,28 +46,10 @@ def processor(config: Any, _max_pixels: int, max_tiles: int = 12) -> dict[str, A
     return {"image": ("Ovis2", tiles), "image_seq_length": per_side**2}
 
 
-def follow(text: dict[str, Any], _vision: dict[str, Any]) -> dict[str, object]:
-    """The config has some of the language model's sizes once more."""
-    return {name: text[name] for name in ("hidden_size", "vocab_size")}
-
-
 FAMILY = Entry(
     stem="ovis",
     frame="norm1000",
     described=OVIS2,
     template="swift_grpo_ext.models.ovis2",
     tiling={"ovis2": Tiling(9)},
-    tiny={
-        "ovis2": Tiny(
-            "Ovis2",
-            {"model_type": "ovis2_hf", "template": "ovis2_hf"},
-            {**TEXT_2, "model_type": "qwen2"},
-            {**SIGLIP, "hidden_stride": 2, "vocab_size": 64},
-            {"image_token_id": ATOM, "visual_indicator_token_ids": INDICATORS},
-            (ATOM, *INDICATORS),
-            processor=processor,
-            chat=CHAT,
-            follow=follow,
-        )
-    },
 )

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from swift_grpo_ext.models.families.sizes import (
+from swift_grpo_ext.models.processors import NO_THOUGHT
+from swift_grpo_ext.testing.families.description import Tiny
+from swift_grpo_ext.testing.families.sizes import (
     EXPERTS,
     HYBRID,
     INTERLEAVED,
@@ -12,8 +14,6 @@ from swift_grpo_ext.models.families.sizes import (
     TEXT,
     TOWER,
 )
-from swift_grpo_ext.models.family import Entry, Tiny
-from swift_grpo_ext.models.processors import NO_THOUGHT
 
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
@@ -36,13 +36,9 @@ def _tiny(
     return {model_type: Tiny(stem, host, text, vision, QWEN_IDS, (), top, processor, chat)}
 
 
-FAMILY = Entry(
-    stem="qwen3",
-    frame="norm1000",
-    tiny={
-        **_tiny("qwen3_vl", "Qwen3VL", _VL, _DEEPSTACK),
-        **_tiny("qwen3_vl_moe", "Qwen3VLMoe", {**_VL, **EXPERTS}, _DEEPSTACK),
-        **_tiny("qwen3_5", "Qwen3_5", _3_5, _TOWER, tie_word_embeddings=True),
-        **_tiny("qwen3_5_moe", "Qwen3_5Moe", {**_3_5, **SHARED_EXPERT}, _TOWER),
-    },
-)
+TINY = {
+    **_tiny("qwen3_vl", "Qwen3VL", _VL, _DEEPSTACK),
+    **_tiny("qwen3_vl_moe", "Qwen3VLMoe", {**_VL, **EXPERTS}, _DEEPSTACK),
+    **_tiny("qwen3_5", "Qwen3_5", _3_5, _TOWER, tie_word_embeddings=True),
+    **_tiny("qwen3_5_moe", "Qwen3_5Moe", {**_3_5, **SHARED_EXPERT}, _TOWER),
+}

@@ -1,9 +1,9 @@
-"""GLM-4.1V to 4.6V."""
+"""GLM-4.5V, which has experts."""
 
 from typing import Any
 
-from swift_grpo_ext.models.families.sizes import ROPE, ROUTED, TEXT, TOWER
-from swift_grpo_ext.models.family import Entry, Tiny
+from swift_grpo_ext.testing.families.description import Tiny
+from swift_grpo_ext.testing.families.sizes import ROPE, ROUTED, TEXT, TOWER
 
 _IDS = {
     "image_token_id": "<|image|>",
@@ -32,19 +32,15 @@ def processor(_config: object, max_pixels: int) -> dict[str, Any]:
     return {"stem": "Glm4v", "image": ("Glm4v", size), "video": ("Glm4v", size)}
 
 
-FAMILY = Entry(
-    stem="glm",
-    frame="norm1000",
-    tiny={
-        "glm4v_moe": Tiny(
-            "Glm4vMoe",
-            {"model_type": "glm4v_moe", "template": "glm4_5v"},
-            {**TEXT, **ROUTED, "rope_parameters": {**ROPE, "partial_rotary_factor": 1.0}},
-            {**TOWER, "out_hidden_size": 64},
-            _IDS,
-            (*_TURNS, *_IDS.values()),
-            processor=processor,
-            chat=_CHAT,
-        )
-    },
-)
+TINY = {
+    "glm4v_moe": Tiny(
+        "Glm4vMoe",
+        {"model_type": "glm4v_moe", "template": "glm4_5v"},
+        {**TEXT, **ROUTED, "rope_parameters": {**ROPE, "partial_rotary_factor": 1.0}},
+        {**TOWER, "out_hidden_size": 64},
+        _IDS,
+        (*_TURNS, *_IDS.values()),
+        processor=processor,
+        chat=_CHAT,
+    )
+}

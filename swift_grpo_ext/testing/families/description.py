@@ -1,0 +1,30 @@
+"""What a description of a tiny checkpoint is made of."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """How a family's tiny checkpoint is made."""
+
+    stem: str  # of transformers' classes, ``<stem>Config`` and ``<stem>ForConditionalGeneration``
+    host: Mapping[str, str]  # arguments of ms-swift that a run needs: ``model_type``, ``template``
+    text: Mapping[str, Any] = field(default_factory=dict)  # of the language model's config
+    vision: Mapping[str, Any] = field(default_factory=dict)  # of the tower's config; empty without one
+    # Fields of the config that are ids, with their token or tokens.
+    ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()  # special tokens beside Qwen's; with the published ids all
+    top: Mapping[str, Any] = field(default_factory=dict)  # other fields of the config
+    # Of the config and the most pixels of an image what `processors.build_processor` takes.
+    processor: Callable[[Any, int], Mapping[str, Any]] | None = None
+    chat: Mapping[str, Any] = field(default_factory=dict)  # what `processors.chat_template` takes
+    stock_vocabulary: bool = False  # the special tokens have published ids, from 151643 on
+    empty_files: tuple[str, ...] = ()  # with a dictionary of tensors that the class wants to see
+    # Name of the config that holds the parts, where it is not the config itself, and fields around.
+    inside: tuple[str, Mapping[str, Any]] | None = None
+    # Puts sizes that follow from others into the fields of text and tower; returns those beside them.
+    follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None
+    max_pixels: int = 256 * 32 * 32  # of a resized image, where the processor resizes
+    named: Mapping[str, str] = field(default_factory=dict)  # special tokens by the processor's names for them
