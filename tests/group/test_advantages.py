@@ -129,7 +129,7 @@ def test_the_unscored_one_of_four(missing, value, mode):
 
 def test_one_scored_member_is_not_enough():
     result = run(
-        torch.tensor([[1.0], [math.nan], [math.nan]]), torch.ones(1), torch.zeros(3), ("grpo", "group")
+        torch.tensor([[1.0], [math.nan], [math.nan]]), torch.ones(1), torch.zeros(3).long(), ("grpo", "group")
     )
     assert result.scored.tolist() == [True, False, False]
     assert not result.kept.any()
@@ -164,14 +164,14 @@ def test_a_function_of_weight_zero_takes_no_part(mode, watched):
 
 
 def test_all_weights_zero_is_no_reward():
-    result = run(torch.tensor([[1.0], [math.nan]]), torch.zeros(1), torch.zeros(2), ("grpo", "group"))
+    result = run(torch.tensor([[1.0], [math.nan]]), torch.zeros(1), torch.zeros(2).long(), ("grpo", "group"))
     assert result.advantages.tolist() == [0, 0]
 
 
 def test_the_penalty_is_taken_off_before_the_baseline():
     penalty = torch.tensor([0.0, 1.0, math.nan])
     rewards = torch.ones(3, 1)
-    result = run(rewards, torch.ones(1), torch.zeros(3), ("grpo", "none"), penalty=penalty)
+    result = run(rewards, torch.ones(1), torch.zeros(3).long(), ("grpo", "none"), penalty=penalty)
     assert result.advantages.tolist() == [0.5, -0.5, 0.0]
 
 

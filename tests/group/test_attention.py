@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackForm, PackLayout, Reach, Span, visible
+from tests.precision import in_float64
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 9), st.lists(st.integers(0, 6), min_size=1, max_size=4)), min_size=1, max_size=3
@@ -95,9 +96,10 @@ def _varlen_on_cpu(monkeypatch):
 def output_and_gradients(attend, inputs):
     if not inputs[0].requires_grad:
         return [attend(*inputs)]
-    out = attend(*inputs)
-    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-    return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
+    with in_float64():  # RepeatRows sums in single precision
+        out = attend(*inputs)
+        weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+        return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
@@ -105,15 +107,13 @@ def output_and_gradients(attend, inputs):
 @settings(max_examples=15)
 def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
     layout = layout_of(sizes, backend)
-    # RepeatRows sums in fp32, so varlen is compared at fp32's precision.
-    tolerance = 1e-5 if backend == "varlen" else 1e-10
     inputs = tensors(layout.length, kv_heads)
     if backend == "flex":  # has no backward on a CPU
         inputs = [tensor.detach() for tensor in inputs]
     expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout), inputs)
     ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, EVERYTHING_BEFORE), inputs)
     for one, two in zip(expected, ours, strict=True):
-        torch.testing.assert_close(two, one, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("reach", REACHES, ids=str)
@@ -124,14 +124,13 @@ def test_windows_and_images_are_those_of_the_row(backend, reach, sizes):
     if backend == "varlen" and reach.blocks:
         pytest.skip("the interface takes another function")
     layout = with_blocks(layout_of(sizes, backend))
-    tolerance = 1e-5 if backend == "varlen" else 1e-10
     inputs = tensors(layout.length)
     if backend == "flex":
         inputs = [tensor.detach() for tensor in inputs]
     expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout, reach), inputs)
     ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, reach), inputs)
     for one, two in zip(expected, ours, strict=True):
-        torch.testing.assert_close(two, one, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
 
 
 def test_a_window_that_nobody_leaves_is_none():
@@ -149,7 +148,7 @@ def test_the_scale_is_passed_on(backend):
     query, key, value = (tensor.detach() for tensor in tensors(layout.length))
     half = BACKENDS[backend](query, key, value, layout, DIM**-0.5 / 2, EVERYTHING_BEFORE)
     halved = BACKENDS[backend](query / 2, key, value, layout, None, EVERYTHING_BEFORE)
-    torch.testing.assert_close(half, halved, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(half, halved, atol=1e-10, rtol=1e-10)
 
 
 @given(

@@ -9,6 +9,7 @@ from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group.batches import collate
 from tests.group.test_forward import gradients, relative, stock_logps
+from tests.precision import DOUBLE, in_float64
 
 VOCAB = 64
 SIZES = {
@@ -112,12 +113,13 @@ def packed(model, rows, side, backend):
 
 
 def check(model, side="right", backend="two_part"):
-    inputs, mask, ours = packed(model, ROWS, side, backend)
-    stock = stock_logps(model, inputs, mask)
-    torch.testing.assert_close(ours, stock, atol=2e-5, rtol=0)
-    expected, got = gradients(model, stock), gradients(model, ours)
+    with in_float64():
+        inputs, mask, ours = packed(model.double(), ROWS, side, backend)
+        stock = stock_logps(model, inputs, mask)
+        torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)
+        expected, got = gradients(model, stock), gradients(model, ours)
     assert expected.keys() == got.keys()
-    assert relative(got, expected) < 1e-5
+    assert relative(got, expected) < DOUBLE
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

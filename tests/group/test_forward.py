@@ -8,6 +8,7 @@ from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows
 from swift_grpo_ext.group.vision import assign
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture, batch_of
+from tests.precision import DOUBLE, in_float64
 
 CAT, DOG, COW = Picture(1), Picture(2), Picture(3)
 ASK_CAT, ASK_DOG = [5, CAT, 6, 7], [5, DOG, 6, 7]
@@ -33,7 +34,13 @@ def family(request):
 @pytest.fixture(scope="module")
 def model(family):
     interface.install("sdpa")
-    return family.model()
+    return family.model().double()
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with in_float64():
+        yield
 
 
 def stock_logps(model, inputs, mask):
@@ -80,10 +87,10 @@ def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(family, model, rows,
     inputs, mask = batch_of(family, model, BATCHES[rows], side)
     stock = stock_logps(model, inputs, mask)
     ours = packed_logps(model, inputs, mask)[..., 0]
-    torch.testing.assert_close(ours, stock, atol=2e-5, rtol=0)
+    torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)
     expected, got = gradients(model, stock), gradients(model, ours)
     assert expected.keys() == got.keys()
-    assert relative(got, expected) < 1e-5
+    assert relative(got, expected) < DOUBLE
 
 
 @pytest.mark.parametrize("checkpointing", [False, {"use_reentrant": False}, {"use_reentrant": True}])
@@ -100,7 +107,7 @@ def test_gradient_checkpointing_and_backends(family, model, backend, checkpointi
         model.gradient_checkpointing_disable()
         if checkpointing:
             model.disable_input_require_grads()
-    assert relative(got, expected) < 1e-5
+    assert relative(got, expected) < DOUBLE
 
 
 def test_rows_in_chunks_have_the_same_log_probs_and_gradients(family, model):
@@ -114,8 +121,8 @@ def test_rows_in_chunks_have_the_same_log_probs_and_gradients(family, model):
         vocab_size=VOCAB,
         chunk_bytes=4 * VOCAB * 2,
     )[..., 0]
-    torch.testing.assert_close(ours, stock, atol=1e-5, rtol=0)
-    assert relative(gradients(model, ours), gradients(model, stock)) < 1e-5
+    torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)
+    assert relative(gradients(model, ours), gradients(model, stock)) < DOUBLE
 
 
 def test_a_model_that_does_not_know_logits_to_keep(family, model):
@@ -142,9 +149,9 @@ def test_entropy_and_temperature(family, model):
         scores = packed_logps(model, inputs, mask, temperature=0.7, with_entropy=True)
     logps = log_softmax(logits, -1)
     expected = -(logps.exp() * logps).sum(-1) * mask
-    torch.testing.assert_close(scores[..., 1], expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(scores[..., 1], expected, atol=DOUBLE, rtol=0)
     targets = inputs["input_ids"][:, -keep:, None]
-    torch.testing.assert_close(scores[..., 0], logps.gather(-1, targets)[..., 0] * mask, atol=2e-5, rtol=0)
+    torch.testing.assert_close(scores[..., 0], logps.gather(-1, targets)[..., 0] * mask, atol=DOUBLE, rtol=0)
 
 
 def test_an_unknown_input_cannot_be_packed(family, model):

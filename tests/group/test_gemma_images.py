@@ -10,6 +10,7 @@ from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_row
 from tests.group.batches import collate
 from tests.group.test_decoders import SIZES, VOCAB
 from tests.group.test_forward import gradients, relative, stock_logps
+from tests.precision import DOUBLE, in_float64
 
 IMAGE = 40
 PROMPT = [5, *[IMAGE] * 6, 6, 7]
@@ -32,7 +33,13 @@ def model(request):
     config = Gemma3Config(text_config=text, vision_config={**vision, "image_size": 28, "patch_size": 14})
     torch.manual_seed(0)
     interface.install("sdpa")
-    return Gemma3ForConditionalGeneration._from_config(config, attn_implementation="sdpa").float().train()
+    return Gemma3ForConditionalGeneration._from_config(config, attn_implementation="sdpa").double().train()
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with in_float64():
+        yield
 
 
 @pytest.mark.parametrize("backend", ["dense", "two_part"])
@@ -48,5 +55,5 @@ def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(model, case, backend
     assert bool(pack.layout.blocks) == (case != "no image")
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
     ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)[..., 0]
-    torch.testing.assert_close(ours, stock, atol=2e-5, rtol=0)
-    assert relative(gradients(model, ours), gradients(model, stock)) < 1e-5
+    torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)
+    assert relative(gradients(model, ours), gradients(model, stock)) < DOUBLE

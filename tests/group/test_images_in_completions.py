@@ -11,6 +11,7 @@ from swift_grpo_ext.group.micro_batch import analyse
 from tests.group.batches import collate
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture
 from tests.group.test_forward import gradients, relative, stock_logps
+from tests.precision import DOUBLE, in_float64
 
 CAT, DOG, COW = Picture(1), Picture(2), Picture(3)
 # A prompt, what a completion says, the crop that it gets, and what it says then.
@@ -26,6 +27,7 @@ TURNS = {
 class Described:
     placeholder_token_ids = (IMAGE,)
     media = (Medium(PIXELS, IMAGE),)
+    encoder = ("model.visual", "forward")
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
@@ -36,7 +38,13 @@ def family(request):
 @pytest.fixture(scope="module")
 def model(family):
     interface.install("sdpa")
-    return family.model()
+    return family.model().double()
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with in_float64():
+        yield
 
 
 def batch(family, model, turns, side):
@@ -69,10 +77,10 @@ def test_log_probs_and_gradients_are_those_of_the_rows(family, model, case, side
     packed = micro.forward_inputs(encoded=False)
     query = pack_query(inputs["input_ids"], micro.pack, vocab_size=VOCAB)
     ours = packed_scores(model, model.lm_head, packed, micro.pack, query)[..., 0]
-    torch.testing.assert_close(ours, stock, atol=2e-5, rtol=0)
+    torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)
     expected, got = gradients(model, stock), gradients(model, ours)
     assert expected.keys() == got.keys()
-    assert relative(got, expected) < 1e-5
+    assert relative(got, expected) < DOUBLE
 
 
 def test_prompts_are_told_apart_by_their_own_images_only(family, model):

@@ -3,8 +3,15 @@ import torch
 from torch import nn
 
 from swift_grpo_ext.group.logps import TokenQuery, score, scores_for_logits
+from tests.precision import DOUBLE, in_float64
 
 N, HIDDEN, VOCAB = 13, 8, 50
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with in_float64():
+        yield
 
 
 @pytest.fixture
@@ -32,12 +39,12 @@ def test_equals_log_softmax_with_gradients(layer, hidden, chunk, temperature):
     scores = score(hidden, layer, ask)
     logps = (layer(hidden) / temperature).log_softmax(-1)
     expected = logps.gather(-1, ask.targets[:, None])[:, 0]
-    torch.testing.assert_close(scores[:, 0].double(), expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(scores[:, 0], expected, atol=DOUBLE, rtol=0)
     entropy = -(logps.exp() * logps).sum(-1)
-    torch.testing.assert_close(scores[:, 1].double(), entropy, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(scores[:, 1], entropy, atol=DOUBLE, rtol=0)
     ours = torch.autograd.grad(scores[:, 0].sum(), inputs)
     for one, two in zip(torch.autograd.grad(expected.sum(), inputs), ours, strict=True):
-        torch.testing.assert_close(two, one, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(two, one, atol=DOUBLE, rtol=DOUBLE)
 
 
 def test_no_more_than_a_chunk_of_logits_at_once(layer, hidden):

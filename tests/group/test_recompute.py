@@ -1,7 +1,6 @@
 """What is spared is not computed, and nothing that anyone reads changes by it."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,13 +9,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
-from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
 from swift_grpo_ext.group.recompute import layers_to_keep, sparing
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.shared_prefix import Pack, build_pack, find_groups, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
+from tests.precision import DOUBLE, in_float64
 
 ROWS = [([5, 6, 7, 8, 9], [10, 11, 12, 13]), ([5, 6, 7, 8, 9], [14, 15]), ([16, 17], [18, 19, 20])]
 LAYERS = 2
+
+
+def pack_of(length, batch, seq):
+    """A pack of so many tokens of one prompt, in the place of ``batch`` rows of ``seq`` tokens."""
+    layout = PackLayout((Span(0, length, ()),), PackForm("two_part"))
+    index = torch.tensor([3])
+    return Pack(layout, torch.arange(length), index, index, index, batch, seq, keep=1)
 
 
 class Calls(TorchDispatchMode):
@@ -38,9 +45,15 @@ class Calls(TorchDispatchMode):
 def model(request):
     interface.install("sdpa")
     family = FAMILIES[request.param]
-    model = family.model()
+    model = family.model().double()
     model.enable_input_require_grads()
     return family, model
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with in_float64():
+        yield
 
 
 @pytest.fixture(params=[True, False], ids=["reentrant", "not reentrant"])
@@ -70,10 +83,10 @@ def run(setting, spare, grad=True):
 
 
 def check_equal(one, other):
-    torch.testing.assert_close(one[0], other[0], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(one[0], other[0], atol=DOUBLE, rtol=0)
     assert one[1].keys() == other[1].keys()
     for name, gradient in one[1].items():
-        torch.testing.assert_close(other[1][name], gradient, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(other[1][name], gradient, atol=DOUBLE, rtol=DOUBLE)
 
 
 @pytest.mark.usefixtures("checkpointing")
@@ -102,15 +115,14 @@ def test_the_last_mlp_takes_predicting_tokens_only(model):
     predicting = tokens - 4 - 1
     whole, spared = run(model, None, grad=False), run(model, True, grad=False)
     assert whole[2].rows - spared[2].rows == 3 * (tokens - predicting)
-    torch.testing.assert_close(whole[0], spared[0], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(whole[0], spared[0], atol=DOUBLE, rtol=0)
 
 
 @pytest.mark.usefixtures("checkpointing")
 def test_everything_comes_back(model):
     layers = model[1].get_decoder().layers
     before = [dict(vars(layer)) for layer in layers]
-    layout = SimpleNamespace(length=200, once=lambda key, make: make())
-    pack = SimpleNamespace(batch=8, seq=100, layout=layout, predictor=torch.tensor([3]))
+    pack = pack_of(200, batch=8, seq=100)
     with pytest.raises(RuntimeError), sparing(model[1].get_decoder(), pack, True):
         raise RuntimeError
     assert [dict(vars(layer)) for layer in layers] == before
@@ -120,7 +132,7 @@ def test_everything_comes_back(model):
 @pytest.mark.parametrize(("rows", "kept"), [(300, 1), (800, 1), (8000, 2)])
 def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, kept):
     layers = list(model[1].get_decoder().layers)
-    pack = SimpleNamespace(batch=1, seq=rows, layout=SimpleNamespace(length=300))
+    pack = pack_of(300, batch=1, seq=rows)
     assert layers_to_keep(layers, pack) == kept
 
 
@@ -128,11 +140,7 @@ def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, kept):
 def test_adapters_take_room_of_what_sharing_has_saved(family):
     def kept(model):
         layers = list(model.get_decoder().layers)
-        packs = [
-            SimpleNamespace(batch=1, seq=rows, layout=SimpleNamespace(length=300))
-            for rows in range(300, 3000, 50)
-        ]
-        return [layers_to_keep(layers, pack) for pack in packs]
+        return [layers_to_keep(layers, pack_of(300, batch=1, seq=rows)) for rows in range(300, 3000, 50)]
 
     model = FAMILIES[family].model()
     before = kept(model)

@@ -11,6 +11,13 @@ from transformers.generation.logits_process import (
 )
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
+from tests.precision import DOUBLE, in_float64
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with in_float64():
+        yield
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,7 @@ def test_equals_what_transformers_samples_from(sampling):
     theirs = warpers(None, logits.clone()).log_softmax(-1)
     tokens = torch.multinomial(theirs.exp(), 1, generator=torch.Generator().manual_seed(1))[:, 0]
     expected = theirs.gather(-1, tokens[:, None])[:, 0]
-    torch.testing.assert_close(sampled_logps(logits, tokens, sampling), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sampled_logps(logits, tokens, sampling), expected, atol=DOUBLE, rtol=0)
 
 
 def test_a_token_that_the_filters_leave_out_has_a_finite_log_prob():

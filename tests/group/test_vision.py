@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
 
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 from swift_grpo_ext.group.vision import FeatureCache, assign, fingerprints, trains_outside
@@ -138,9 +139,9 @@ def test_tiles_keep_their_shape():
     assert [part.shape for part in fresh.values()] == [(1, 4, 5)] * 2
 
 
-class Seeing(nn.Module):
+class Seeing(PreTrainedModel):
     def __init__(self):
-        super().__init__()
+        super().__init__(PretrainedConfig())
         self.tower, self.decoder, self.lm_head = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
         self.image_newline = nn.Parameter(torch.zeros(2))
 

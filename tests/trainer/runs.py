@@ -5,7 +5,6 @@ import logging
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from swift_grpo_ext import testing
@@ -67,22 +66,6 @@ def first_gradients():
         yield found
     finally:
         hook.remove()
-
-
-@contextmanager
-def in_float64(monkeypatch):
-    """Whoever asks torch for single precision gets double, models that cast inside too."""
-    single = torch.get_default_dtype()
-    with monkeypatch.context() as patched:
-        patched.setattr("transformers.integrations.moe._can_use_grouped_mm", lambda *given: False)
-        patched.setattr(torch, "float32", torch.float64)
-        patched.setattr(torch, "float", torch.float64)
-        patched.setattr(torch.Tensor, "float", torch.Tensor.double)
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(single)
 
 
 def mixed_rows(digits, path, most=3):

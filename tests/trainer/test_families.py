@@ -12,6 +12,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
+from tests.precision import in_float64
 from tests.trainer.runs import (
     CHANGING_FEATURES,
     REWARD,
@@ -19,7 +20,6 @@ from tests.trainer.runs import (
     figures,
     first_gradients,
     gains,
-    in_float64,
     mixed_rows,
     told,
 )
@@ -163,7 +163,7 @@ def test_a_run_equals_that_of_ms_swift(family, tuner, checkpointing, tmp_path):
 
 @pytest.mark.parametrize("tuner", ["full", pytest.param("lora", marks=SLOW)])
 @pytest.mark.parametrize("family", families(("qwen3_5",), HYBRID), indirect=True)
-def test_gradients_in_double_precision_are_those_of_ms_swift(family, tuner, tmp_path, monkeypatch):
+def test_gradients_in_double_precision_are_those_of_ms_swift(family, tuner, tmp_path):
     """Of every parameter, to 1e-9 of itself: what is further apart in single precision is rounding.
 
     On transformers 5.16 two gradients that cancel out are 1.3e-9 apart: there one rounding of the whole is let
@@ -172,7 +172,7 @@ def test_gradients_in_double_precision_are_those_of_ms_swift(family, tuner, tmp_
     name, _, data = family
     model = testing.tiny_checkpoint(name, tmp_path / "model", dtype="float64")
     gradients = []
-    with in_float64(monkeypatch):
+    with in_float64():
         for folder, switches in (("stock", STOCK), ("ours", {})):
             with first_gradients() as found:
                 figures(model, data, tmp_path / folder, switches, **MIXED, **TUNERS[tuner], max_steps=1)
