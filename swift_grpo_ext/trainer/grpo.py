@@ -18,7 +18,7 @@ from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.logging import Logging
-from swift_grpo_ext.trainer.loss_fixes import loss_fixes, over_our_pass
+from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
@@ -229,6 +229,12 @@ class GRPOTrainer(HostGRPOTrainer):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
         return loss
+
+    def _compute_loss_chunked(
+        self, model: object, inputs: Inputs, grpo_batch: GRPOBatch, *rest: object
+    ) -> object:
+        with chunks_add_up(self, grpo_batch):
+            return super()._compute_loss_chunked(model, inputs, grpo_batch, *rest)
 
     def _compute_loss_and_metrics(self, model: object, model_inputs: object, grpo_batch: object) -> object:
         with loss_fixes(self, grpo_batch):

@@ -94,6 +94,9 @@ class Host(Watched, Protocol):
     def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
         """The loss of a micro-batch."""
 
+    def get_chunked_inputs(self, *args: object, **kwargs: object) -> tuple[object, Any]:
+        """Inputs and micro-batch of some rows of a micro-batch."""
+
     def _get_last_hidden_state(self, model: object, model_inputs: object, keep: object) -> Tensor: ...
     def _rollout_samples(self, inputs: object) -> list[object]: ...
     def _compute_rewards_per_func(self, samples: object) -> Tensor: ...

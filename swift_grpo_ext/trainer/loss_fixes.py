@@ -61,6 +61,25 @@ def real_groups(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[Non
     return swapped(host, "num_generations", size)
 
 
+def chunks_add_up(host: Host, whole: GRPOBatch) -> AbstractContextManager[None]:
+    """While this is open, chunks of a micro-batch give the loss of the whole.
+
+    ms-swift averages the losses of chunks by their rows, which gives a loss over a step's tokens a third of
+    its value where there are three. Goes when ms-swift adds them up (upstream/chunked-loss).
+    """
+    if host.loss_type not in ("cispo", "dapo", "fipo"):
+        return nullcontext()
+    chunked = host.get_chunked_inputs
+
+    def with_its_share(*args: object, **kwargs: object) -> tuple[object, GRPOBatch]:
+        inputs, chunk = chunked(*args, **kwargs)
+        share = len(chunk.completion_mask) / len(whole.completion_mask)
+        chunk.num_items_in_batch = whole.num_items_in_batch * share
+        return inputs, chunk
+
+    return swapped(host, "get_chunked_inputs", with_its_share)
+
+
 # Losses that liger divides by what else a micro-batch holds: its tokens, or the longest completion.
 OF_MICRO_BATCH = ("bnpo", "cispo", "dapo", "luspo", "vespo")
 

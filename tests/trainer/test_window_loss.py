@@ -1,8 +1,13 @@
 """Losses over the tokens of a step, cut into micro-batches: the host's from 4.6 on, ours on 4.5."""
 
 import pytest
+from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
-from tests.trainer.runs import figures
+from swift_grpo_ext import testing
+from swift_grpo_ext.models.families import TINY
+from swift_grpo_ext.swap import swapped
+from tests.conftest import built_once
+from tests.trainer.runs import figures, mixed_rows
 
 
 @pytest.mark.parametrize("loss", ["dapo", "cispo"])
@@ -23,3 +28,25 @@ def test_the_gradient_does_not_depend_on_accumulation(tiny_qwen, digits, tmp_pat
     assert whole["grad_norm"][0] > 0
     assert cut["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
     assert cut["loss"] == pytest.approx(whole["loss"], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "fipo"])
+def test_chunks_give_the_loss_of_the_whole(shared_folder, digits, tmp_path, monkeypatch, loss):
+    """A micro-batch with more rows than its size, which some rollouts return; three chunks gave a third."""
+    model = built_once(shared_folder / "tiny_llama", lambda folder: testing.tiny_checkpoint("llama", folder))
+    rows = mixed_rows(digits, shared_folder / "mixed_0.jsonl", 0)
+    options = {"loss_type": loss, "seed": 1, "max_steps": 1, "per_device_train_batch_size": 8}
+    options |= TINY["llama"].host
+    whole = figures(model, rows, tmp_path / "whole", **options)
+    compute = HostGRPOTrainer._compute_loss
+
+    def in_chunks(trainer, *args, **kwargs):
+        size = swapped(trainer.args, "per_device_train_batch_size", 3)
+        with size, swapped(trainer, "dynamic_num_samples", True):
+            return compute(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(HostGRPOTrainer, "_compute_loss", in_chunks)
+    chunks = figures(model, rows, tmp_path / "chunks", **options)
+    assert whole["grad_norm"][0] > 0
+    assert chunks["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
+    assert chunks["loss"] == pytest.approx(whole["loss"], rel=1e-4, abs=1e-6)
