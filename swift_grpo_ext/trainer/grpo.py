@@ -28,6 +28,7 @@ from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Samples, VisionSample, require_sample_hook
 from swift_grpo_ext.trainer.scoring import Scoring, names_of
 from swift_grpo_ext.trainer.streams import in_groups
+from swift_grpo_ext.watch.checkpoints import exit_status_of_saving, require_whole, saving
 from swift_grpo_ext.watch.guard import Guard
 
 require_sample_hook(HostGRPOTrainer)
@@ -80,12 +81,21 @@ class GRPOTrainer(HostGRPOTrainer):
     # Training.
 
     def train(self, resume_from_checkpoint: str | None = None, *args: object, **kwargs: object) -> object:
-        """Train; an exception on one rank ends all."""
-        with ending_together(), self.monitors.watching(resume_from_checkpoint):
+        """Train; an exception on one rank ends all.
+
+        Raises:
+            CheckpointError: The run is to go on from half a checkpoint.
+            SystemExit: It was asked to end, or could not save: docs/parts/callbacks.md.
+        """
+        if not self.args.resume_only_model:
+            require_whole(resume_from_checkpoint)
+        with exit_status_of_saving(), ending_together(), self.monitors.watching(resume_from_checkpoint):
             self.held_out.resume(resume_from_checkpoint)
             result = super().train(resume_from_checkpoint, *args, **kwargs)
             self.held_out.end()
-            return result
+        if status := self.monitors.exit_status:
+            raise SystemExit(status)
+        return result
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):
@@ -279,5 +289,6 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.held_out.saved_if_best(super()._determine_best_metric(*args, **kwargs))
 
     def _save_checkpoint(self, *args: object, **kwargs: object) -> object:
-        with self.monitors.phase("save"):
+        first, folder = self.accelerator.is_main_process, Path(self.args.output_dir)
+        with self.monitors.phase("save"), saving(folder, self.state.global_step, first):
             return super()._save_checkpoint(*args, **kwargs)

@@ -31,6 +31,12 @@ class EndRequest:
         self._above = _up_to_swift()
         self._wakeup = -1
 
+    @property
+    def exit_status(self) -> int:
+        """As a shell has it of a process that a signal ended: 128 and the signal's number."""
+        asked = signal.Signals.__members__.get(self.reason, signal.SIGTERM)
+        return 128 + asked
+
     def listen(self) -> None:
         """Take the signals over. Only the main thread may; in others nothing happens."""
         if threading.current_thread() is not threading.main_thread():

@@ -50,6 +50,7 @@ class Watch(TrainerCallback):
         self._kl: float | None = None
         self._learning_rate: float | None = None
         self._stopped_dead = False
+        self.exit_status = 0  # of the process, where it was asked to end before its last step
         self._end_request = EndRequest()
         self._saved = self.journal.folder / "stall_saved"  # the ranks that do not save wait for this file
         self._watchdog = Watchdog(
@@ -121,9 +122,22 @@ class Watch(TrainerCallback):
         ).over_ranks(self._trainer.args.device)
         self._judge(step, grad_norm, total)
         self._stopped_dead = self._stopped_dead or total.dead > 0
-        if total.asked_to_end and self._first:
-            self.journal.add("stopped", step=step, signal=self._end_request.reason or "on another rank")
+        if total.asked_to_end:
+            self._stop(step)
         return self._stopped_dead or total.asked_to_end > 0
+
+    def _stop(self, step: int) -> None:
+        """The run was asked to end after this step, on this rank or another."""
+        if step < self._trainer.state.max_steps:
+            self.exit_status = self._end_request.exit_status
+        if self._first:
+            self.journal.add(
+                "stopped",
+                step=step,
+                signal=self._end_request.reason or "on another rank",
+                checkpoint=f"checkpoint-{step}",
+                exit_status=self.exit_status,
+            )
 
     @watches("movement of parameters", reads_device=True)
     def _count_movement(self) -> None:

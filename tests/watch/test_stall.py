@@ -28,6 +28,7 @@ from swift_grpo_ext.watch.stall import (
     read_beats,
     write_beat,
 )
+from tests.watch.conftest import Run
 
 REWARD = Beat(rank=0, step=3, phase="reward", since=100, beat=200, where="at r.py:7 in score")
 WAITS = replace(REWARD, rank=1, where="waiting for the other ranks in all_gather, called from t.py:9 in log")
@@ -134,9 +135,12 @@ def test_a_reward_that_raises_is_written_down_with_its_phase(watched_run, tmp_pa
 @pytest.mark.parametrize(
     ("reward", "number"), [("Signals", signal.SIGTERM), ("SignalsInterrupt", signal.SIGINT)]
 )
-def test_a_signal_saves_the_step_and_ends(watched_run, reward, number):
+def test_a_signal_saves_the_step_and_ends(watched_run, reward, number, tmp_path):
     handler = signal.getsignal(number)
-    run = watched_run(reward, max_steps=6, save_strategy="steps", save_steps=100)
+    with pytest.raises(SystemExit) as ended:
+        watched_run(reward, max_steps=6, save_strategy="steps", save_steps=100)
+    assert ended.value.code == 128 + number
+    run = Run(tmp_path)
     (stopped,) = [event for event in run.events if event["kind"] == "stopped"]
     assert stopped["step"] == 2
     assert len(run.steps) == 2

@@ -1,0 +1,91 @@
+"""Which checkpoints are whole: one that could not be written is moved aside, and never resumed from."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swift_grpo_ext.errors import CheckpointError
+
+SAVE_FAILED = os.EX_IOERR  # exit status of a run that could not write a checkpoint
+_STATE = "trainer_state.json"  # what transformers writes last
+
+
+class UnfinishedSaveError(CheckpointError):
+    """A checkpoint could not be written."""
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end."""
+    try:
+        return isinstance(json.loads((checkpoint / _STATE).read_bytes()), dict)
+    except (OSError, ValueError):
+        return False
+
+
+def newest_whole(output_dir: Path) -> Path | None:
+    """The whole checkpoint of the latest step in a folder; None if there is none."""
+    steps = {}
+    for folder in output_dir.glob("checkpoint-*"):
+        if (number := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and is_whole(folder):
+            steps[int(number[1])] = folder
+    return steps[max(steps)] if steps else None
+
+
+def _in_words(output_dir: Path) -> str:
+    newest = newest_whole(output_dir)
+    return f"the newest whole checkpoint is {newest}" if newest else "there is no whole checkpoint"
+
+
+def require_whole(checkpoint: str | None) -> None:
+    """Refuse to go on from half a checkpoint.
+
+    Raises:
+        CheckpointError: The folder lacks what is written last.
+    """
+    folder = Path(checkpoint) if checkpoint else None
+    if folder and folder.is_dir() and not is_whole(folder):
+        raise CheckpointError(
+            f"the checkpoint is not whole: its {_STATE}, which is written last, is missing or damaged",
+            where=f"--resume_from_checkpoint {folder}",
+            fix=f"{_in_words(folder.parent)}; --resume_only_model true takes the weights alone",
+        )
+
+
+@contextmanager
+def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
+    """While this is open, the checkpoint of a step is written. Half of one is moved aside, by the first rank.
+
+    Raises:
+        UnfinishedSaveError: It could not be written, because the disk is full, for example.
+    """
+    folder = output_dir / f"checkpoint-{step}"
+    try:
+        yield
+    except Exception as error:
+        aside = ""
+        if first and folder.is_dir() and not is_whole(folder):
+            os.replace(folder, folder.with_name(f"unfinished-{folder.name}"))
+            aside = f", what was written of it is now {folder.with_name(f'unfinished-{folder.name}')}"
+        raise UnfinishedSaveError(
+            f"the checkpoint of step {step} could not be written: {type(error).__name__}: {error}{aside}",
+            where=str(folder),
+            fix=f"make room on the disk, then --resume_from_checkpoint: {_in_words(output_dir)}",
+        ) from error
+
+
+@contextmanager
+def exit_status_of_saving() -> Iterator[None]:
+    """While this is open, a checkpoint that cannot be written ends the process with `SAVE_FAILED`.
+
+    Raises:
+        SystemExit: With that status.
+    """
+    try:
+        yield
+    except UnfinishedSaveError as error:
+        print(error, file=sys.stderr, flush=True)
+        raise SystemExit(SAVE_FAILED) from error
