@@ -202,6 +202,13 @@ _ALL = (
         "F27-vocabulary-gradient",
     ),
     Defect(
+        "F28",
+        "on a CPU accelerate passes over --fsdp, so every rank holds the whole model, and a preset that "
+        "loads on rank 0 alone leaves the other ranks a reference model of zeros",
+        fix="no --fsdp on a CPU (the ranks run as DDP), or a GPU",
+        reports=("https://github.com/huggingface/accelerate/blob/v1.15.0/src/accelerate/state.py",),
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

@@ -116,6 +116,12 @@ def _ignores_the_environment(run: Run) -> Iterator[Problem]:
         yield Problem(DEFECTS["F22"].what, f"{named}, use_vllm false", DEFECTS["F22"].fix)
 
 
+@table.rule("F28", Severity.ERROR, defect=DEFECTS["F28"])
+def _does_not_shard(run: Run) -> Iterator[Problem]:
+    if run.fsdp and run.use_cpu:
+        yield Problem(DEFECTS["F28"].what, f"fsdp {run.fsdp}, no GPU in use", DEFECTS["F28"].fix)
+
+
 def refusals(run: Run) -> Iterator[RefusedError]:
     """Every reason why a run must not start."""
     for finding in table.findings(run):

@@ -1,5 +1,6 @@
 """The training arguments that the host builds for ``--rlhf_type grpo``, before it loads a model."""
 
+import torch
 from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
 from swift.utils import get_logger
 
@@ -37,7 +38,8 @@ class GRPOConfig(HostGRPOConfig):
 
     def _refuse(self, **other: object) -> None:
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
-        refuse(Run({**vars(self), **other}, deepspeed, world_size(), healed()))
+        given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available(), **other}
+        refuse(Run(given, deepspeed, world_size(), healed()))
 
     def _make_micro_batches_of_groups(self) -> None:
         """Change the sizes of micro-batches before DeepSpeed and the data loader read them."""

@@ -64,9 +64,18 @@ REFUSED = {
         "-> --use_vllm true, or reward functions instead of --gym_env",
         f"({SWIFT}/blob/main/swift/rlhf_trainers/rollout_mixin.py)",
     ),
+    "F28": (
+        Run({"fsdp": "fsdp2", "use_cpu": True}),
+        "on a CPU accelerate passes over --fsdp",
+        "[fsdp fsdp2, no GPU in use]",
+        "-> no --fsdp on a CPU (the ranks run as DDP), or a GPU",
+        "(https://github.com/huggingface/accelerate/blob/",
+    ),
 }
 RUNS = {
     "nothing set": Run({}),
+    "sharded on GPUs": Run({"fsdp": "fsdp2", "use_cpu": False}),
+    "sharded where nothing is known of GPUs": Run({"fsdp": "fsdp2"}),
     "teacher alone": Run({"num_generations": 1}),
     "environment beside vLLM": Run({"gym_env": "maze", "use_vllm": True}),
     "two generations": Run({"num_generations": 2, "reward_funcs": ["format"]}),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import modes
 import pytest
 from safetensors.torch import load_file
 
@@ -30,14 +31,15 @@ def test_two_ranks_train_with_a_preset(preset, tiny_qwen, digits, tmp_path):
         digits.train,
         tmp_path,
         reward_funcs="even_characters",
-        external_plugins=[HERE / "gloo_for_zero3.py", plugin_file(), HERE / "length_reward.py"],
+        external_plugins=[HERE / "gloo_for_zero3.py", plugin_file(), HERE / "length_reward.py", modes.PATH],
         deepspeed=preset,
         gradient_accumulation_steps=2,
         save_strategy="steps",
         save_steps=2,
         save_only_model=True,
     )
-    testing.run_swift("rlhf", arguments, ranks=2, timeout=560)
+    stage = presets.load(preset)["zero_optimization"]["stage"]
+    testing.run_swift("rlhf", arguments, {"MODE": f"zero{stage}"}, ranks=2, timeout=560)
     rows = [row for row in testing.read_logging(tmp_path) if "loss" in row]
     assert len(rows) == 2
     assert all(row["grad_norm"] > 0 for row in rows)

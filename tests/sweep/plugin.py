@@ -2,11 +2,14 @@
 
 import os
 
+from sweep.fsdp_on_cpu import allow_fsdp
 from sweep.runner import ARGUMENTS, REWARDS
 from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 
 kind = os.environ["SWEEP_KIND"]
+if os.environ["MODE"] == "fsdp2":
+    allow_fsdp()
 orms.update(REWARDS)
 TrainerFactory.TRAINER_MAPPING["grpo"] = f"sweep.trainers.{kind}"
 TrainerFactory.TRAINING_ARGS_MAPPING["grpo"] = ARGUMENTS[kind]

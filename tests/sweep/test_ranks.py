@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import modes
 import pytest
 from sweep import inputs
 from sweep.table import COMMAND, RANKS, USERS_CUT
@@ -25,10 +26,11 @@ def steps(kind, configuration, model, dataset, output, ranks):
         "reward_funcs": "score",
         **configuration.options,
     }
-    plugins = [plugin_file(), HERE / "plugin.py"]
+    plugins = [plugin_file(), HERE / "plugin.py", modes.PATH]
     arguments = testing.grpo_arguments(model, dataset, output / kind, external_plugins=plugins, **options)
     paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     variables = {**USERS_CUT, **configuration.variables, "SWEEP_KIND": kind, "PYTHONPATH": paths}
+    variables["MODE"] = configuration.mode
     testing.run_swift("rlhf", arguments, variables, ranks=ranks, timeout=400)
     return [row for row in testing.read_logging(output / kind) if "loss" in row]
 

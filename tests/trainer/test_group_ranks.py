@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import modes
 import pytest
 from safetensors.torch import load_file
 
@@ -48,9 +49,10 @@ def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
         dataset,
         output,
         **{"reward_funcs": "even_characters", "deepspeed": deepspeed, **overrides},
-        external_plugins=[*([GLOO] if deepspeed else []), REWARD, *plugins, plugin_file()],
+        external_plugins=[*([GLOO] if deepspeed else []), REWARD, *plugins, plugin_file(), modes.PATH],
     )
     variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()}
+    variables["MODE"] = deepspeed or "ddp"
     result = testing.run_swift("rlhf", arguments, env=variables, ranks=2, timeout=500)
     rows = [row for row in testing.read_logging(output) if "loss" in row]
     return {name: [row[name] for row in rows if name in row] for name in FIGURES}, result.tail

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import modes
 import pytest
 
 from swift_grpo_ext import testing
@@ -19,7 +20,7 @@ def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_pat
         tiny_qwen,
         digits.train,
         tmp_path,
-        external_plugins=[REWARD, plugin_file()],
+        external_plugins=[REWARD, plugin_file(), modes.PATH],
         reward_funcs="odd_digits",
         dynamic_sample=True,
         max_resample_times=8,
@@ -28,7 +29,7 @@ def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_pat
         max_steps=1,
         seed=1,
     )
-    result = testing.run_swift("rlhf", arguments, ranks=2, timeout=280)
+    result = testing.run_swift("rlhf", arguments, {"MODE": "ddp"}, ranks=2, timeout=280)
     rows = testing.read_completions(tmp_path)
     assert len(rows) == 16
     assert EQUAL in result.tail
