@@ -26,12 +26,9 @@ class Severity(str, Enum):
         return list(Severity).index(self)
 
 
-class About(str, Enum):
-    """What a rule looks at, which decides how often a fault is told."""
-
-    LAUNCH = "launch"  # the command, its files and its machines: each fault is told once
-    ROW = "row"  # a row of the data: the same fault of many rows is told once, with their number
-    IMAGE = "image"  # images that nobody has seen yet: taken back when rows with images are read
+ERROR = Severity.ERROR
+WARNING = Severity.WARNING
+NOTE = Severity.NOTE
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Finding:
     fix: str = ""
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     steps: int = 0
-    about: About = About.LAUNCH
+    unseen_images: bool = False  # a guess about images, which rows with images take back
     not_checked: str = ""  # what could not be looked at, in a few words; empty for a fault
 
     @property
@@ -96,7 +93,7 @@ class Rule(Generic[Subject]):
     cause: str = ""  # why that happens, in a sentence or two
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     scope: Callable[[Subject], bool] = everything  # which subjects it holds for
-    about: About = About.LAUNCH
+    unseen_images: bool = False  # it guesses how images are: taken back once rows are read
     not_checked: str = ""  # of a note that something could not be looked at: what, in a few words
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
@@ -112,7 +109,7 @@ class Rule(Generic[Subject]):
                 problem.fix,
                 self.reports,
                 problem.steps,
-                self.about,
+                self.unseen_images,
                 self.not_checked,
             )
 
@@ -133,7 +130,7 @@ class RuleTable(Generic[Subject]):
         reports: tuple[str, ...] | str = (),
         defect: Defect | None = None,
         scope: Callable[[Subject], bool] = everything,
-        about: About = About.LAUNCH,
+        unseen_images: bool = False,
         not_checked: str = "",
     ) -> Callable[[Look[Subject]], Look[Subject]]:
         """Decorator: put a function into the table as a `Rule`, with cause and reports of its defect."""
@@ -143,7 +140,7 @@ class RuleTable(Generic[Subject]):
         def add(look: Look[Subject]) -> Look[Subject]:
             links = tuple(dict.fromkeys((*of_defect, *_tuple(reports))))
             self.rules.append(
-                Rule(id, severity, look, _tuple(symptoms), cause, links, scope, about, not_checked)
+                Rule(id, severity, look, _tuple(symptoms), cause, links, scope, unseen_images, not_checked)
             )
             return look
 
@@ -215,7 +212,7 @@ class WrittenRules(RuleTable[Subject]):
             reports=reports,
             defect=defect,
             scope=self.scope_of(row),
-            about=About(row.get("about", "launch")),
+            unseen_images=row.get("unseen_images", False),
             not_checked=row.get("not_checked", ""),
         )
 

@@ -5,7 +5,6 @@ import platform
 from rich.console import Console
 from rich.table import Column, Table
 
-from swift_grpo_ext.models.families import ENTRIES, FAMILIES
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
@@ -25,7 +24,6 @@ def print_environment(console: Console | None = None) -> bool:
         table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
     console.print(table)
     console.print(_patch_table())
-    console.print(_family_table())
     for name, value in settings.model_dump(exclude_defaults=True).items():
         console.print(f"setting {name} = {value}")
     problems = [fact for fact in facts if fact.problem]
@@ -50,16 +48,4 @@ def _patch_table() -> Table:
     table = _table("patches", "patch", "state", "why")
     for outcome in outcomes():
         table.add_row(outcome.patch.id, *outcome.reported)
-    return table
-
-
-def _family_table() -> Table:
-    """What families lack, and why; docs/families.md has what each can do."""
-    table = _table("families", "family", "lacks", "why")
-    for facts in FAMILIES.values():
-        for name, why in facts.lacks.items():
-            table.add_row(facts.family, name, why)
-    for missing in (one.not_loaded for one in ENTRIES):
-        for family, why in missing.items():
-            table.add_row(family, "training", why)
     return table

@@ -89,14 +89,25 @@ def test_sound_data_of_every_form_passes(folder, found_in, name, drawn):
 def test_a_missing_image_is_found_in_every_form(folder, found_in, name):
     FORMS[name](folder / name)
     (folder / "red.png").unlink()
-    assert "red.png is not there" in found_in(name)["row-image"].what
+    assert "red.png not found" in found_in(name)["row-image"].what
+
+
+def test_a_broken_row_that_the_trainer_replaces_is_a_warning_with_the_share_of_such_rows(folder, found_in):
+    data = written(folder / "rows.jsonl", [*ROWS[:7], {**ROWS[7], "images": ["gone.png"]}])
+    replaced = found_in(data)["row-image"]
+    assert replaced.severity is Severity.WARNING
+    assert "1 of 8 rows, which the trainer replaces" in replaced.what
+    for environ in ({"SWIFT_GRPO_EXT_DISABLE": "trainer"}, {"SWIFT_GRPO_EXT_BAD_ROW": "raise"}):
+        assert found_in(data, environ=environ)["row-image"].severity is Severity.ERROR
+    written(folder / "rows.jsonl", [{**row, "images": ["gone.png"]} for row in ROWS])
+    assert found_in(data)["row-image"].severity is Severity.ERROR
 
 
 def test_a_file_url_is_a_path(folder, found_in):
     written(folder / "rows.jsonl", [{**row, "images": [(folder / "red.png").as_uri()]} for row in ROWS])
     assert found_in("rows.jsonl") == {}
     (folder / "red.png").unlink()
-    assert "red.png is not there" in found_in("rows.jsonl")["row-image"].what
+    assert "red.png not found" in found_in("rows.jsonl")["row-image"].what
 
 
 def test_every_dataset_is_looked_at(folder, found_in):

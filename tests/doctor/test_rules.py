@@ -8,7 +8,7 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
-from swift_grpo_ext.doctor.check.rules import table, values
+from swift_grpo_ext.doctor.check.rules import data_rules, table, values
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
 from swift_grpo_ext.plugin_files import plugin_file
@@ -122,7 +122,7 @@ def test_memory_counts_the_images_of_the_first_rows(tmp_path):
         f"{tmp_path}/rows.jsonl",
     ]
     run = inputs.run_of(words, environ={})
-    seen = media.seen(run)
+    seen = media.images_seen(run)
     assert (seen.images, seen.pixels) == ((1, 2), (10_000, 160_000))
     work = work_of(run, seen)
     assert (work.images, work.max_pixels) == (2, 160_000)
@@ -142,9 +142,10 @@ def test_an_image_in_base64_is_no_path(tmp_path):
     assert 256 < len(text) < 2000
     run = inputs.run_of(["--rlhf_type", "grpo"], environ={})
     row = {"messages": [{"role": "user", "content": "<image>?"}]}
-    assert list(media.findings(run, "row", {**row, "images": [text]}, tmp_path)) == []
-    (broken,) = media.findings(run, "row", {**row, "images": ["AAAA" + text[4:]]}, tmp_path)
-    assert broken.rule == "row-image"
+    (sound,) = media.media_of(run, {**row, "images": [text]}, tmp_path)["images"]
+    (broken,) = media.media_of(run, {**row, "images": ["AAAA" + text[4:]]}, tmp_path)["images"]
+    assert not sound.fault
+    assert broken.fault
 
 
 def test_the_machines_memory_is_part_of_the_arithmetic():
@@ -199,6 +200,7 @@ def test_a_rule_that_raises_is_named_and_the_others_go_on():
 
 
 def test_every_rule_has_symptom_and_cause_and_its_own_name():
-    names = [rule.id for rule in table.rules]
-    assert len(names) == len(set(names))
-    assert all(rule.symptoms and rule.cause for rule in table.rules)
+    for rules in (table, data_rules):
+        names = [rule.id for rule in rules.rules]
+        assert len(names) == len(set(names))
+        assert all(rule.symptoms and rule.cause for rule in rules.rules)

@@ -10,21 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 
 from swift_grpo_ext.doctor.check import inputs, rewards, rows
-from swift_grpo_ext.doctor.check.rules import table
+from swift_grpo_ext.doctor.check.rules import data_rules, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import (
-    About,
-    Finding,
-    NotKnownError,
-    Severity,
-    exit_code,
-    not_known_here,
-    worst_first,
-)
+from swift_grpo_ext.findings import Finding, NotKnownError, Severity, exit_code, not_known_here, worst_first
 
 COULD_NOT_CHECK = 3
-_OF_ROWS = ("row-", "images-for-text-model")  # findings that are no rules yet
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -50,31 +41,26 @@ def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
     found = table.judged(run)
     try:
-        found += _of_data(run.as_written, found, row_limit) if run.grpo else []
+        if run.grpo:
+            found = _with_data(run.as_written, found, row_limit)
     except NotKnownError as missing:
         found.append(not_known_here(missing.name))
     found += [not_known_here(f"swift rlhf in {place}") for place in dict.fromkeys(run.launch.not_followed)]
     return worst_first(_once(found))
 
 
-def _of_data(run: Run, found: list[Finding], row_limit: int) -> list[Finding]:
-    """The rows and the rewards; what was said of images without having seen one is taken back."""
-    read, of_rows = rows.read(run, row_limit)
-    if read and not any(one.rule == "rows-not-encoded" for one in of_rows):
-        found[:] = [one for one in found if one.about is not About.IMAGE]
-    return [*of_rows, *rewards.findings(run, read)]
+def _with_data(run: Run, found: list[Finding], row_limit: int) -> list[Finding]:
+    """With what the rows and the rewards show; guesses about images go where rows were looked at."""
+    data = rows.read(run, row_limit)
+    if data.samples and data.tokenizer:
+        found = [one for one in found if not one.unseen_images]
+    return [*found, *data_rules.judged(data), *rewards.findings(run, data.training)]
 
 
-def _once(found: Sequence[Finding]) -> list[Finding]:
-    """Without repetitions; the same fault of many rows is one finding with a count."""
-    same: dict[tuple[str, ...], list[Finding]] = {}
-    for one in dict.fromkeys(found):
-        many = one.about is About.ROW or one.rule.startswith(_OF_ROWS)
-        same.setdefault((one.rule,) if many else (one.rule, one.what, one.where), []).append(one)
-    return [
-        ones[0] if len(ones) == 1 else replace(ones[0], what=f"{ones[0].what}; so in {len(ones)} places")
-        for ones in same.values()
-    ]
+def _once(findings: Sequence[Finding]) -> list[Finding]:
+    """The first of each fault: a name that nobody registers is found before and after the plugins."""
+    first = {(one.rule, one.what, one.where): one for one in reversed(findings)}
+    return list(first.values())[::-1]
 
 
 def verdict_of(
@@ -86,7 +72,8 @@ def verdict_of(
         runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in found]
     except SwiftGrpoExtError as error:
         return Verdict((not_known_here(error.what, error.where, error.fix),), 3)
-    findings = worst_first(_once([one for run in runs for one in findings_of(run, row_limit=row_limit)]))
+    found_in_all = [one for run in runs for one in findings_of(run, row_limit=row_limit)]
+    findings = worst_first(_once(found_in_all))
     return Verdict(tuple(findings), exit_code(findings))
 
 

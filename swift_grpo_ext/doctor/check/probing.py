@@ -122,20 +122,20 @@ class Margin:
 
 def probes(samples: Sequence[Sample]) -> list[Probe]:
     """All completions to score, a right one first."""
-    found = []
+    chosen = []
     for sample in samples:
         for column in _columns(sample):
             right = _text(sample.columns[column])
             wrong = _wrong(column, right, samples)
             for number, form in enumerate(FORMS):
-                found.append(Probe(sample, form.format(right), "right", (column, number)))
-                found.append(Probe(sample, form.format(wrong), "wrong", (column, number)))
+                chosen.append(Probe(sample, form.format(right), "right", (column, number)))
+                chosen.append(Probe(sample, form.format(wrong), "wrong", (column, number)))
         if not _columns(sample):
-            found.append(Probe(sample, "x", "other"))
-        found += [Probe(sample, text, "garbage") for text in GARBAGE]
-        found.append(Probe(sample, FORMS[2].format("x"), "other"))
-        found.append(Probe(sample, LONG, "long"))
-    return found
+            chosen.append(Probe(sample, "x", "other"))
+        chosen += [Probe(sample, text, "garbage") for text in GARBAGE]
+        chosen.append(Probe(sample, FORMS[2].format("x"), "other"))
+        chosen.append(Probe(sample, LONG, "long"))
+    return chosen
 
 
 def _as_batch(chosen: Sequence[Probe]) -> tuple[list[str], dict[str, list[object]]]:
@@ -167,13 +167,16 @@ def margin_of(chosen: Sequence[Probe], scores: Sequence[float | None]) -> Margin
             table.setdefault(probe.way, {}).setdefault(probe.kind, []).append(score or 0.0)
         elif probe.kind == "garbage":
             garbage.setdefault(probe.completion, []).append(score or 0.0)
-    best, gold, inverted = 0.0, 0.0, False
+    best = 0.0
+    gold = 0.0
+    inverted = False
     spread = max((score or 0.0) for score in scores) - min((score or 0.0) for score in scores)
     for way in table.values():
         pairs = list(zip(way["right"], way["wrong"], strict=True))
         margin = fmean([right - wrong for right, wrong in pairs])
         if margin > best + 1e-9:
-            best, gold = margin, fmean(way["right"])
+            best = margin
+            gold = fmean(way["right"])
         inverted |= all(wrong - right >= 0.5 * spread > 0 for right, wrong in pairs)
     return Margin(best, gold, inverted, max(map(fmean, garbage.values())))
 

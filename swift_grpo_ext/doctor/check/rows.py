@@ -5,19 +5,28 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check import media
 from swift_grpo_ext.doctor.check.environment import environment
 from swift_grpo_ext.doctor.check.files import Row, drawn, rows_of
+from swift_grpo_ext.doctor.check.media import TAGS, Media, media_of
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import About, Finding, Severity
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What the template makes of a row's prompt."""
+
+    refusal: str = ""  # why it takes none
+    tokens: int = 0  # of the prompt, with its images
+    placeholders: int = 0  # image tokens among them
+    features: int | None = None  # features that the vision tower will give; None where nobody says
 
 
 @dataclass(frozen=True)
@@ -26,87 +35,129 @@ class Sample:
 
     where: str  # file and line, or number of the row
     columns: Row  # columns after the host's preprocessing; those are what reward functions receive
-    folder: Path = field(default=Path("."))  # where the dataset lies
+    folder: Path = Path()  # where the dataset lies
+    media: Media = field(default_factory=dict)  # its images, videos and audio
+    encoded: Encoded | None = None  # None: it was not sent through the template
 
     @property
     def prompt(self) -> list[Row]:
         """Messages without the last answer, as GRPO cuts it off."""
-        turns = [turn for turn in self.columns.get("messages") or [] if isinstance(turn, dict)]
+        turns = self.turns
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
 
+    @property
+    def turns(self) -> list[Row]:
+        """All messages."""
+        return [turn for turn in self.columns.get("messages") or [] if isinstance(turn, dict)]
 
-def read(run: Run, limit: int) -> tuple[list[Sample], list[Finding]]:
-    """Rows of the training data, and what is wrong with them and with the data for evaluation."""
-    samples: list[Sample] = []
-    found: list[Finding] = []
-    for flag in ("dataset", "val_dataset"):
-        names = run.arguments.get(flag) or []
-        for name in names if limit > 0 else ():
-            own: list[Sample] = []
-            found += _of_dataset(run, f"--{flag}", name, limit, own)
-            samples += own if flag == "dataset" else []
-    return samples, found
+    def tags(self, kind: str) -> int:
+        """How many tags of a kind of media its text has."""
+        return sum(str(turn.get("content", "")).count(TAGS[kind]) for turn in self.turns)
+
+    @property
+    def mistagged(self) -> list[str]:
+        """Kinds of media with tags, and not one for each."""
+        return [kind for kind in self.media if self.tags(kind) not in (0, len(self.media[kind]))]
+
+    @property
+    def is_sound(self) -> bool:
+        """It can be sent through the template: it has a prompt, and its media are there."""
+        faults = any(medium.fault for medium in chain(*self.media.values()))
+        return bool(self.prompt) and not faults and not self.mistagged
 
 
-def _of_dataset(run: Run, flag: str, name: str, limit: int, samples: list[Sample]) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset as the command names it, and its first rows."""
+
+    where: str  # flag and name
+    trains: bool  # it is training data, and not for evaluation
+    elsewhere: bool = False  # no file here: of a hub, or of another machine
+    empty: str = ""  # why it has no rows
+    unreadable: tuple[str, ...] = ()  # places of rows that are no JSON object
+    refusal: str = ""  # why ms-swift's loader does not take some of them
+    samples: tuple[Sample, ...] = ()  # those that it takes
+
+
+@dataclass(frozen=True)
+class Data:
+    """What was read of a run's data."""
+
+    run: Run
+    datasets: tuple[Dataset, ...] = ()
+    tokenizer: bool = True  # the model's tokenizer is here
+    no_template: str = ""  # why ms-swift finds no template
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All rows."""
+        return [sample for dataset in self.datasets for sample in dataset.samples]
+
+    @property
+    def training(self) -> list[Sample]:
+        """The rows of the training data."""
+        return [sample for dataset in self.datasets if dataset.trains for sample in dataset.samples]
+
+
+def read(run: Run, limit: int) -> Data:
+    """So many rows of each dataset of a run, and what the template makes of them."""
+    if limit <= 0:
+        return Data(run)
+    datasets = [
+        _dataset(run, flag, name, limit)
+        for flag in ("dataset", "val_dataset")
+        for name in run.arguments.get(flag) or []
+    ]
+    data = Data(run, tuple(datasets))
+    return _encoded(data) if any(sample.is_sound for sample in data.samples) else data
+
+
+def _dataset(run: Run, flag: str, name: str, limit: int) -> Dataset:
     path, number = run.dataset(name)
+    dataset = Dataset(f"--{flag} {name}", flag == "dataset")
     if number == 0:
-        yield Finding("dataset-empty", Severity.ERROR, "#0 draws no row", f"{flag} {name}", "e.g. #1000")
-    if path is not None:
-        lines, faults = _as_they_stand(path.resolve(), limit)
-        yield from faults or _as_the_host_reads(run, path.resolve(), limit, lines, samples)
-    elif not drawn(name)[0].endswith(_FILES) and not name.startswith(("/", "./", "../", "~")):
-        what, fix = "not a file here: its rows were not checked", "check again with a local copy"
-        yield Finding(
-            "dataset-elsewhere",
-            Severity.NOTE,
-            what,
-            f"{flag} {name}",
-            fix,
-            about=About.ROW,
-            not_checked="rows",
-        )
-
-
-def _as_they_stand(path: Path, limit: int) -> tuple[list[int], list[Finding]]:
-    """Line numbers of the first rows of a JSON file, and those that are none."""
+        return replace(dataset, empty="#0 draws no row")
+    if path is None:
+        is_path = drawn(name)[0].endswith(_FILES) or name.startswith(("/", "./", "../", "~"))
+        return replace(dataset, elsewhere=not is_path)  # of a path that is not there another rule tells
+    path = path.resolve()
     if not any(path.iterdir()) if path.is_dir() else path.stat().st_size == 0:
-        what = f"the {'folder' if path.is_dir() else 'file'} is empty"
-        return [], [Finding("dataset-empty", Severity.ERROR, what, path.name, "check the path")]
-    if path.is_dir() or path.suffix not in (".jsonl", ".json"):
-        return [], []
-    rows, what = list(islice(rows_of(path), limit)), "the row is no JSON object"
-    places = [f"{path.name}:{number}" for number, row in rows if row is None]
-    faults = [Finding("row-unreadable", Severity.ERROR, what, place, "fix the line") for place in places]
-    return [number for number, _ in rows], faults
+        return replace(dataset, empty=f"the {'folder' if path.is_dir() else 'file'} is empty")
+    lines: list[int] = []
+    if path.suffix in (".jsonl", ".json") and path.is_file():
+        rows = list(islice(rows_of(path), limit))
+        lines = [line for line, _ in rows]
+        broken = tuple(f"{path.name}:{line}" for line, row in rows if row is None)
+        if broken:
+            return replace(dataset, unreadable=broken)
+    return _loaded(run, dataset, path, limit, lines)
 
 
-def _as_the_host_reads(
-    run: Run, path: Path, limit: int, lines: list[int], samples: list[Sample]
-) -> Iterator[Finding]:
+def _loaded(run: Run, dataset: Dataset, path: Path, limit: int, lines: list[int]) -> Dataset:
     """Load the first rows with ms-swift's loader, strictly; if it refuses, as a run does: without the row."""
-    refusal, loaded = "", None
+    refusal = ""
+    rows: list[Row] | None = None
     for strict in (True, False):
         try:
-            loaded = list(islice(_stream(run, path, strict=strict), limit))
+            rows = list(islice(_stream(run, path, strict=strict), limit))
             break
         except REFUSALS as error:
             refusal = refusal or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:300]
-    whole = not refusal and loaded is not None and len(loaded) == len(lines)
-    for number, columns in enumerate(loaded or ()):
-        where = f"{path.name}:{lines[number]}" if whole else f"{path.name} row {number + 1}"
-        samples.append(Sample(where, {k: v for k, v in columns.items() if v is not None}, path.parent))
-    if loaded is None:
-        yield Finding("dataset-unreadable", Severity.ERROR, refusal, path.name, "fix the file")
-    elif refusal:
-        severity, fix = (
-            Severity.WARNING if loaded else Severity.ERROR,
-            "fix the rows, --strict true names them in a run",
-        )
-        yield Finding("row-dropped", severity, f"ms-swift drops rows of it: {refusal}", path.name, fix)
-    elif not loaded:
-        yield Finding("dataset-empty", Severity.ERROR, "it has no rows", path.name, "check the path")
-    yield from _media_and_template(run, samples)
+    if rows is None or (not rows and not refusal):
+        return replace(dataset, refusal=refusal, empty="" if refusal else "it has no rows")
+    numbered = not refusal and len(rows) == len(lines)
+    samples = []
+    for number, row in enumerate(rows):
+        where = f"{path.name}:{lines[number]}" if numbered else f"{path.name} row {number + 1}"
+        samples.append(_sample(run, where, row, path.parent))
+    return replace(dataset, refusal=refusal, samples=tuple(samples))
+
+
+def _sample(run: Run, where: str, row: Row, folder: Path) -> Sample:
+    columns = {name: value for name, value in row.items() if value is not None}
+    media = media_of(run, columns, folder)
+    columns |= {kind: [medium.entry for medium in media[kind]] for kind in media if media[kind]}
+    return Sample(where, columns, folder, media)
 
 
 def _stream(run: Run, path: Path, *, strict: bool) -> Iterator[Row]:
@@ -121,23 +172,9 @@ def _stream(run: Run, path: Path, *, strict: bool) -> Iterator[Row]:
             strict=strict,
             remove_unused_columns=False,
             columns=json.loads(columns) if isinstance(columns, str) else columns,
-            disable_auto_column_mapping=bool(run.arguments.disable_auto_column_mapping),
+            disable_auto_column_mapping=run.arguments.disable_auto_column_mapping,
         )
         yield from train
-
-
-def _media_and_template(run: Run, samples: list[Sample]) -> Iterator[Finding]:
-    sound = []
-    for sample in samples:
-        if not sample.prompt:
-            what, fix = "no message of a user", "add messages or query"
-            yield Finding("row-no-prompt", Severity.ERROR, what, sample.where, fix)
-            continue
-        faults = list(media.findings(run, sample.where, sample.columns, sample.folder))
-        yield from faults
-        if not any(fault.severity is Severity.ERROR for fault in faults):
-            sound.append((sample.where, {**sample.columns, "messages": sample.prompt}))
-    yield from _encoded(run, sound)
 
 
 @contextmanager
@@ -166,65 +203,45 @@ _OF_OTHERS = (ValueError, TypeError, LookupError, AssertionError, AttributeError
 REFUSALS = (*_OF_OTHERS, SwiftGrpoExtError)
 
 
-def _encoded(run: Run, rows: list[tuple[str, dict[str, object]]]) -> Iterator[Finding]:
-    """What the template says to some rows; one note if the model's files are not here."""
+def _encoded(data: Data) -> Data:
+    """The sound rows sent through the template, if the model's files are here."""
+    run = data.run
     folder = run.find(str(run.arguments.model or "-"))
-    if not rows:
-        return
     if folder is None or not (folder / "tokenizer_config.json").is_file():
-        what, fix = "no tokenizer here: rows were not sent through the template", "check where the model is"
-        where = f"--model {run.arguments.model}"
-        yield Finding("rows-not-encoded", Severity.NOTE, what, where, fix, not_checked="lengths of prompts")
-        return
-    own = {name: run.environ[name] for name in _PIXEL_VARIABLES.split() if name in run.environ}
-    with environment({**os.environ, **own}):
+        return replace(data, tokenizer=False)
+    pixels = {name: run.environ[name] for name in _PIXEL_VARIABLES.split() if name in run.environ}
+    with environment({**os.environ, **pixels}):
         try:
             template = _template(run, folder)
         except REFUSALS as error:
-            what = f"ms-swift finds no template: {type(error).__name__}: {error}".splitlines()[0][:400]
-            fix = "--model_type and --template"
-            yield Finding("no-template", Severity.ERROR, what, f"--model {folder}", fix)
-            return
-        for where, row in rows:
-            yield from _row(run, template, where, row)
+            return replace(data, no_template=f"{type(error).__name__}: {error}".splitlines()[0][:400])
+        datasets = [
+            replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))
+            for dataset in data.datasets
+        ]
+    return replace(data, datasets=tuple(datasets))
 
 
-def _row(run: Run, template: Any, where: str, row: dict[str, object]) -> Iterator[Finding]:
+def _through(template: Any, sample: Sample) -> Sample:
+    if not sample.is_sound:
+        return sample
     try:
-        encoded = template.encode(dict(row))
+        encoded = template.encode({**sample.columns, "messages": sample.prompt})
     except REFUSALS as error:
-        what = f"the template refuses it: {type(error).__name__}: {error}"
-        yield Finding("row-refused", Severity.ERROR, what[:400], where, "fix or drop the row")
-        return
-    tokens = len(encoded["input_ids"])
-    limit = run.arguments.max_length
-    if limit and tokens > limit:
-        what = f"{tokens} prompt tokens, max_length is {limit}"
-        yield Finding("row-too-long", Severity.WARNING, what, where, f"--max_length {_rounded(tokens)}")
-    length = run.arguments.vllm_max_model_len if run.arguments.use_vllm else None
-    needed = tokens + run.arguments.max_completion_length
-    if length and needed > length:
-        what = f"{tokens} + {run.arguments.max_completion_length} tokens, vllm_max_model_len is {length}"
-        fix = f"--vllm_max_model_len {_rounded(needed)}"
-        yield Finding("row-over-model-len", Severity.ERROR, what, where, fix)
-    yield from _placeholders(template, encoded, where)
+        return replace(sample, encoded=Encoded(f"{type(error).__name__}: {error}"[:400]))
+    return replace(sample, encoded=_measured(template, encoded))
 
 
-def _rounded(tokens: int) -> int:
-    return -(-tokens // 256) * 256
-
-
-def _placeholders(template: Any, encoded: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """As many placeholder tokens as the vision tower will give features (C5 of docs/findings.md)."""
-    grid, token = encoded.get("image_grid_thw"), getattr(template, "image_token_id", None)
+def _measured(template: Any, encoded: Mapping[str, Any]) -> Encoded:
+    """Tokens of a prompt, and the features that the vision tower will give for its images."""
+    tokens = list(encoded["input_ids"])
+    grid = encoded.get("image_grid_thw")
+    token = getattr(template, "image_token_id", None)
     if grid is None or token is None:
-        return
+        return Encoded(tokens=len(tokens))
     merge = template.processor.image_processor.merge_size
     features = int(grid.prod(-1).sum()) // merge**2
-    placeholders = list(encoded["input_ids"]).count(token)
-    if features != placeholders:
-        what = f"{placeholders} image tokens for {features} image features"
-        yield Finding("row-placeholders", Severity.ERROR, what, where, "check the template", reports=("C5",))
+    return Encoded(tokens=len(tokens), placeholders=tokens.count(token), features=features)
 
 
 def _template(run: Run, folder: Path) -> Any:

@@ -22,7 +22,6 @@ class Plan:
     cut: Setting  # the same in the micro-batches that the trainer makes of it
     memory: MemoryRange  # its memory
     tokens: float  # tokens that are forwarded in one pass per completion; GPUs that do not train make it more
-    turns: int  # how often the key-value cache of vLLM is filled to generate all completions in hand
     headroom: float  # part of a GPU that is left at the high end of the range; below 0 if it does not fit
     objections: tuple[Objection, ...]  # why it cannot run, or may not; empty if it can
 
@@ -33,12 +32,12 @@ class Plan:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """The table's order: copies to the CPU and back, whose time nobody measured, tokens by 5 %, turns."""
+        """The table's order: copies to the CPU and back, whose time nobody measured, tokens by 5 %."""
         setting = self.setting
         copies = 2 * setting.offload_params + setting.offload_optimizer_states
         copies += setting.offload_model + setting.offload_optimizer
         tokens = round(20 * math.log(max(1.0, self.tokens)))
-        return (copies, tokens, self.turns, -self.headroom, setting != self.cut)
+        return (copies, tokens, -self.headroom, setting != self.cut)
 
 
 def plans(shape: ModelShape, work: Work, machine: Machine) -> list[Plan]:
@@ -61,18 +60,9 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
         cut,
         needed,
         tokens / max(1, setting.generation_batch(machine)),
-        _turns(shape, work, setting, machine),
         1 - needed.peak[1] / machine.usable,
         (*engine_objections(shape, work, cut, machine), *memory_objections(needed, machine)),
     )
-
-
-def _turns(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> int:
-    if setting.rollout == "transformers" or setting.train_gpus(machine) <= 0:
-        return 1
-    sequence = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
-    together = max(1, int(arithmetic.cache_space(shape, setting, machine)[1] / sequence))
-    return math.ceil(arithmetic.sequences(setting, machine) / together)
 
 
 def _one_of_each_kind(ordered: list[Plan]) -> list[Plan]:

@@ -1,13 +1,14 @@
-"""The rules of preflight, by subject. Importing this fills the table."""
+"""The rules of preflight, by subject: of the launch, of the rows."""
 
 from importlib import import_module
 from pathlib import Path
 
+from swift_grpo_ext.doctor.check.rules.rows import data_rules
 from swift_grpo_ext.doctor.check.rules.table import table
 
-for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):  # importing a file fills the tables
     import_module(f"{__name__}.{_file.stem}")
 
 table.add_written()
 
-__all__ = ["table"]
+__all__ = ["data_rules", "table"]

@@ -10,7 +10,7 @@ from typing import Any
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.schema import objection
 from swift_grpo_ext.doctor.check.files import HOST_PRESETS
-from swift_grpo_ext.doctor.check.media import Seen, seen
+from swift_grpo_ext.doctor.check.media import ImagesSeen, images_seen
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, in_file, table
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
@@ -32,7 +32,7 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnownError("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
-    images = seen(run)
+    images = images_seen(run)
     work, setting = work_of(run, images), setting_of(run)
     if _is_cut(run):
         setting = as_cut(run.shape, work, setting, machine)
@@ -46,7 +46,7 @@ table.on("memory")(partial(_problems, certain=True))
 table.on("memory-tight")(partial(_problems, certain=False))
 
 
-def work_of(run: Run, images: Seen | None = None) -> Work:
+def work_of(run: Run, images: ImagesSeen | None = None) -> Work:
     """The run's work as the planner sees it, at most, with the images of its first rows."""
     args = run.arguments
     pixels = run.max_pixels if run.limits_pixels else _USUAL_PIXELS
@@ -71,7 +71,7 @@ def work_of(run: Run, images: Seen | None = None) -> Work:
     )
 
 
-def least_work(work: Work, images: Seen | None = None) -> Work:
+def least_work(work: Work, images: ImagesSeen | None = None) -> Work:
     """What the run surely meets: completions of a quarter of the limit, small images, short prompts."""
     return replace(
         work,
