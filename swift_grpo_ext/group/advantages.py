@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 Estimator = Literal["grpo", "rloo", "reinforce_plus_plus"]
@@ -28,26 +29,26 @@ GDPO_EPSILON = 1e-8
 class Segments:
     """The groups of a batch, and which rows count in their statistics."""
 
-    index: Tensor  # number of each row's group, from 0, ``(n,)``
-    member: Tensor  # rows that count, ``(n,)`` bool
-    count: Tensor  # for each row the number of counting rows in its group, ``(n,)`` double
+    index: Int[Tensor, " completions"]  # number of each completion's group, from 0
+    member: Bool[Tensor, " completions"]  # completions that count
+    count: Float64[Tensor, " completions"]  # number of counting completions in its group
 
     @classmethod
-    def of(cls, group: Tensor, member: Tensor) -> Segments:
-        """Segments of rows with any integer group ids, `member` saying which of them count."""
+    def of(cls, group: Int[Tensor, " completions"], member: Bool[Tensor, " completions"]) -> Segments:
+        """Segments of completions with any integer group ids, `member` saying which of them count."""
         index = torch.unique(group.cpu(), return_inverse=True)[1]
         return cls(index, member, _total(index, member.double()))
 
-    def mean(self, values: Tensor) -> Tensor:
-        """For each row the mean over its group's members, ``(n,)``; 0 in a group without members."""
+    def mean(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
+        """For each completion the mean over its group's members; 0 in a group without members."""
         return _total(self.index, self._of_members(values)) / self.count.clamp(min=1)
 
-    def std(self, values: Tensor) -> Tensor:
-        """For each row the sample deviation (ddof 1) of its group's members; 0 below two members."""
+    def std(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
+        """For each completion the sample deviation (ddof 1) of its group; 0 below two members."""
         squares = (values - self.mean(values)) ** 2
         return (_total(self.index, self._of_members(squares)) / (self.count - 1).clamp(min=1)).sqrt()
 
-    def _of_members(self, values: Tensor) -> Tensor:
+    def _of_members(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
         return torch.where(self.member, values, 0.0)
 
 
@@ -55,31 +56,33 @@ class Segments:
 class GroupAdvantages:
     """Advantages of a batch and what they were taken from."""
 
-    advantages: Tensor  # ``(n,)`` float32; 0 where not `kept`
-    rewards: Tensor  # weighted sum of scores, less the KL penalty, ``(n,)`` float32; NaN where not `scored`
-    scored: Tensor  # completions that can be compared with their group, ``(n,)`` bool
-    kept: Tensor  # scored completions of groups with at least two of them, ``(n,)`` bool
+    advantages: Float[Tensor, " completions"]  # 0 where not `kept`
+    rewards: Float[
+        Tensor, " completions"
+    ]  # weighted sum of scores, less the KL penalty; NaN where not `scored`
+    scored: Bool[Tensor, " completions"]  # completions that can be compared with their group
+    kept: Bool[Tensor, " completions"]  # scored completions of groups with at least two of them
     segments: Segments  # the groups, with the kept completions as members
 
     @property
-    def group_std(self) -> Tensor:
-        """Deviation of the rewards in each row's group, ``(n,)`` double on the CPU; 0 in a dropped group."""
+    def group_std(self) -> Float64[Tensor, " completions"]:
+        """Deviation of the rewards in each completion's group, on the CPU; 0 in a dropped group."""
         return self.segments.std(self.rewards.cpu().double())
 
 
 def group_advantages(
-    rewards_per_func: Tensor,
-    weights: Tensor,
-    group: Tensor,
+    rewards_per_func: Float[Tensor, "completions functions"],
+    weights: Float[Tensor, " functions"],
+    group: Int[Tensor, " completions"],
     *,
     estimator: Estimator = "grpo",
     scale: Scale = "group",
-    penalty: Tensor | None = None,
+    penalty: Float[Tensor, " completions"] | None = None,
 ) -> GroupAdvantages:
     """Advantage of each completion against the scored members of its group.
 
-    ``rewards_per_func`` is ``(n, functions)``, not finite where not scored; a function of weight 0 takes no
-    part. ``group`` has each row's id, ``(n,)``; ``penalty``, ``(n,)``, is beta times a completion's KL.
+    ``rewards_per_func`` is not finite where not scored; a function of weight 0 takes no part. ``group`` has
+    each completion's group id; ``penalty`` is beta times a completion's KL.
 
     The estimators ``grpo`` and ``reinforce_plus_plus`` subtract the group's mean, ``rloo`` (arXiv 2402.14740)
     the mean of the others. The scale is the deviation of ``group`` or ``batch``; ``gdpo`` (arXiv 2601.05242)
@@ -104,8 +107,10 @@ def group_advantages(
     )
 
 
-def scored_completions(values: Tensor, group: Tensor) -> Tensor:
-    """Which completions can be compared with their group, ``(n,)`` bool; NaN in ``values`` is "not scored".
+def scored_completions(
+    values: Float[Tensor, "completions functions"], group: Int[Tensor, " completions"]
+) -> Bool[Tensor, " completions"]:
+    """Which completions can be compared with their group; NaN in ``values`` is "not scored".
 
     A function that scored nobody in a group does not apply to its prompt (mixed tasks) and is passed over.
     One that scored some members makes those that it did not score incomparable. At least one must apply.
@@ -118,7 +123,9 @@ def scored_completions(values: Tensor, group: Tensor) -> Tensor:
     return applies.any(dim=1) & (has_score | ~applies).all(dim=1)
 
 
-def _centred_and_scaled(rewards: Tensor, segments: Segments, estimator: Estimator, scale: Scale) -> Tensor:
+def _centred_and_scaled(
+    rewards: Float64[Tensor, " completions"], segments: Segments, estimator: Estimator, scale: Scale
+) -> Float64[Tensor, " completions"]:
     centred = rewards - segments.mean(rewards)
     if estimator == "rloo":
         centred = centred * segments.count / (segments.count - 1).clamp(min=1)
@@ -130,7 +137,11 @@ def _centred_and_scaled(rewards: Tensor, segments: Segments, estimator: Estimato
     return centred
 
 
-def _gdpo(values: Tensor, weights: Tensor, segments: Segments) -> Tensor:
+def _gdpo(
+    values: Float64[Tensor, "completions functions"],
+    weights: Float64[Tensor, " functions"],
+    segments: Segments,
+) -> Float64[Tensor, " completions"]:
     total = torch.zeros_like(segments.count)
     for column, weight in zip(values.T, weights, strict=True):
         normed = (column - segments.mean(column)) / (segments.std(column) + GDPO_EPSILON)
@@ -140,14 +151,19 @@ def _gdpo(values: Tensor, weights: Tensor, segments: Segments) -> Tensor:
     return (total - of_kept.mean()) / (_std(of_kept) + GDPO_EPSILON)
 
 
-def _total(index: Tensor, values: Tensor) -> Tensor:
-    """For each row the sum of `values` over the rows of its group."""
+def _total(
+    index: Int[Tensor, " completions"], values: Float64[Tensor, " completions"]
+) -> Float64[Tensor, " completions"]:
+    """For each completion the sum of `values` over its group."""
     groups = int(index.max()) + 1 if index.numel() else 0
     return values.new_zeros(groups).index_add(0, index, values)[index]
 
 
 def reward_statistics(
-    result: GroupAdvantages, rewards_per_func: Tensor, names: Sequence[str], scale: Scale
+    result: GroupAdvantages,
+    rewards_per_func: Float[Tensor, "completions functions"],
+    names: Sequence[str],
+    scale: Scale,
 ) -> dict[str, float]:
     """What one scored batch says about its rewards, under ms-swift's metric names and ours.
 
@@ -177,6 +193,6 @@ def reward_statistics(
     return {key: float(value) for key, value in figures.items() if value.isfinite()}
 
 
-def _std(values: Tensor) -> Tensor:
+def _std(values: Float[Tensor, " values"]) -> Float[Tensor, ""]:
     """Sample deviation; 0 of one value, NaN of none."""
     return values.std() if values.numel() > 1 else values.sum() * 0 / values.numel()

@@ -1,7 +1,7 @@
 """Attention over a pack: every completion sees its prompt and its own past, and nothing else.
 
-All functions of `BACKENDS` compute the same thing from ``(1, heads, T, dim)`` tensors, in layers that see
-everything before, with a sliding window, and where the tokens of an image see each other (`Reach`):
+All functions of `BACKENDS` compute the same thing, in layers that see everything before, with a sliding
+window, and where the tokens of an image see each other (`Reach`):
 
     dense     SDPA with a (T, T) mask: the reference
     two_part  SDPA, prompts first, then the completions as a batch over prompt and own keys; no (T, T) mask
@@ -12,6 +12,7 @@ everything before, with a sliding window, and where the tokens of an image see e
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -26,24 +27,34 @@ from swift_grpo_ext.group.layout import (
     visible,
 )
 
-Attend = Callable[..., Tensor]  # (query, key, value, layout, scale, reach), as below
+Attend = Callable[..., Float[Tensor, "1 heads tokens value_dim"]]  # of the arguments of `dense`
 
 
 def dense(
-    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
-) -> Tensor:
+    query: Float[Tensor, "1 heads tokens dim"],
+    key: Float[Tensor, "1 kv_heads tokens dim"],
+    value: Float[Tensor, "1 kv_heads tokens value_dim"],
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach,
+) -> Float[Tensor, "1 heads tokens value_dim"]:
     """SDPA with the whole ``(T, T)`` mask."""
     mask = layout.once(("dense", reach, query.device), lambda: visible(layout, reach).to(query.device))
     return _sdpa(query, key, value, scale, mask)
 
 
 def two_part(
-    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
-) -> Tensor:
+    query: Float[Tensor, "1 heads tokens dim"],
+    key: Float[Tensor, "1 kv_heads tokens dim"],
+    value: Float[Tensor, "1 kv_heads tokens value_dim"],
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach,
+) -> Float[Tensor, "1 heads tokens value_dim"]:
     """SDPA of each prompt, then of its completions as a batch over its keys (copied) and own ones."""
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
-    done: list[Tensor] = []
+    done = []
     for span, (q, k, v), completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
         mask = _prompt_mask(span, layout, reach, query.device)
         done.append(_sdpa(q, k, v, scale, mask, mask is None))
@@ -53,15 +64,15 @@ def two_part(
 
 
 def _attend_completions(
-    completions: tuple[Tensor, ...],
-    key: Tensor,
-    value: Tensor,
+    completions: tuple[Float[Tensor, "1 _ completions _"], ...],
+    key: Float[Tensor, "1 kv_heads prompt dim"],
+    value: Float[Tensor, "1 kv_heads prompt value_dim"],
     span: Span,
     layout: PackLayout,
     scale: float | None,
     reach: Reach,
-) -> Tensor:
-    """Attention of one group's completions: ``(1, heads, sum of completions, dim)``."""
+) -> Float[Tensor, "1 heads completions value_dim"]:
+    """Attention of one group's completions, whose queries, keys and values are ``completions``."""
     own_query, own_key, own_value = (layout.to_rows(part, span, 2)[0].transpose(0, 1) for part in completions)
     rows, _, width, _ = own_query.shape
     if reach.window is not None:  # no completion sees more of its prompt
@@ -80,8 +91,10 @@ def _attend_completions(
     return layout.to_pack(out.transpose(0, 1)[None], span, 2)
 
 
-def _prompt_mask(span: Span, layout: PackLayout, reach: Reach, device: torch.device) -> Tensor | None:
-    """``(prompt, prompt)`` True where a token may look at another; None where it sees all before it."""
+def _prompt_mask(
+    span: Span, layout: PackLayout, reach: Reach, device: torch.device
+) -> Bool[Tensor, "prompt prompt"] | None:
+    """True where a token may look at another; None where it sees all before it."""
     if reach == EVERYTHING_BEFORE:
         return None
     prompt = slice(span.start, span.start + span.prompt)
@@ -89,8 +102,13 @@ def _prompt_mask(span: Span, layout: PackLayout, reach: Reach, device: torch.dev
 
 
 def _sdpa(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None, mask: Tensor | None, causal: bool = False
-) -> Tensor:
+    query: Float[Tensor, "rows heads queries dim"],
+    key: Float[Tensor, "rows kv_heads keys dim"],
+    value: Float[Tensor, "rows kv_heads keys value_dim"],
+    scale: float | None,
+    mask: Bool[Tensor, "*_ queries keys"] | None,
+    causal: bool = False,
+) -> Float[Tensor, "rows heads queries value_dim"]:
     """SDPA with grouped key/value heads on whichever kernel takes them."""
     grouped = query.shape[1] != key.shape[1]
     if grouped and query.is_cuda and (mask is not None or query.dtype == torch.float32):
@@ -104,7 +122,11 @@ def _sdpa(
 
 
 def choose_backend(asked: str, implementation: str, device: torch.device, dtype: torch.dtype) -> str:
-    """The name in `BACKENDS` for what a run asks for, or ``auto``; RefusedError where that cannot run."""
+    """The name in `BACKENDS` for what a run asks for, or for ``auto``.
+
+    Raises:
+        RefusedError: The backend needs a GPU, or 16-bit weights, that are not there.
+    """
     half = dtype in (torch.float16, torch.bfloat16)
     if asked == "auto":
         return "varlen" if device.type == "cuda" and half and "flash" in implementation else "two_part"

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn.functional import pad
@@ -15,8 +17,13 @@ BLOCK = 128  # side of FlexAttention's blocks, tokens
 
 
 def flex(
-    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
-) -> Tensor:
+    query: Float[Tensor, "1 heads tokens dim"],
+    key: Float[Tensor, "1 kv_heads tokens dim"],
+    value: Float[Tensor, "1 kv_heads tokens value_dim"],
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach,
+) -> Float[Tensor, "1 heads tokens value_dim"]:
     """FlexAttention, compiled once per process for any length."""
     device, grouped = query.device, query.shape[1] != key.shape[1]
     mask = layout.once(("flex", reach, device), lambda: _block_mask(layout, device, reach))
@@ -25,7 +32,7 @@ def flex(
 
 
 @lru_cache(maxsize=2)
-def _flex_attention(compiled: bool) -> Callable[..., Tensor]:
+def _flex_attention(compiled: bool) -> Callable[..., Float[Tensor, "..."]]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
@@ -46,8 +53,10 @@ def _block_mask(layout: PackLayout, device: torch.device, reach: Reach) -> objec
     )
 
 
-def block_grid(seen: Sight, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Which blocks hold a visible pair, and which hold nothing else: two ``(blocks, blocks)`` masks."""
+def block_grid(
+    seen: Sight, places: Int[Tensor, " tokens"]
+) -> tuple[Bool[Tensor, "blocks blocks"], Bool[Tensor, "blocks blocks"]]:
+    """Which blocks hold a visible pair, and which hold nothing else."""
     behind = -len(places) % BLOCK
     some, full = [], []
     for queries in places.split(BLOCK):  # a row of blocks at a time
@@ -57,16 +66,23 @@ def block_grid(seen: Sight, places: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(some), torch.stack(full)
 
 
-def _block_lists(grid: Tensor) -> tuple[Tensor, Tensor]:
-    """``(1, 1, blocks)`` counts and ``(1, 1, blocks, blocks)`` indices of the marked blocks in each row."""
+def _block_lists(
+    grid: Bool[Tensor, "blocks blocks"],
+) -> tuple[Int32[Tensor, "1 1 blocks"], Int32[Tensor, "1 1 blocks blocks"]]:
+    """Counts and indices of the marked blocks in each row."""
     counts = grid.sum(1, dtype=torch.int32)
     indices = grid.int().argsort(dim=1, descending=True, stable=True).int()
     return counts[None, None], indices[None, None]
 
 
 def varlen(
-    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float | None, reach: Reach
-) -> Tensor:
+    query: Float[Tensor, "1 heads tokens dim"],
+    key: Float[Tensor, "1 kv_heads tokens dim"],
+    value: Float[Tensor, "1 kv_heads tokens value_dim"],
+    layout: PackLayout,
+    scale: float | None,
+    reach: Reach,
+) -> Float[Tensor, "1 heads tokens value_dim"]:
     """One variable-length call, with causal masks and windows: a sequence for each prompt and completion."""
     index, *sequences = layout.once(("varlen", query.device), lambda: _sequences(layout, query.device))
     queries = query[0].transpose(0, 1).contiguous()
@@ -75,7 +91,9 @@ def varlen(
     return out.transpose(0, 1)[None]
 
 
-def _sequences(layout: PackLayout, device: torch.device) -> tuple[Tensor, Tensor, Tensor, int, int]:
+def _sequences(
+    layout: PackLayout, device: torch.device
+) -> tuple[Int[Tensor, " rows"], Int32[Tensor, " starts"], Int32[Tensor, " starts"], int, int]:
     """Key rows in the order of the sequences, cumulative lengths of queries and of keys, longest of each."""
     rows, queries, keys = [], [], []
     for span in layout.spans:
@@ -97,14 +115,18 @@ class RepeatRows(torch.autograd.Function):
     """``tensor[index]`` whose gradient is summed in fp32: every completion uses the keys of its prompt."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, tensor: Tensor, index: Tensor) -> Tensor:
-        """``(rows, ...)`` to ``(len(index), ...)``."""
+    def forward(
+        ctx: FunctionCtx, tensor: Float[Tensor, " rows *rest"], index: Int[Tensor, " uses"]
+    ) -> Float[Tensor, " uses *rest"]:
+        """The rows that ``index`` names."""
         ctx.save_for_backward(index)
         ctx.rows, ctx.dtype = tensor.shape[0], tensor.dtype
         return tensor.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(
+        ctx: FunctionCtx, grad: Float[Tensor, " uses *rest"]
+    ) -> tuple[Float[Tensor, " rows *rest"], None]:
         """Sum over the uses of each row."""
         (index,) = ctx.saved_tensors
         total = grad.new_zeros((ctx.rows, *grad.shape[1:]), dtype=torch.float32)
@@ -112,19 +134,19 @@ class RepeatRows(torch.autograd.Function):
 
 
 @lru_cache(maxsize=1)
-def varlen_kernel() -> Callable[..., Tensor]:
+def varlen_kernel() -> Callable[..., Float[Tensor, "..."]]:
     """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key."""
     if find_spec("flash_attn"):
         from flash_attn import flash_attn_varlen_func
 
-        def installed(*given: Tensor) -> Tensor:
+        def installed(*given: Any) -> Float[Tensor, "tokens heads value_dim"]:
             *tensors, scale, window = given
             sizes = (-1, -1) if window is None else (window - 1, 0)
             return flash_attn_varlen_func(*tensors, softmax_scale=scale, causal=True, window_size=sizes)
 
         return installed
 
-    def built_in(*given: Tensor) -> Tensor:
+    def built_in(*given: Any) -> Float[Tensor, "tokens heads value_dim"]:
         *tensors, scale, window = given
         sizes = {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
         forward = torch.ops.aten._flash_attention_forward

@@ -1,6 +1,9 @@
 """What the passes over a group must know of a vision-language family. Needs no torch."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+ModelInputs: TypeAlias = Mapping[str, Any]  # by name; tensors, but for a few options
 
 
 class Medium(NamedTuple):
@@ -20,6 +23,7 @@ GRIDS = tuple(name for names in GRIDS_OF.values() for name in names)
 MEDIA_INPUTS = (*GRIDS_OF, *GRIDS)
 
 
+@runtime_checkable
 class Family(Protocol):
     """A description of a family, as far as passes need it."""
 

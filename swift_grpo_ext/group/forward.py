@@ -1,12 +1,14 @@
 """One forward of a pack: from the inputs of the ordinary batch to log-probs in its shape."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
 
+from swift_grpo_ext.group.family import ModelInputs
 from swift_grpo_ext.group.interface import pack_mask
 from swift_grpo_ext.group.logps import TokenQuery, scores_for_logits
 from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack
@@ -25,8 +27,12 @@ ROW_INPUTS = (
 )
 
 
-def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The model's inputs for a pack, and ``media`` of its images; `CannotPackError`: an input is unknown."""
+def pack_inputs(inputs: ModelInputs, pack: Pack, media: ModelInputs) -> dict[str, Any]:
+    """The model's inputs for a pack, and ``media`` of its images.
+
+    Raises:
+        CannotPackError: An input has another name than those that packs are made of.
+    """
     options = options_of(inputs)
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
@@ -45,20 +51,24 @@ def pack_inputs(inputs: Mapping[str, Tensor], pack: Pack, media: Mapping[str, Te
     }
 
 
-def options_of(inputs: Mapping[str, object]) -> dict[str, str]:
+def options_of(inputs: ModelInputs) -> dict[str, str]:
     """Inputs that say how, in words, such as MiniCPM-V's ``downsample_mode``: the same for rows and packs."""
     return {name: value for name, value in inputs.items() if isinstance(value, str)}
 
 
-def is_flat(inputs: Mapping[str, object]) -> bool:
+def is_flat(inputs: ModelInputs) -> bool:
     """Without padding there is no mask of it."""
     return "attention_mask" not in inputs
 
 
-def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Tensor]:
+def as_rows(inputs: ModelInputs, batch: int, keep: int) -> dict[str, Any]:
     """The inputs, ``(..., 1, total)`` without padding, as a collated batch with padding on the left would be.
 
     Places begin at 0 in each row; ``keep`` columns are of completions. Images stay as they are.
+
+    Raises:
+        CannotPackError: The places of the tokens are missing, or begin at 0 more or less than ``batch``
+            times.
     """
     places = inputs.get("text_position_ids", inputs.get("position_ids"))
     total = inputs["input_ids"].shape[-1]
@@ -80,7 +90,7 @@ def as_rows(inputs: Mapping[str, Tensor], batch: int, keep: int) -> dict[str, Te
     return {**rows, "attention_mask": present.long()}
 
 
-def as_flat_row(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def as_flat_row(inputs: ModelInputs) -> dict[str, Any]:
     """The inputs of a single row without its padding on the left, as ms-swift would hand it over alone."""
     start = int(inputs["attention_mask"].int().argmax())
     return {
@@ -90,7 +100,7 @@ def as_flat_row(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def pack_query(input_ids: Tensor, pack: Pack, **options: Any) -> TokenQuery:
+def pack_query(input_ids: Int[Tensor, "batch seq"], pack: Pack, **options: Any) -> TokenQuery:
     """Query for the loss tokens of a pack; ``options`` as in `TokenQuery`."""
     return TokenQuery(pack.targets(input_ids), **options)
 
@@ -98,14 +108,14 @@ def pack_query(input_ids: Tensor, pack: Pack, **options: Any) -> TokenQuery:
 def packed_scores(
     model: Callable[..., CausalLMOutput],
     head: nn.Module,
-    inputs: Mapping[str, Tensor],
+    inputs: ModelInputs,
     pack: Pack,
     query: TokenQuery,
-) -> Tensor:
-    """Run the model over a pack: ``(batch, keep, 2)`` log-prob and entropy in fp32, 0 without a loss."""
+) -> Float[Tensor, "batch keep 2"]:
+    """Run the model over a pack: log-prob and entropy in fp32, 0 where there is no loss."""
     kept = "logits_to_keep" in inputs
 
-    def select(hidden: Tensor) -> Tensor:
+    def select(hidden: Float[Tensor, "1 _ hidden"]) -> Float[Tensor, "losses hidden"]:
         return hidden[0] if kept else hidden[0, pack.predictor]
 
     with scores_for_logits(head, query, select):
@@ -115,10 +125,10 @@ def packed_scores(
 def row_scores(
     model: Callable[..., CausalLMOutput],
     head: nn.Module,
-    inputs: Mapping[str, Tensor],
-    completion_mask: Tensor,
+    inputs: ModelInputs,
+    completion_mask: Shaped[Tensor, "batch keep"],
     **options: Any,
-) -> Tensor:
+) -> Float[Tensor, "batch keep 2"]:
     """The scores of `packed_scores` through the ordinary batch; ``options`` as in `TokenQuery`."""
     keep = completion_mask.shape[1]
     slot = completion_mask.bool().flatten().nonzero()[:, 0]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
@@ -35,8 +36,13 @@ def install(implementation: str) -> None:
         return
 
     def attend_pack_or_rows(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **kwargs: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+        module: nn.Module,
+        query: Float[Tensor, "batch heads queries dim"],
+        key: Float[Tensor, "batch kv_heads keys dim"],
+        value: Float[Tensor, "batch kv_heads keys value_dim"],
+        attention_mask: Shaped[Tensor, "..."] | None,
+        **kwargs: Any,
+    ) -> tuple[Float[Tensor, "batch queries heads value_dim"], Float[Tensor, "..."] | None]:
         if not isinstance(attention_mask, PackMask):
             return original(module, query, key, value, attention_mask, **kwargs)
         return attend(module, query, key, value, attention_mask.pack_layout, kwargs), None
@@ -46,9 +52,18 @@ def install(implementation: str) -> None:
 
 
 def attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, options: dict[str, Any]
-) -> Tensor:
-    """Attention over a pack as a layer calls it: ``(1, heads, T, dim)`` to ``(1, T, heads, dim)``."""
+    module: nn.Module,
+    query: Float[Tensor, "1 heads tokens dim"],
+    key: Float[Tensor, "1 kv_heads tokens dim"],
+    value: Float[Tensor, "1 kv_heads tokens value_dim"],
+    layout: PackLayout,
+    options: dict[str, Any],
+) -> Float[Tensor, "1 tokens heads value_dim"]:
+    """Attention over a pack as a layer calls it.
+
+    Raises:
+        ValueError: The layer asks for what a pack does not know, such as dropout or softcapping.
+    """
     odd = [name for name in _SPECIAL if options.get(name) is not None]
     if odd or options.get("dropout"):
         raise ValueError(f"attention over a pack does not know {', '.join(odd) or 'dropout'}")

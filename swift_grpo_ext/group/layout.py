@@ -6,9 +6,10 @@ one of its prompt, wherever it lies in the pack.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, no_type_check
 
 import torch
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
@@ -37,7 +38,8 @@ class Reach:
 
 
 Made = TypeVar("Made")
-Sight = Callable[[object, object, Tensor, Tensor], Tensor]  # of batch, head, and places in the pack
+# Of batch, head, and places of query and key in a pack; FlexAttention asks for single ones and whole blocks.
+Sight = Callable[..., Bool[Tensor, "..."]]
 EVERYTHING_BEFORE = Reach()
 ImageBlocks = Literal["none", "windows", "all"]  # windows: those with a sliding window
 
@@ -82,7 +84,10 @@ class PackLayout:
         group, branch = group.repeat_interleave(length), branch.repeat_interleave(length)
         place, number = self.positions().to(device), self.block_numbers().to(device)
 
-        def seen(batch: object, head: object, q: Tensor, k: Tensor) -> Tensor:
+        @no_type_check  # FlexAttention traces it: checks inside would break the graph at each call
+        def seen(
+            batch: object, head: object, q: Int[Tensor, "..."], k: Int[Tensor, "..."]
+        ) -> Bool[Tensor, "..."]:
             before = q >= k
             if reach.blocks:
                 before = before | ((number[q] == number[k]) & (number[k] >= 0))
@@ -93,16 +98,16 @@ class PackLayout:
 
         return seen
 
-    def positions(self) -> Tensor:
-        """``(T,)`` place of each token in the row that it came from."""
+    def positions(self) -> Int[Tensor, " tokens"]:
+        """Place of each token in the row that it came from."""
         places = [
             torch.arange(length) + (self.spans[group].prompt if branch else 0)
             for group, branch, length in self.segments
         ]
         return torch.cat(places)
 
-    def block_numbers(self) -> Tensor:
-        """``(T,)`` number of the run of image tokens that each token belongs to; -1 if to none."""
+    def block_numbers(self) -> Int[Tensor, " tokens"]:
+        """Number of the run of image tokens that each token belongs to; -1 if to none."""
         numbers = torch.full((self.length,), -1)
         for number, (start, stop) in enumerate(self.blocks):
             numbers[start:stop] = number
@@ -114,25 +119,27 @@ class PackLayout:
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Reach(None if window is None or window >= longest else window, blocks)
 
-    def to_rows(self, packed: Tensor, span: Span, dim: int) -> Tensor:
+    def to_rows(self, packed: Shaped[Tensor, "..."], span: Span, dim: int) -> Shaped[Tensor, "..."]:
         """The completions of a group, one after another along ``dim``, as ``(rows, longest)``."""
         index = self._ragged(span.completions, packed.device)
         padded = packed if index is None else packed.index_select(dim, index[0])
         return padded.unflatten(dim, (len(span.completions), -1))
 
-    def to_pack(self, rows: Tensor, span: Span, dim: int) -> Tensor:
+    def to_pack(self, rows: Shaped[Tensor, "..."], span: Span, dim: int) -> Shaped[Tensor, "..."]:
         """The way back, of ``(..., rows, longest, ...)`` from ``dim`` on."""
         index = self._ragged(span.completions, rows.device)
         flat = rows.flatten(dim, dim + 1)
         return flat if index is None else flat.index_select(dim, index[1])
 
-    def _ragged(self, completions: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor] | None:
+    def _ragged(
+        self, completions: tuple[int, ...], device: torch.device
+    ) -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]] | None:
         """Index from packed to padded completions, where nobody looks at the padding, and back."""
         width = max(completions)
         if min(completions) == width:
             return None
 
-        def make() -> tuple[Tensor, Tensor]:
+        def make() -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]]:
             lengths, columns = torch.tensor(completions), torch.arange(width)
             starts = lengths.cumsum(0) - lengths
             padded = (starts[:, None] + columns).clamp(max=sum(completions) - 1)
@@ -165,16 +172,20 @@ class PackMask(Tensor):
         return found
 
 
-def visible(layout: PackLayout, reach: Reach = EVERYTHING_BEFORE, of: slice = slice(None)) -> Tensor:
-    """``(T, T)`` mask on the CPU, ``of`` some tokens: True where a row's query may look at a column's key."""
+def visible(
+    layout: PackLayout, reach: Reach = EVERYTHING_BEFORE, of: slice = slice(None)
+) -> Bool[Tensor, "tokens tokens"]:
+    """Mask on the CPU ``of`` some tokens: True where a row's query may look at a column's key."""
     places = torch.arange(layout.length)[of]
     return layout.sight(reach)(0, 0, places[:, None], places)
 
 
-def completions_mask(layout: PackLayout, span: Span, reach: Reach, device: torch.device) -> Tensor:
-    """``(rows or 1, 1, width, seen + width)`` mask of padded completions and the ``seen`` end of a prompt."""
+def completions_mask(
+    layout: PackLayout, span: Span, reach: Reach, device: torch.device
+) -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
+    """Mask of padded completions over the end of the prompt that they see, and themselves."""
 
-    def make() -> Tensor:
+    def make() -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
         width = max(span.completions)
         seen = span.prompt if reach.window is None else min(span.prompt, reach.window - 1)
         queries, keys = torch.arange(width) + seen, torch.arange(seen + width)

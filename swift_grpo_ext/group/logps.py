@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from swift_grpo_ext.swap import swapped
 
-Head = Callable[[Tensor], Tensor]
+Hidden = Float[Tensor, "tokens hidden"]
+Head = Callable[[Hidden], Float[Tensor, "tokens vocab"]]
 CHUNK_BYTES = 256 * 2**20
 
 
@@ -24,15 +26,15 @@ CHUNK_BYTES = 256 * 2**20
 class TokenQuery:
     """What is asked of the output layer."""
 
-    targets: Tensor  # ``(N,)`` token ids
+    targets: Int[Tensor, " tokens"]  # ids
     vocab_size: int  # width of the logits
     temperature: float = 1.0  # divides the logits
     with_entropy: bool = False  # also entropies, without gradient: ms-swift only compares and logs them
     chunk_bytes: int = CHUNK_BYTES  # most bytes of fp32 logits at a time
 
 
-def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
-    """Log-prob and entropy ``(N, 2)`` in fp32 of each target, predicted by ``hidden`` ``(N, hidden)``."""
+def score(hidden: Hidden, head: Head, query: TokenQuery) -> Float[Tensor, "tokens 2"]:
+    """Log-prob and entropy, in fp32, of each target, predicted by ``hidden``."""
     chunk = max(1, query.chunk_bytes // (4 * query.vocab_size))
     parts = list(zip(hidden.split(chunk), query.targets.split(chunk), strict=True))
     if not torch.is_grad_enabled():
@@ -42,7 +44,9 @@ def score(hidden: Tensor, head: Head, query: TokenQuery) -> Tensor:
     return torch.cat([*done, *(_score_chunk(*part, head, query) for part in parts[-1:])])
 
 
-def _score_chunk(hidden: Tensor, targets: Tensor, head: Head, query: TokenQuery) -> Tensor:
+def _score_chunk(
+    hidden: Hidden, targets: Int[Tensor, " tokens"], head: Head, query: TokenQuery
+) -> Float[Tensor, "tokens 2"]:
     logits = head(hidden).float()
     if query.temperature != 1.0:
         logits = logits / query.temperature
@@ -57,12 +61,12 @@ def _score_chunk(hidden: Tensor, targets: Tensor, head: Head, query: TokenQuery)
 
 @contextmanager
 def scores_for_logits(
-    head: nn.Module, query: TokenQuery, select: Callable[[Tensor], Tensor]
+    head: nn.Module, query: TokenQuery, select: Callable[[Float[Tensor, "rows places hidden"]], Hidden]
 ) -> Iterator[None]:
     """While this is open, the output layer answers with `score` of the states that ``select`` picks."""
     logits_of = head.forward
 
-    def forward(hidden: Tensor) -> Tensor:
+    def forward(hidden: Float[Tensor, "rows places hidden"]) -> Float[Tensor, "tokens 2"]:
         return score(select(hidden), logits_of, query)
 
     with swapped(head, "forward", forward):
@@ -80,8 +84,10 @@ class Sampling:
     forbidden: tuple[int, ...] = ()  # ids that are never drawn
 
 
-def sampled_logps(logits: Tensor, tokens: Tensor, sampling: Sampling) -> Tensor:
-    """``(N,)`` log-probs in fp32 of ``tokens`` drawn from ``logits`` ``(N, vocab)``.
+def sampled_logps(
+    logits: Float[Tensor, "tokens vocab"], tokens: Int[Tensor, " tokens"], sampling: Sampling
+) -> Float[Tensor, " tokens"]:
+    """Log-probs, in fp32, of ``tokens`` drawn from ``logits``.
 
     A token that the filters leave out keeps the value that it would have were it let through: rounding moves
     tokens over a filter's edge, and minus infinity would say nothing about how far they are from it. The
@@ -105,7 +111,9 @@ def sampled_logps(logits: Tensor, tokens: Tensor, sampling: Sampling) -> Tensor:
     return found - likely.logsumexp(-1)
 
 
-def per_token_kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
+def per_token_kl(
+    logps: Float[Tensor, "*tokens"], ref_logps: Float[Tensor, "*tokens"]
+) -> Float[Tensor, "*tokens"]:
     """The k3 estimate of KL(policy || reference) of each token, clamped as the host's loss clamps it."""
     log_ratio = (ref_logps - logps).clamp(-20, 20)
     return (log_ratio.exp() - log_ratio - 1).clamp(-10, 10)
@@ -130,7 +138,7 @@ class WeightedMean:
         return self.total / self.weight if self.weight else math.nan
 
 
-def with_mean_for_nonfinite(values: Sequence[Tensor]) -> list[Tensor]:
+def with_mean_for_nonfinite(values: Sequence[Float[Tensor, ""] | float]) -> list[Float[Tensor, ""] | float]:
     """The values with the mean of the finite ones in the place of others; empty if none is finite."""
     good = [value for value in values if math.isfinite(float(value))]
     if not good:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from swift_grpo_ext.group.family import MEDIA_INPUTS, Family
+from swift_grpo_ext.group.family import MEDIA_INPUTS, Family, ModelInputs
 from swift_grpo_ext.group.forward import (
     ROW_INPUTS,
     TOKEN_INPUTS,
@@ -28,8 +29,8 @@ from swift_grpo_ext.group.vision import Images, assign_media
 class StoredInputs(UserDict[str, Any]):
     """A model's inputs whose pixels (`Images`) lie in the main memory; read whole, on the device."""
 
-    def __getitem__(self, name: str) -> Tensor:
-        found: Tensor | Images = self.data[name]
+    def __getitem__(self, name: str) -> Any:
+        found = self.data[name]
         if not isinstance(found, Images):
             return found
         return found.pixels_of(range(len(found.parts))).to(self.data["input_ids"].device)
@@ -39,9 +40,9 @@ class StoredInputs(UserDict[str, Any]):
 class MicroBatch:
     """One micro-batch."""
 
-    given: Mapping[str, Tensor]  # the model's inputs as the host collated them
-    inputs: Mapping[str, Tensor]  # the same by rows, which without padding lie end to end in ``given``
-    completion_mask: Tensor  # ``(batch, keep)`` at the time of its first pass
+    given: ModelInputs  # the model's inputs as the host collated them
+    inputs: ModelInputs  # the same by rows, which without padding lie end to end in ``given``
+    completion_mask: Shaped[Tensor, "batch keep"]  # at the time of its first pass
     family: Family | None = None  # None for a language model, or if nobody can tell its images apart
     form: PackForm | None = None  # how the model takes packs; None if there shall be none
     prompts: Sequence[str] = ()  # of each row, as far as they are known: only equal ones are a group
@@ -58,7 +59,7 @@ class MicroBatch:
             return None
         return [(self.media[name], which) for name, which in self._all_images().items() if which]
 
-    def forward_inputs(self, encoded: bool) -> dict[str, Tensor]:
+    def forward_inputs(self, encoded: bool) -> dict[str, Any]:
         """Inputs of the forward: packed if there is a pack; without pixels where features stand in."""
         of_rows = {"use_cache": False, "logits_to_keep": self.completion_mask.shape[1] + 1}
         if self.media is None:
@@ -68,7 +69,7 @@ class MicroBatch:
             return pack_inputs(self.text_inputs(), self.pack, media)
         return {**self.text_inputs(), **media, **of_rows}
 
-    def row_inputs(self, rows: range) -> dict[str, Tensor]:
+    def row_inputs(self, rows: range) -> dict[str, Any]:
         """Inputs of some rows as ms-swift would collate them (without padding one at a time), with pixels."""
         assert self.media is not None
         texts = self.text_inputs().items()
@@ -87,7 +88,7 @@ class MicroBatch:
         self.given = StoredInputs(others | self.media)
         return self.given
 
-    def text_inputs(self) -> dict[str, Tensor]:
+    def text_inputs(self) -> dict[str, Any]:
         """The inputs without those of the images."""
         return {name: value for name, value in self.inputs.items() if name not in MEDIA_INPUTS}
 
@@ -98,8 +99,8 @@ class MicroBatch:
         every = range(len(self.completion_mask))
         return {name: images.of_rows(every) for name, images in (self.media or {}).items()}
 
-    def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Tensor]:
-        inputs: dict[str, Tensor] = {}
+    def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Any]:
+        inputs: dict[str, Any] = {}
         for name, images in (self.media or {}).items():
             if which := chosen.get(name):
                 # Of one row: transformers 5.16 repeats features of MiniCPM-V once for each row of pixels.
@@ -110,8 +111,8 @@ class MicroBatch:
 
 
 def analyse(
-    inputs: Mapping[str, Tensor],
-    completion_mask: Tensor,
+    inputs: ModelInputs,
+    completion_mask: Shaped[Tensor, "batch keep"],
     family: Family | None,
     form: PackForm | None,
     prompts: Sequence[str] = (),
@@ -130,8 +131,12 @@ def analyse(
     return batch
 
 
-def narrowed(batch: MicroBatch, tokens: Tensor) -> MicroBatch:
-    """The same with completions of ``tokens`` ``(batch, keep)`` alone, or two tokens; `CannotPackError`."""
+def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatch:
+    """The same with completions of ``tokens`` alone; of two tokens where none is chosen.
+
+    Raises:
+        CannotPackError: Images cannot be told apart, or the chosen tokens do not make a pack.
+    """
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")
     if bool(tokens.any()):
@@ -156,7 +161,7 @@ def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
         return [batch]
 
 
-def _media_of(inputs: Mapping[str, Tensor], family: Family | None) -> dict[str, Images] | None:
+def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] | None:
     if family is None:
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)}:
@@ -164,7 +169,9 @@ def _media_of(inputs: Mapping[str, Tensor], family: Family | None) -> dict[str, 
     return assign_media(inputs, family.media)
 
 
-def _groups_of(batch: MicroBatch, completion_mask: Tensor) -> tuple[list[list[Row]], dict[str, list[int]]]:
+def _groups_of(
+    batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]
+) -> tuple[list[list[Row]], dict[str, list[int]]]:
     """Groups of a micro-batch's rows, and their images in the order of a pack."""
     ids, media = batch.inputs["input_ids"], batch.media or {}
     rows = read_rows(batch.inputs["attention_mask"], completion_mask)
@@ -183,7 +190,9 @@ def _groups_of(batch: MicroBatch, completion_mask: Tensor) -> tuple[list[list[Ro
     return groups, {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
 
 
-def _packed(batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Tensor) -> Pack:
+def _packed(
+    batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Shaped[Tensor, "batch keep"]
+) -> Pack:
     """The pack of a micro-batch's groups."""
     assert batch.form is not None
     found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
@@ -193,8 +202,14 @@ def _packed(batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask:
     return pack
 
 
-def _of_prompt_and_completion(images: Images, row: Row, placeholders: Tensor) -> tuple[range, range]:
-    """Images of a row before its first token with a loss, and from there to its last one (tool results)."""
+def _of_prompt_and_completion(
+    images: Images, row: Row, placeholders: Bool[Tensor, " seq"]
+) -> tuple[range, range]:
+    """Images of a row before its first token with a loss, and from there to its last one (tool results).
+
+    Raises:
+        CannotPackError: An image reaches over the end of a prompt or of a completion.
+    """
     wanted = [int(placeholders[: row.split].sum()), int(placeholders[: row.stop].sum())]
     of_row = images.rows[row.index]
     ends = {0: of_row.start}

@@ -19,9 +19,13 @@ class BatchSizes:
 
 
 def grouped(sizes: BatchSizes, group: int, completion: int, budget: int = 0) -> BatchSizes:
-    """The same completions in micro-batches that hold parts of one group only; RefusedError if they cannot.
+    """The same completions in micro-batches that hold parts of one group only.
 
     ``budget`` is the most completion tokens of a micro-batch, 0 for no limit: longer groups are split.
+
+    Raises:
+        RefusedError: The completions of a generation batch or of a step cannot be cut so, or one is over
+            the budget.
     """
     of_generation = sizes.batch * sizes.per_generation
     of_step = sizes.batch * sizes.accumulation
@@ -81,7 +85,11 @@ def forwarded(batch: int, held: int, group: int) -> tuple[int, int]:
 
 
 def _within(batch: int, completion: int, budget: int) -> int:
-    """The largest divisor of ``batch`` whose completions fit into the budget."""
+    """The largest divisor of ``batch`` whose completions fit into the budget.
+
+    Raises:
+        RefusedError: One completion alone is over the budget.
+    """
     if completion > budget:
         raise RefusedError(
             f"one completion may have {completion} tokens, more than the {budget} of a micro-batch",

@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import Cache
 
-from swift_grpo_ext.group.family import MEDIA_INPUTS, VIDEO_PIXELS, Medium
+from swift_grpo_ext.group.family import MEDIA_INPUTS, VIDEO_PIXELS, Medium, ModelInputs
 from swift_grpo_ext.group.forward import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 from swift_grpo_ext.group.vision import Images, assign_media
@@ -31,7 +32,7 @@ class Distinct(NamedTuple):
     """The distinct prompts of a batch."""
 
     inputs: dict[str, Any]  # the model's inputs of these rows alone
-    row_of: Tensor  # for each row of the batch the number of its prompt, ``(batch,)``
+    row_of: Int[Tensor, " batch"]  # for each row of the batch the number of its prompt
     wanted: Wanted  # images and videos of the batch, and which of them are the distinct rows', in order
     repeats: bool  # some prompts stand there several times
 
@@ -49,7 +50,7 @@ def shared_prefill(
     """
     forward = model.forward
 
-    def prefill_once(*args: object, **kwargs: Tensor) -> object:
+    def prefill_once(*args: object, **kwargs: Any) -> object:
         cache = kwargs.get("past_key_values")
         if args or (cache is not None and cache.get_seq_length() > 0):
             return forward(*args, **kwargs)  # a later step
@@ -76,7 +77,7 @@ def encoding_inside(model: nn.Module, forward: Callable[..., object] | None = No
     chosen = forward or usual
 
     @functools.wraps(usual)
-    def inside(*args: object, **kwargs: Tensor) -> object:
+    def inside(*args: object, **kwargs: Any) -> object:
         return chosen(*args, **kwargs)
 
     # The signature that ``generate`` reads: else transformers 5.19 encodes all images before the prefill.
@@ -87,7 +88,7 @@ def encoding_inside(model: nn.Module, forward: Callable[..., object] | None = No
         yield
 
 
-def spread(cache: Cache, row_of: Tensor) -> None:
+def spread(cache: Cache, row_of: Int[Tensor, " batch"]) -> None:
     """Give each row the cache of its prompt: keys and values, or the state of recurrent layers."""
     for layer in getattr(cache, "layers", [cache]):
         # Layers with a state know only what beam search asks of them, which is the same.
@@ -95,8 +96,12 @@ def spread(cache: Cache, row_of: Tensor) -> None:
         select(row_of)
 
 
-def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinct:
-    """Inputs of the distinct prompts among those of ``generate``; `CannotPackError` where that is unknown."""
+def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
+    """Inputs of the distinct prompts among those of ``generate``.
+
+    Raises:
+        CannotPackError: An input is unknown, or the cache cannot be spread over rows.
+    """
     given = {name for name, value in inputs.items() if value is not None}
     if unknown := given - {*_OF_ROWS, *_PLAIN, *options_of(inputs)}:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
@@ -123,7 +128,7 @@ def find_distinct(inputs: dict[str, Tensor], media: Sequence[Medium]) -> Distinc
     return Distinct(kept, torch.tensor(row_of, device=ids.device), wanted, len(rows) < len(ids))
 
 
-def _of_rows(value: Tensor, name: str, chosen: Tensor, batch: int) -> Tensor:
+def _of_rows(value: Any, name: str, chosen: Int[Tensor, " prompts"], batch: int) -> Any:
     axis = -3 if name == "inputs_embeds" else -2
     if name not in _OF_ROWS or value is None or value.shape[axis] != batch:  # positions: one row for all
         return value
@@ -131,7 +136,10 @@ def _of_rows(value: Tensor, name: str, chosen: Tensor, batch: int) -> Tensor:
 
 
 def _distinct_rows(
-    ids: Tensor, mask: Tensor | None, found: Mapping[str, Images], speeds: Sequence[Sequence[Tensor]]
+    ids: Shaped[Tensor, "batch seq *width"],
+    mask: Shaped[Tensor, "batch seq"] | None,
+    found: Mapping[str, Images],
+    speeds: Sequence[Sequence[Float[Tensor, ""] | float]],
 ) -> tuple[list[int], list[int]]:
     """Rows of the first appearance of each prompt, and for each row its place among them."""
     tokens = ids.cpu().contiguous().view(torch.uint8)

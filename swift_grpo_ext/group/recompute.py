@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.shared_prefix import Pack
@@ -79,10 +80,10 @@ def _predicting_only(layer: nn.Module, pack: Pack) -> Iterator[None]:
     if mlp is None or _PRODUCTS - {name for name, _ in mlp.named_children()}:  # a mixture of experts
         yield
         return
-    whole: Callable[[Tensor], Tensor] = mlp.forward
+    whole: Callable[..., Float[Tensor, "1 tokens hidden"]] = mlp.forward
     needed = pack.layout.once("needed", pack.predictor.unique)
 
-    def forward(hidden: Tensor) -> Tensor:
+    def forward(hidden: Float[Tensor, "1 tokens hidden"]) -> Float[Tensor, "1 tokens hidden"]:
         computed = whole(hidden[:, needed])
         # Of its dtype: under autocast that is another one, and only the CPU's index_copy takes two.
         return computed.new_zeros(hidden.shape).index_copy(1, needed, computed)

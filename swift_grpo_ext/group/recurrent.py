@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.layout import PackLayout, PackMask, Span
@@ -56,7 +57,9 @@ def recurrent_layers(decoder: nn.Module) -> Iterator[nn.Module]:
 
 def _opening_the_layout(forward: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(forward)
-    def packed_or_rows(layer: object, hidden_states: Tensor, *args: object, **kwargs: object) -> object:
+    def packed_or_rows(
+        layer: object, hidden_states: Float[Tensor, "batch tokens hidden"], *args: object, **kwargs: object
+    ) -> object:
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, PackMask):
             return forward(layer, hidden_states, *args, **kwargs)
@@ -79,9 +82,14 @@ def _by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> C
 
 
 def convolve(
-    usual: Callable[..., Tensor], layout: PackLayout, whole: Tensor, weight: Tensor, *args: Any, **kwargs: Any
-) -> Tensor:
-    """The causal convolution of a pack, ``(1, channels, T)``; ``weight`` is ``(channels, kernel)``."""
+    usual: Callable[..., Float[Tensor, "rows channels places"]],
+    layout: PackLayout,
+    whole: Float[Tensor, "1 channels tokens"],
+    weight: Float[Tensor, "channels kernel"],
+    *args: Any,
+    **kwargs: Any,
+) -> Float[Tensor, "1 channels tokens"]:
+    """The causal convolution of a pack."""
     before = weight.shape[-1] - 1
     done = []
     for span in layout.spans:
@@ -99,21 +107,28 @@ def convolve(
     return torch.cat(done, 2)
 
 
-Run = tuple[Tensor, Tensor | None]  # output and state
+State = Float[Tensor, "rows heads key_dim value_dim"]
+Run = tuple[Float[Tensor, "rows places heads value_dim"], State | None]  # output and state
+Mixed = Float[Tensor, "rows places heads ..."]  # query, key, value, decay or beta
 _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
 def delta_rule(
-    usual: Callable[..., Run], layout: PackLayout, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any
-) -> tuple[Tensor, None]:
-    """The gated delta rule over a pack: ``(1, T, heads, value dim)``, and no state.
+    usual: Callable[..., Run],
+    layout: PackLayout,
+    query: Float[Tensor, "1 tokens heads key_dim"],
+    key: Float[Tensor, "1 tokens heads key_dim"],
+    value: Float[Tensor, "1 tokens heads value_dim"],
+    **kwargs: Any,
+) -> tuple[Float[Tensor, "1 tokens heads value_dim"], None]:
+    """The gated delta rule over a pack: its output, and no state.
 
-    Queries and keys are ``(1, T, heads, key dim)``; ``g`` and ``beta`` ``(1, T, heads)``.
+    Among ``kwargs``, ``g`` (log of the decay) and ``beta`` are ``(1, tokens, heads)``.
     """
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
 
-    def run(parts: list[Tensor], state: Tensor | None, **further: object) -> Run:
+    def run(parts: list[Mixed], state: State | None, **further: object) -> Run:
         g, beta = parts[3:]
         return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
 
@@ -137,8 +152,8 @@ def delta_rule(
 
 
 def _completions_without_padding(
-    run: Callable[..., Run], own: list[Tensor], span: Span, state: Tensor
-) -> Tensor:
+    run: Callable[..., Run], own: list[Mixed], span: Span, state: State
+) -> Float[Tensor, "1 places heads value_dim"]:
     """A group's completions one after another, as flash-linear-attention takes them: ``cu_seqlens``."""
     lengths = torch.tensor([length for length in span.completions if length])
     starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(state.device)
@@ -147,6 +162,6 @@ def _completions_without_padding(
     return torch.as_tensor(out)
 
 
-def _takes_lengths(tensor: Tensor) -> bool:
+def _takes_lengths(tensor: Float[Tensor, "..."]) -> bool:
     """True where the model's function is flash-linear-attention's: its kernels need a GPU."""
     return tensor.is_cuda and find_spec("fla") is not None

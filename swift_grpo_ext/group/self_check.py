@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from swift_grpo_ext.swap import swapped
@@ -17,10 +18,15 @@ _OF_SPREAD = (4.0, 8.0)
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
-def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> tuple[float, float]:
+def limits(
+    alone: Float[Tensor, "batch keep"],
+    paired: Float[Tensor, "batch keep"],
+    mask: Shaped[Tensor, "batch keep"],
+    dtype: torch.dtype,
+) -> tuple[float, float]:
     """How far log-probs may be from the stock path's: on average, and at most.
 
-    Below fp32 the order of summation shows: the stock path's log-probs ``(batch, keep)`` row by row and with
+    Below fp32 the order of summation shows: the stock path's log-probs row by row and with
     two rows in a batch are apart. That is the measure, or one rounding where it is larger.
     """
     eps = torch.finfo(dtype).eps
@@ -34,8 +40,13 @@ def limits(alone: Tensor, paired: Tensor, mask: Tensor, dtype: torch.dtype) -> t
     return max(mean, EXACT[0]), max(largest, EXACT[1])
 
 
-def mismatch(ours: Tensor, stock: Tensor, mask: Tensor, allowed: tuple[float, float] = EXACT) -> str:
-    """How far log-probs ``(batch, keep)`` are apart, in a clause; empty within what `limits` allows."""
+def mismatch(
+    ours: Float[Tensor, "batch keep"],
+    stock: Float[Tensor, "batch keep"],
+    mask: Shaped[Tensor, "batch keep"],
+    allowed: tuple[float, float] = EXACT,
+) -> str:
+    """How far log-probs are apart, in a clause; empty within what `limits` allows."""
     # What stock cannot compute is no measure: where only it is not finite, ours stays.
     difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]
     if not len(difference):

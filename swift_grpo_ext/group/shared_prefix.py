@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
@@ -33,35 +34,43 @@ class Pack:
     """Where every token of a pack comes from and where every log-prob goes."""
 
     layout: PackLayout  # spans of prompts and completions, for the attention functions
-    source: Tensor  # ``(T,)`` flat index into a ``(batch, seq)`` tensor for each token of the pack
-    predictor: Tensor  # ``(N,)`` place in the pack of the hidden state that predicts each loss token
-    target: Tensor  # ``(N,)`` flat index into ``(batch, seq)`` of each loss token
-    slot: Tensor  # ``(N,)`` flat index into ``(batch, keep)`` of each loss token
+    source: Int[Tensor, " tokens"]  # flat index into a ``(batch, seq)`` tensor of each token of the pack
+    predictor: Int[Tensor, " losses"]  # place in the pack of the hidden state that predicts each loss token
+    target: Int[Tensor, " losses"]  # flat index into ``(batch, seq)`` of each loss token
+    slot: Int[Tensor, " losses"]  # flat index into ``(batch, keep)`` of each loss token
     batch: int  # rows of the ordinary batch
     seq: int  # its width
     keep: int  # and that of its completion region
 
-    def gather(self, rows: Tensor) -> Tensor:
-        """Take the pack's tokens out of a ``(..., batch, seq)`` tensor: ``(..., 1, T)``."""
+    def gather(self, rows: Shaped[Tensor, "*before batch seq"]) -> Shaped[Tensor, "*before 1 tokens"]:
+        """Take the pack's tokens out of the ordinary batch.
+
+        Raises:
+            CannotPackError: The tensor is not of the pack's batch.
+        """
         if rows.shape[-2:] != (self.batch, self.seq):
             raise CannotPackError(f"expected (..., {self.batch}, {self.seq}), got {tuple(rows.shape)}")
         return rows.flatten(-2)[..., self.source].unsqueeze(-2)
 
-    def targets(self, input_ids: Tensor) -> Tensor:
-        """``(N,)`` ids of the loss tokens, from the ``(batch, seq)`` ids of the ordinary batch."""
+    def targets(self, input_ids: Int[Tensor, "batch seq"]) -> Int[Tensor, " losses"]:
+        """Ids of the loss tokens, from the ids of the ordinary batch."""
         return input_ids.flatten()[self.target]
 
-    def scatter(self, values: Tensor) -> Tensor:
-        """Put ``(N, ...)`` values of the loss tokens at their places in ``(batch, keep, ...)``; else 0."""
+    def scatter(self, values: Shaped[Tensor, " losses *rest"]) -> Shaped[Tensor, "batch keep *rest"]:
+        """Put values of the loss tokens at their places; 0 at all others."""
         rows = values.new_zeros((self.batch * self.keep, *values.shape[1:]))
         return rows.index_copy(0, self.slot, values).unflatten(0, (self.batch, self.keep))
 
 
-def read_rows(attention_mask: Tensor, completion_mask: Tensor) -> list[Row]:
+def read_rows(
+    attention_mask: Shaped[Tensor, "batch seq"], completion_mask: Shaped[Tensor, "batch keep"]
+) -> list[Row]:
     """Prompt and completion of each row of a collated batch, padded on either side.
 
-    ``completion_mask`` is over the last ``keep`` columns, True where a token has a loss. Raises
-    `CannotPackError` for padding inside a row, or a completion without a prompt before it.
+    ``completion_mask`` is over the last ``keep`` columns, True where a token has a loss.
+
+    Raises:
+        CannotPackError: A row has padding between its tokens, or a completion without a prompt before it.
     """
     present, losses = attention_mask.bool().cpu(), completion_mask.bool().cpu()
     seq, keep = present.shape[1], losses.shape[1]
@@ -81,10 +90,10 @@ def read_rows(attention_mask: Tensor, completion_mask: Tensor) -> list[Row]:
 
 
 def find_groups(
-    input_ids: Tensor,
+    input_ids: Int[Tensor, "batch seq"],
     rows: Sequence[Row],
     images: Sequence[Hashable] | None = None,
-    position_ids: Tensor | None = None,
+    position_ids: Int[Tensor, "*axes batch seq"] | None = None,
 ) -> list[list[Row]]:
     """Rows with a loss by equal prompts: tokens, positions (of another frame rate) and ``images``."""
     ids = input_ids.cpu()
@@ -101,15 +110,18 @@ def find_groups(
 
 def build_pack(
     groups: Sequence[Sequence[Row]],
-    attention_mask: Tensor,
-    completion_mask: Tensor,
+    attention_mask: Shaped[Tensor, "batch seq"],
+    completion_mask: Shaped[Tensor, "batch keep"],
     form: PackForm,
-    token_types: Tensor | None = None,
+    token_types: Int[Tensor, "batch seq"] | None = None,
 ) -> Pack:
     """Lay the groups out one after another, on the device of the masks.
 
-    ``token_types``, 1 of images and 2 of videos, are read where these see each other. `CannotPackError`: no
-    row has a loss token, or an image reaches from a prompt into a completion.
+    ``token_types``, 1 of images and 2 of videos, are read where these see each other.
+
+    Raises:
+        CannotPackError: No row has a token with a loss, or an image reaches from a prompt into a
+            completion.
     """
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
@@ -124,8 +136,8 @@ def build_pack(
 
 
 def _laid_out(
-    groups: Sequence[Sequence[Row]], losses: Tensor, seq: int
-) -> tuple[list[Span], dict[str, Tensor]]:
+    groups: Sequence[Sequence[Row]], losses: Bool[Tensor, "batch keep"], seq: int
+) -> tuple[list[Span], dict[str, Int[Tensor, " _"]]]:
     """Where each group lies in the pack, and the pack's indices by their names in `Pack`."""
     keep = losses.shape[1]
     spans: list[Span] = []
@@ -150,8 +162,12 @@ def _laid_out(
     return spans, {name: torch.cat(indices) for name, indices in parts.items()}
 
 
-def image_runs(of_images: Tensor, layout: PackLayout) -> tuple[tuple[int, int], ...]:
-    """``[start, stop)`` of each run of image tokens in a pack, none of which may reach into a completion."""
+def image_runs(of_images: Bool[Tensor, " tokens"], layout: PackLayout) -> tuple[tuple[int, int], ...]:
+    """``[start, stop)`` of each run of image tokens in a pack, none of which may reach into a completion.
+
+    Raises:
+        CannotPackError: A run goes on from a prompt into a completion.
+    """
     runs: list[tuple[int, int]] = []
     start = 0
     open_prompt = False

@@ -8,11 +8,12 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import torch
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.utils import checkpoint
 
 
-def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
+def summed(parts: Sequence[Callable[[], Float[Tensor, "*shape"]]]) -> Float[Tensor, "*shape"]:
     """The sum of what the parts give; each runs without a graph, and again when its gradient is known."""
     if not torch.is_grad_enabled():
         return torch.stack([run() for run in parts]).sum(0)
@@ -22,28 +23,38 @@ def summed(parts: Sequence[Callable[[], Tensor]]) -> Tensor:
     return torch.stack([later(lambda _, run=run: run(), anchor, use_reentrant=True) for run in parts]).sum(0)
 
 
-def silent_rows(advantages: Tensor, completion_mask: Tensor, filtered: Tensor | None = None) -> Tensor:
-    """Rows without a gradient, ``(batch,)`` bool; ``filtered`` ones will leave the loss."""
+def silent_rows(
+    advantages: Float[Tensor, " batch *tokens"],
+    completion_mask: Shaped[Tensor, "batch keep"],
+    filtered: Shaped[Tensor, " batch"] | None = None,
+) -> Bool[Tensor, " batch"]:
+    """Rows without a gradient; ``filtered`` ones will leave the loss."""
     zero = advantages.view(len(completion_mask), -1) == 0
-    silent: Tensor = (zero | ~completion_mask.bool()).all(1)
+    silent = (zero | ~completion_mask.bool()).all(1)
     return silent if filtered is None else silent | filtered.bool()
 
 
-def heard(completion_mask: Tensor, silent: Tensor) -> Tensor:
-    """Tokens ``(batch, keep)`` whose log-probs are needed: those of rows that are not silent."""
+def heard(
+    completion_mask: Shaped[Tensor, "batch keep"], silent: Bool[Tensor, " batch"]
+) -> Bool[Tensor, "batch keep"]:
+    """Tokens whose log-probs are needed: those of rows that are not silent."""
     return completion_mask.bool() & ~silent.unsqueeze(1)
 
 
-def first_token(completion_mask: Tensor) -> Tensor:
-    """``(batch, keep)``, True at the first token of the first row that has one, and nowhere else."""
+def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "batch keep"]:
+    """True at the first token of the first row that has one, and nowhere else."""
     chosen = torch.zeros_like(completion_mask, dtype=torch.bool)
     place = completion_mask.bool().flatten().int().argmax()
     chosen.view(-1)[place] = completion_mask.bool().any()
     return chosen
 
 
-def filled(scores: Tensor, tokens: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies ``(batch, keep)`` of a whole micro-batch from those of some of its tokens.
+def filled(
+    scores: Float[Tensor, "batch keep 2"],
+    tokens: Bool[Tensor, "batch keep"],
+    others: Float[Tensor, "batch keep"] | None,
+) -> tuple[Float[Tensor, "batch keep"], Float[Tensor, "batch keep"]]:
+    """Log-probs and entropies of a whole micro-batch from those of some of its tokens.
 
     ``others``, the old ones, stand for the rest, whose ratio is 1; 0 where there are none, for the loss then
     takes these for the old ones. Without any tokens the scores only keep parameters in the graph.

@@ -7,18 +7,22 @@ to an image's patches (Qwen2.5-VL), tiles (Ovis2) or area (Mistral 3), or an ima
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 import torch
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.family import GRIDS_OF, Medium
+from swift_grpo_ext.group.family import GRIDS_OF, Medium, ModelInputs
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 Key = tuple[int, ...]
+Pixels = Shaped[Tensor, "..."]
+Grid = Shaped[Tensor, "images *entry"]
+Features = Float[Tensor, " features *width"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class Images:
     """Pixels of one medium (images, or videos) of a micro-batch."""
 
     # Of each image, ``(rows of pixels, ...)``, or ``(..., columns)`` for ``target_sizes``.
-    parts: tuple[Tensor, ...]
-    grid: Tensor | None  # ``(images, ...)`` an entry for each image; None where each pixel row is an image
+    parts: tuple[Pixels, ...]
+    grid: Grid | None  # None where each pixel row is an image
     rows: tuple[range, ...]  # for each row of the batch the range of its images
     sizes: tuple[int, ...]  # pixel rows of each image
     tokens: tuple[int, ...]  # placeholder tokens of each image, one for each of its features
@@ -42,25 +46,29 @@ class Images:
         """Images of some of the rows, in their order."""
         return [image for row in rows for image in self.rows[row]]
 
-    def grid_of(self, images: Sequence[int]) -> dict[str, Tensor]:
+    def grid_of(self, images: Sequence[int]) -> dict[str, Grid]:
         """Grid of some of the images, in the given order, by the name of the input, if there is one."""
         return {} if self.grid is None else {self.grid_name: self.grid[list(images)]}
 
-    def pixels_of(self, images: Sequence[int]) -> Tensor:
+    def pixels_of(self, images: Sequence[int]) -> Pixels:
         """Pixels of some of the images, in the given order."""
         return torch.cat([self.parts[image] for image in images], _axis(self.grid_name))
 
     def stored_once(self) -> Images:
         """The same with one copy of each distinct image, in the main memory."""
-        first: dict[Key, Tensor] = {}
+        first: dict[Key, Pixels] = {}
         for key, part in zip(self.keys, self.parts, strict=True):
             if key not in first:
                 first[key] = part.to("cpu", copy=True)
         return replace(self, parts=tuple(first[key] for key in self.keys))
 
 
-def assign_media(inputs: Mapping[str, Tensor], media: Sequence[Medium]) -> dict[str, Images]:
-    """Images and videos of each row, by the input with the pixels; `CannotPackError` if they do not fit."""
+def assign_media(inputs: ModelInputs, media: Sequence[Medium]) -> dict[str, Images]:
+    """Images and videos of each row, by the input with the pixels.
+
+    Raises:
+        CannotPackError: The family does not take such pixels, or they do not fit their placeholder tokens.
+    """
     known = {one.pixels: one.token_id for one in media if one.token_id is not None}
     given = [name for name in GRIDS_OF if inputs.get(name) is not None]
     if unknown := set(given) - set(known):
@@ -73,10 +81,16 @@ def assign_media(inputs: Mapping[str, Tensor], media: Sequence[Medium]) -> dict[
     return found
 
 
-def assign(placeholders: Tensor, pixels: Tensor, grid: Tensor | None, name: str = "image_grid_thw") -> Images:
-    """Images of one medium; `CannotPackError` where placeholders ``(batch, seq)`` and pixels do not fit.
+def assign(
+    placeholders: Bool[Tensor, "batch seq"], pixels: Pixels, grid: Grid | None, name: str = "image_grid_thw"
+) -> Images:
+    """Images of one medium.
 
-    ``grid``, ``(images, ...)``, is the input of that name; None where each row of pixels is an image.
+    ``grid`` is the input of that name; None where each row of pixels is an image.
+
+    Raises:
+        CannotPackError: Pixels, grid and placeholder tokens do not fit each other, or a row ends inside an
+            image.
     """
     sizes, weights = _measured(pixels, grid, name)
     runs = _runs(placeholders)
@@ -99,8 +113,12 @@ def _axis(name: str) -> int:
     return -1 if name == "target_sizes" else 0
 
 
-def _measured(pixels: Tensor, grid: Tensor | None, name: str) -> tuple[list[int], list[int]]:
-    """Pixel rows of each image, and what its number of features is in proportion to."""
+def _measured(pixels: Pixels, grid: Grid | None, name: str) -> tuple[list[int], list[int]]:
+    """Pixel rows of each image, and what its number of features is in proportion to.
+
+    Raises:
+        CannotPackError: The numbers of pixel rows and of images do not fit.
+    """
     length = pixels.shape[_axis(name)]
     if grid is None:
         return [1] * length, [1] * length
@@ -125,13 +143,13 @@ def _proportional(weights: Sequence[int], tokens: int) -> list[int]:
     return [share for share, _ in shares]
 
 
-def _runs(placeholders: Tensor) -> list[list[int]]:
+def _runs(placeholders: Bool[Tensor, "batch seq"]) -> list[list[int]]:
     """Lengths of the runs of placeholders in each row."""
     edges = torch.nn.functional.pad(placeholders.int(), (1, 1)).diff().cpu()
     return [((row == -1).nonzero() - (row == 1).nonzero()).flatten().tolist() for row in edges]
 
 
-def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> list[Key]:
+def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> list[Key]:
     """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
 
     Two multilinear hashes modulo 2**64: in integers the order of summation does not matter. An image that is
@@ -151,8 +169,8 @@ def fingerprints(pixels: Tensor, sizes: Sequence[int], grid: Tensor | None) -> l
     return [(*totals[number], *shape) for number, shape in zip(source, shapes, strict=True)]
 
 
-def _hash(bits: Tensor) -> Tensor:
-    """Two 64-bit hashes of an integer tensor ``(rows, width)``: ``(2,)``."""
+def _hash(bits: Int[Tensor, "rows width"]) -> Int[Tensor, " 2"]:
+    """Two 64-bit hashes."""
     rows, width = bits.shape
     hashes = torch.stack([(bits * _multipliers(width, seed, bits.device)).sum(1) for seed in (1, 2)], 1)
     places = torch.stack([_multipliers(rows, seed, bits.device) for seed in (3, 4)], 1)
@@ -162,7 +180,7 @@ def _hash(bits: Tensor) -> Tensor:
 _INTEGER_OF_BYTES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _multipliers(count: int, seed: int, device: torch.device) -> Tensor:
+def _multipliers(count: int, seed: int, device: torch.device) -> Int[Tensor, " numbers"]:
     """Random odd 64-bit numbers, the same on every device."""
     numbers = torch.Generator().manual_seed(seed)
     drawn = torch.randint(-(2**63), 2**63 - 1, (count,), generator=numbers, dtype=torch.int64)
@@ -177,7 +195,7 @@ def trains_outside(base: PreTrainedModel) -> str:
     return next(names, "")
 
 
-Tower = Callable[[Images, Sequence[int]], Tensor]
+Tower = Callable[[Images, Sequence[int]], Features]
 
 
 @dataclass
@@ -186,7 +204,7 @@ class FeatureCache:
 
     limit: int  # most bytes to keep; what does not fit is computed again when it is needed again
     # By fingerprint, in the tower's own dtype, without gradient.
-    features: dict[Key, Tensor] = field(default_factory=dict)
+    features: dict[Key, Features] = field(default_factory=dict)
     bytes: int = 0  # bytes that are kept
     calls: int = 0  # times that the tower ran
     images: int = 0  # images that it encoded
@@ -198,7 +216,7 @@ class FeatureCache:
             first.setdefault(images.keys[image], image)
         return [image for key, image in first.items() if key not in self.features]
 
-    def encode(self, images: Images, wanted: Sequence[int], tower: Tower) -> dict[Key, Tensor]:
+    def encode(self, images: Images, wanted: Sequence[int], tower: Tower) -> dict[Key, Features]:
         """Run the tower once over the ``wanted`` images; their features, which are kept if they fit."""
         with torch.no_grad():
             features = tower(images, wanted)

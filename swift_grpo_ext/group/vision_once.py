@@ -5,19 +5,20 @@ else ``get_image_features``. It answers from the cache, and encodes what is miss
 so ZeRO-3 and FSDP gather the tower's parameters as always.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
 
-from swift_grpo_ext.group.family import Family
-from swift_grpo_ext.group.vision import FeatureCache, Images, Key, Tower
+from swift_grpo_ext.group.family import Family, ModelInputs
+from swift_grpo_ext.group.vision import FeatureCache, Features, Images, Key, Tower
 from swift_grpo_ext.swap import swapped
 
-Encoded: TypeAlias = ModelOutput  # or a tensor, or in transformers 4 a tuple of them
+# What an encoder answers: a tensor, an output class, or in transformers 4 a tuple of tensors.
+Encoded: TypeAlias = Any
 Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
 _DEEPSTACK = "deepstack_features"
@@ -43,14 +44,14 @@ class VisionOnce:
         encode = getattr(owner, name)
         of_tower = name == "forward"  # which calls the grid of any medium by one name
 
-        def answer(*args: Tensor, **kwargs: Tensor) -> Encoded:
+        def answer(*args: Any, **kwargs: Any) -> Encoded:
             given = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
                 return self._as_they_are(lambda: encode(*args, **kwargs))
             asked = _asked_for(wanted, args, kwargs)
             options = {key: one for key, one in kwargs.items() if not isinstance(one, Tensor)}
 
-            def tower(images: Images, which: Sequence[int]) -> Tensor:
+            def tower(images: Images, which: Sequence[int]) -> Features:
                 pixels = images.pixels_of(which).to(given.device, given.dtype)
                 grids = images.grid_of(which).items()
                 named = {"grid_thw" if of_tower else key: one.to(given.device) for key, one in grids}
@@ -69,11 +70,11 @@ class VisionOnce:
 
     def _encode_missing(
         self, tower: Tower, wanted: Wanted, encode_blank: Callable[[], Encoded]
-    ) -> dict[Key, Tensor]:
+    ) -> dict[Key, Features]:
         """All known features, after as many tower calls as the rank with the most images to encode."""
         missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
         blanks = self._agree(len(missing)) - len(missing)  # first of all: every tower call is a collective
-        fresh: dict[Key, Tensor] = {}
+        fresh: dict[Key, Features] = {}
         for images, new in missing:
             fresh |= self.cache.encode(images, new, tower)
         for _ in range(blanks):
@@ -96,14 +97,14 @@ class VisionOnce:
         self.cache.calls += 1 + further
         return found
 
-    def _note_form(self, found: Encoded) -> Tensor:
+    def _note_form(self, found: Encoded) -> Features:
         features = _features_of(found)
         # A view of no row would keep all of them in memory.
         self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
         return features
 
 
-def _asked_for(wanted: Wanted, args: tuple[Tensor, ...], kwargs: Mapping[str, Tensor]) -> Wanted:
+def _asked_for(wanted: Wanted, args: Sequence[Any], kwargs: ModelInputs) -> Wanted:
     """The media of one call: all, where images and videos are encoded together, else the one of its grid."""
     grids = [value for name, value in kwargs.items() if name.endswith("grid_thw")] or list(args[1:2])
     if len(wanted) < 2 or not grids or not isinstance(grids[0], Tensor):
@@ -137,16 +138,16 @@ def share_weights(one: nn.Module, other: nn.Module) -> None:
             theirs[name].data = ours.data
 
 
-def _local(parameter: nn.Parameter) -> Tensor:
+def _local(parameter: nn.Parameter) -> Shaped[Tensor, "..."]:
     """This rank's part of a parameter; of ZeRO-3's without the padding at its end, which is unset memory."""
-    part: Tensor | None = getattr(parameter, "ds_tensor", None)
+    part = getattr(parameter, "ds_tensor", None)
     if part is None:
         return parameter.detach()
     start = torch.distributed.get_rank(parameter.ds_process_group) * part.numel()
     return part.detach().flatten()[: max(0, parameter.ds_numel - start)]
 
 
-def _features_of(found: Encoded) -> Tensor:
+def _features_of(found: Encoded) -> Features:
     """Features of an encoder's answer, one tensor; those for deeper layers (deepstack) side by side."""
     if isinstance(found, Tensor):
         return found
@@ -156,12 +157,12 @@ def _features_of(found: Encoded) -> Tensor:
     return torch.cat([_joined(found.pooler_output), *deeper], -1)
 
 
-def _joined(features: Tensor | Sequence[Tensor]) -> Tensor:
+def _joined(features: Features | Sequence[Features]) -> Features:
     """Some models answer with one tensor for each image."""
     return features if isinstance(features, Tensor) else torch.cat(list(features))
 
 
-def _in_form(found: Encoded, features: Tensor) -> Encoded:
+def _in_form(found: Encoded, features: Features) -> Encoded:
     """``features`` in the form that the encoder answers in: a tensor, a tuple or an output class."""
     if isinstance(found, Tensor):
         return features
@@ -176,5 +177,5 @@ def _in_form(found: Encoded, features: Tensor) -> Encoded:
     return made
 
 
-def _like(found: Encoded, features: Tensor) -> Encoded:
+def _like(found: Encoded, features: Features) -> Encoded:
     return features if isinstance(found, Tensor) else type(found)([features])

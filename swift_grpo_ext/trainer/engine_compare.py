@@ -64,7 +64,7 @@ class Comparison:
         ]
         self._told = [[c.logps[p] for p in ps] for c, ps in zip(self._claims, self._places, strict=True)]
         targets = [ids[p] for ids, ps in zip(self._tokens, self._places, strict=True) for p in ps]
-        self._targets = torch.tensor(targets, device=host.accelerator.device)
+        self._targets = torch.tensor(targets, dtype=torch.long, device=host.accelerator.device)
         self._logits = torch.zeros(0, 1)
 
     def forward(self) -> None:
