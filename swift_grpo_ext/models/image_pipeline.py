@@ -52,7 +52,11 @@ class PreparedImageCache:
         self._failed: dict[Hashable, tuple[DatasetRowError, float]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
-        """The result for a key, which names content and options; computed if it is not held."""
+        """The result for a key, which names content and options; computed if it is not held.
+
+        Raises:
+            DatasetRowError: Computing it failed, now or at most ten minutes ago.
+        """
         with self._lock:
             of_key = self._making.setdefault(key, threading.Lock())
         with of_key:

@@ -26,7 +26,11 @@ _GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
 def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
-    """Bytes of an image given as path, URL, base64, ``data:`` URI, bytes or a dict; or DatasetRowError."""
+    """Bytes of an image given as path, URL, base64, ``data:`` URI, bytes or a dict.
+
+    Raises:
+        DatasetRowError: The value is none of these or empty, or its file or URL cannot be read.
+    """
     where = describe(source)
     source = _plain(source)
     if not isinstance(source, (str, bytes)) or not source:
@@ -56,7 +60,11 @@ def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
 
 @contextmanager
 def decoding(where: str) -> Iterator[None]:
-    """Make a DatasetRowError that names the image of whatever Pillow raises for one that is broken."""
+    """Name the image in whatever Pillow raises for one that is broken.
+
+    Raises:
+        DatasetRowError: Pillow cannot read the image.
+    """
     try:
         yield
     except UNREADABLE as error:
@@ -67,7 +75,10 @@ def to_rgb(image: Image.Image, where: str = "") -> Image.Image:
     """Convert to RGB without losing the picture.
 
     Pillow drops the alpha channel, and clips 16-bit values to white. Transparency is composed over white,
-    as by ``qwen_vl_utils``, and 16 bits are scaled to 8; pixels of unknown range are a DatasetRowError.
+    as by ``qwen_vl_utils``, and 16 bits are scaled to 8.
+
+    Raises:
+        DatasetRowError: The range of its values is not known.
     """
     if image.mode == "RGB":
         return image
@@ -136,7 +147,11 @@ def _plain(source: object) -> Any:
 
 
 def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
-    """Grey of 16 bits as 8; pixels that use only 8 or 12 of them would else be black, all or nearly."""
+    """Grey of 16 bits as 8; pixels that use only 8 or 12 of them would else be black, all or nearly.
+
+    Raises:
+        DatasetRowError: Values are outside 0 to 65535.
+    """
     low, high = image.getextrema()
     if low < 0 or high > 65535:
         raise DatasetRowError(f"pixel values {low} to {high} are no 16-bit grey", where=where)
@@ -145,7 +160,11 @@ def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
 
 
 def find_file(text: str) -> str:
-    """Absolute path of a file, looked up as it is, then under ``ROOT_IMAGE_DIR``; or FileNotFoundError."""
+    """Absolute path of a file, looked up as it is, then under ``ROOT_IMAGE_DIR``.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
     text = local_path(text)
     if len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:")):
         for root in ("", os.environ.get("ROOT_IMAGE_DIR", "")):

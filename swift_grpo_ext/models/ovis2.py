@@ -54,7 +54,11 @@ class RemoteOvis2Loader(HostRemoteLoader):
     """ms-swift's loader of the original checkpoints, where transformers still takes their code."""
 
     def get_config(self, model_dir: str) -> object:
-        """Read the config; RefusedError of the native class, or where transformers cannot load the model."""
+        """Read the config.
+
+        Raises:
+            RefusedError: The checkpoint is of the native class, or transformers cannot load the model.
+        """
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
         if is_native(model_dir):
@@ -150,7 +154,11 @@ def merge_features(
     indicators: torch.Tensor,
     facts: VisionFamily,
 ) -> torch.Tensor:
-    """Embedded tokens ``(batch, seq, hidden)`` with features and indicators in the place of their tokens."""
+    """Embedded tokens ``(batch, seq, hidden)`` with features and indicators in the place of their tokens.
+
+    Raises:
+        RefusedError: A batch has more or fewer image tokens than features.
+    """
     features = features.reshape(-1, embeds.shape[-1]).to(embeds.device, embeds.dtype)
     places = input_ids == facts.image_token_id
     if int(places.sum()) != len(features):

@@ -32,10 +32,14 @@ _TOGETHER = "weights, tokenizer and config.json must be of one AIDC-AI/Ovis2 che
 
 def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     """Write the original checkpoint in `source` (safetensors, tokenizer, config.json) to `target`, missing or
-    empty, in transformers' layout. A CheckpointError says what is missing, unknown or of another shape.
+    empty, in transformers' layout.
 
     config.json is written last, so a conversion that was cut off does not pass for a checkpoint. One that
     failed takes back what it wrote.
+
+    Raises:
+        CheckpointError: A part is missing, unknown or of another shape; the target is not empty or cannot
+            be written.
     """
     source, target = Path(source), Path(target)
     original = _read_json(source / "config.json")
@@ -58,7 +62,11 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
 
 @contextmanager
 def _emptied_on_failure(target: Path) -> Iterator[None]:
-    """Take back what was written into a folder that was empty."""
+    """Take back what was written into a folder that was empty.
+
+    Raises:
+        CheckpointError: The folder cannot be written.
+    """
     try:
         yield
     except BaseException as error:

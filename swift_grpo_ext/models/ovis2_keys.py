@@ -34,7 +34,11 @@ RENAMED: dict[str, tuple[str, ...]] = {
 
 
 def native_names(original: str) -> tuple[str, ...]:
-    """Names in transformers of a weight of the original: three for the fused attention, else one."""
+    """Names in transformers of a weight of the original: three for the fused attention, else one.
+
+    Raises:
+        CheckpointError: The original has no such weight.
+    """
     if original.startswith(_LLM[0]):
         return (original.replace(*_LLM, 1),)
     number = _NUMBER.search(original)
@@ -46,7 +50,11 @@ def native_names(original: str) -> tuple[str, ...]:
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A weight of the original as those of transformers; CheckpointError if it does not fit."""
+    """A weight of the original as those of transformers.
+
+    Raises:
+        CheckpointError: The name is unknown or the shape does not fit.
+    """
     names = native_names(original)
     if original.endswith("pos_embed"):
         if tensor.ndim != 3 or tensor.shape[0] != 1:
@@ -58,7 +66,11 @@ def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def configuration(original: dict[str, Any]) -> Any:
-    """The `transformers.Ovis2Config` of an original config.json; a CheckpointError if it lacks a part."""
+    """The `transformers.Ovis2Config` of an original config.json.
+
+    Raises:
+        CheckpointError: A part is missing or of another kind.
+    """
     from transformers import Ovis2Config
 
     try:

@@ -106,7 +106,11 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         return super()._post_encode(model, inputs)
 
     def _check_features(self, inputs: dict[str, Any]) -> None:
-        """Raise unless every image and video token gets one feature; ms-swift fills what fits."""
+        """Every image and video token gets one feature; ms-swift alone would fill what fits.
+
+        Raises:
+            RefusedError: A medium has more or fewer tokens than features.
+        """
         merged = self.processor.image_processor.merge_size**2
         for medium, token_id in zip(("image", "video"), self.facts.placeholder_token_ids, strict=True):
             grid = inputs.get(f"{medium}_grid_thw")

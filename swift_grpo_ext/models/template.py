@@ -169,7 +169,11 @@ class VisionTemplate(Template):
     def _expand(
         self, encoded: dict[str, Any], prepared: list[PreparedImage], inputs: StdTemplateInputs
     ) -> list[bool]:
-        """Put the tokens of each image in the place of its one placeholder; which tokens came in so."""
+        """Put the tokens of each image in the place of its one placeholder; which tokens came in so.
+
+        Raises:
+            DatasetRowError: A row has more or fewer placeholders than images.
+        """
         ids = encoded["input_ids"]
         places = [place for place, token in enumerate(ids) if token == self.facts.image_token_id]
         if len(places) != len(prepared):

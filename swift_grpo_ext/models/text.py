@@ -33,10 +33,13 @@ def split_at_marker(text: str) -> list[str]:
 
 
 def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[str, int]) -> bool:
-    """Hold media tags against the media: a DatasetRowError; and whether those in answers stand for media.
+    """Compare media tags with the media, and say whether those in answers stand for media.
 
     A model may write ``<image>`` into its answer: text, unless the number of media says otherwise. For none
     ms-swift puts the media before the first message.
+
+    Raises:
+        DatasetRowError: Tags and media differ in number.
     """
     asked = [message for message in messages if message["role"] not in ANSWERS]
     answers_hold_tags = False

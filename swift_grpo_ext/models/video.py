@@ -38,7 +38,11 @@ def videos_as_images(
 
 
 def frames_of(video: Any, count: int) -> list[object]:
-    """``count`` evenly spread frames of a video file, or all of a list of images; or a DatasetRowError."""
+    """``count`` evenly spread frames of a video file, or all of a list of images.
+
+    Raises:
+        DatasetRowError: The video cannot be read or has no frames.
+    """
 
     def spread(total: int, _: float) -> list[int]:
         taken = min(count, total)
@@ -54,7 +58,11 @@ def frames_of(video: Any, count: int) -> list[object]:
 
 @contextmanager
 def reading(video: Any, refused: tuple[type[Exception], ...] = UNREADABLE) -> Iterator[None]:
-    """Make a DatasetRowError that names the video of what its reader raises, and of an unknown form."""
+    """Name the video in what its reader raises.
+
+    Raises:
+        DatasetRowError: The value is not a video, or its reader fails.
+    """
     where = f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]
     if not isinstance(video, (str, list, tuple)):
         fix = "give a path, a URL, or a list of images"
@@ -67,9 +75,12 @@ def reading(video: Any, refused: tuple[type[Exception], ...] = UNREADABLE) -> It
 
 
 def read_frames(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[object]:
-    """Some frames of a video file, arrays ``(height, width, 3)`` of bytes; what is raised is `UNREADABLE`.
+    """Some frames of a video file, arrays ``(height, width, 3)`` of bytes.
     ``video`` is a path, a URL, or what ms-swift has read of it for decord, which could make nothing of it;
     ``choose`` picks frames by number, ascending, given how many there are and how many a second.
+
+    Raises:
+        OSError: FFmpeg cannot read the file; what else is raised is in `UNREADABLE`.
     """
     import av
     from swift.template.vision_utils import load_file
@@ -88,7 +99,11 @@ def read_frames(video: Any, choose: Callable[[int, float], Sequence[int]]) -> li
 
 
 def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]) -> list[tuple[object, int]]:
-    """Frames, each with how often it was chosen. Decoded twice: their number must be known to choose."""
+    """Frames, each with how often it was chosen. Decoded twice: their number must be known to choose.
+
+    Raises:
+        ValueError: The file has no frames or no frame rate.
+    """
     stream = container.streams.video[0]
     rate = stream.average_rate or stream.guessed_rate
     total = sum(1 for _ in container.decode(stream))

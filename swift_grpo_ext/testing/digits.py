@@ -27,7 +27,10 @@ def digits_dataset(folder: str | Path, *, side: int = 56, limit: int | None = No
     Every row has ``messages`` (the question, and the digit as the assistant's answer, which the host takes
     out for GRPO), ``images`` (absolute path of the PNG), and for rewards ``options`` (the ten digits) and
     ``solution`` (the right one). Images are ``side`` pixels wide and high. With a ``limit`` only so many are
-    used, a quarter of them held out; of all, 360 are. A MissingExtraError if there is no scikit-learn.
+    used, a quarter of them held out; of all, 360 are.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
     """
     try:
         import numpy as np

@@ -60,8 +60,11 @@ def run_swift(
         env: Variables on top of this process's environment and `cpu_environment`.
         ranks: Processes to start; two or more talk over gloo on a free port.
         timeout: Limit in seconds, after which the command and its children are killed.
-        check: Raise a HostRunError with the tail of the output when it fails or runs over its limit.
+        check: A command that fails is an error, with the tail of its output.
         on_line: Called with every line of output while the command runs.
+
+    Raises:
+        HostRunError: The command failed or ran over its limit, and ``check`` is set.
     """
     started, several, gloo = time.monotonic(), {}, []
     if ranks > 1:
@@ -96,7 +99,11 @@ def run_in_process(subcommand: str, arguments: Sequence[str], env: Mapping[str, 
 
 
 def swift_command() -> str:
-    """Path of the ``swift`` command, the one beside this Python first."""
+    """Path of the ``swift`` command, the one beside this Python first.
+
+    Raises:
+        MissingExtraError: ms-swift is not installed.
+    """
     beside = Path(sys.executable).with_name("swift")
     found = str(beside) if beside.is_file() else shutil.which("swift")
     if found is None:

@@ -16,7 +16,11 @@ def available() -> dict[str, Path]:
 
 
 def resolve(name: str) -> str:
-    """Path of a preset's JSON file; anything that does not start with ``ext_`` is returned as it is."""
+    """Path of a preset's JSON file; anything that does not start with ``ext_`` is returned as it is.
+
+    Raises:
+        SwiftGrpoExtError: No preset has this name; the nearest one is named.
+    """
     if not name.startswith(PREFIX):
         return name
     presets = available()

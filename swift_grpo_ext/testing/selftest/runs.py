@@ -74,6 +74,9 @@ def _row(name: str, *cells: str) -> str:
 def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
     """Run the equivalence suite on tiny models of `FAMILIES` and print what it found; True if no equality is
     violated. ``only`` cases with that in their name run; an empty ``folder`` keeps the runs and their log.
+
+    Raises:
+        SwiftGrpoExtError: A family or case is unknown, or the folder is not empty.
     """
     chosen = [case for case in cases() if only in case.name]
     unknown = [family for family in families if family not in FAMILIES]
