@@ -4,8 +4,8 @@ import pytest
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.models.families import TINY
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
 from tests.trainer.runs import figures, mixed_rows
 
