@@ -118,7 +118,7 @@ def bytes_of_weights(trainer: Any) -> int:
 
 def measure_silent(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Our update phase over two groups of which some are silent: with their passes, and without, in turn."""
-    from swift_grpo_ext.group.silent import silent_rows
+    from swift_grpo_ext.group.zero_advantage import zero_advantage_rows
     from swift_grpo_ext.trainer import silence
 
     case = case_of(asked)
@@ -132,7 +132,7 @@ def measure_silent(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
             made_up_rollouts(trainer, case, max(repeat, 0))
             made_up_rewards(trainer, max(repeat, 0), round(2 * asked.silent) * case.group)
             trainer.model.zero_grad(set_to_none=True)
-            hear_all = {"silent_rows": lambda *args: silent_rows(*args) & False}
+            hear_all = {"zero_advantage_rows": lambda *args: zero_advantage_rows(*args) & False}
             with attributes(silence, hear_all if name == "forwarded" else {}):
                 took = run_update(trainer).seconds
             if repeat >= 0:

@@ -21,7 +21,7 @@ from torch import Tensor
 Estimator = Literal["grpo", "rloo", "reinforce_plus_plus"]
 Scale = Literal["group", "batch", "none", "gdpo"]
 
-STD_EPSILON = 1e-4  # the host's; added to a deviation before dividing by it
+STD_EPSILON = 1e-4  # ms-swift's; added to a deviation before dividing by it
 GDPO_EPSILON = 1e-8
 
 

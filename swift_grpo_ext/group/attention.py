@@ -1,7 +1,7 @@
 """Attention over a pack: every completion sees its prompt and its own past, and nothing else.
 
 All functions of `BACKENDS` compute the same thing, in layers that see everything before, with a sliding
-window, and where the tokens of an image see each other (`Reach`):
+window, and where the tokens of an image see each other (`Visibility`):
 
     dense     SDPA with a (T, T) mask: the reference
     two_part  SDPA, prompts first, then the completions as a batch over prompt and own keys; no (T, T) mask
@@ -19,10 +19,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import flex, varlen
 from swift_grpo_ext.group.layout import (
-    EVERYTHING_BEFORE,
+    CAUSAL,
     PackLayout,
-    Reach,
     Span,
+    Visibility,
     completions_mask,
     visible,
 )
@@ -36,10 +36,12 @@ def dense(
     value: Float[Tensor, "1 kv_heads tokens value_dim"],
     layout: PackLayout,
     scale: float | None,
-    reach: Reach,
+    visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """SDPA with the whole ``(T, T)`` mask."""
-    mask = layout.once(("dense", reach, query.device), lambda: visible(layout, reach).to(query.device))
+    mask = layout.once(
+        ("dense", visibility, query.device), lambda: visible(layout, visibility).to(query.device)
+    )
     return _sdpa(query, key, value, scale, mask)
 
 
@@ -49,17 +51,17 @@ def two_part(
     value: Float[Tensor, "1 kv_heads tokens value_dim"],
     layout: PackLayout,
     scale: float | None,
-    reach: Reach,
+    visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """SDPA of each prompt, then of its completions as a batch over its keys (copied) and own ones."""
     sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
     parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
     done = []
     for span, (q, k, v), completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
-        mask = _prompt_mask(span, layout, reach, query.device)
+        mask = _prompt_mask(span, layout, visibility, query.device)
         done.append(_sdpa(q, k, v, scale, mask, mask is None))
         if sum(span.completions):
-            done.append(_attend_completions(completions, k, v, span, layout, scale, reach))
+            done.append(_attend_completions(completions, k, v, span, layout, scale, visibility))
     return torch.cat(done, 2)
 
 
@@ -70,35 +72,37 @@ def _attend_completions(
     span: Span,
     layout: PackLayout,
     scale: float | None,
-    reach: Reach,
+    visibility: Visibility,
 ) -> Float[Tensor, "1 heads completions value_dim"]:
     """Attention of one group's completions, whose queries, keys and values are ``completions``."""
     own_query, own_key, own_value = (layout.to_rows(part, span, 2)[0].transpose(0, 1) for part in completions)
     rows, _, width, _ = own_query.shape
-    if reach.window is not None:  # no completion sees more of its prompt
-        seen = min(span.prompt, reach.window - 1)
+    if visibility.window is not None:  # no completion sees more of its prompt
+        seen = min(span.prompt, visibility.window - 1)
         key, value = (part[:, :, span.prompt - seen :] for part in (key, value))
     keys = torch.cat([key.expand(rows, -1, -1, -1), own_key], 2)
     values = torch.cat([value.expand(rows, -1, -1, -1), own_value], 2)
-    if reach == EVERYTHING_BEFORE and key.is_cuda and key.dtype != torch.float32:
+    if visibility == CAUSAL and key.is_cuda and key.dtype != torch.float32:
         from torch.nn.attention.bias import causal_lower_right
 
         bias = causal_lower_right(width, keys.shape[2])  # reaches the flash kernel without a mask in memory
         grouped = own_query.shape[1] != keys.shape[1]
         out = scaled_dot_product_attention(own_query, keys, values, bias, scale=scale, enable_gqa=grouped)
     else:
-        out = _sdpa(own_query, keys, values, scale, completions_mask(layout, span, reach, key.device))
+        out = _sdpa(own_query, keys, values, scale, completions_mask(layout, span, visibility, key.device))
     return layout.to_pack(out.transpose(0, 1)[None], span, 2)
 
 
 def _prompt_mask(
-    span: Span, layout: PackLayout, reach: Reach, device: torch.device
+    span: Span, layout: PackLayout, visibility: Visibility, device: torch.device
 ) -> Bool[Tensor, "prompt prompt"] | None:
     """True where a token may look at another; None where it sees all before it."""
-    if reach == EVERYTHING_BEFORE:
+    if visibility == CAUSAL:
         return None
     prompt = slice(span.start, span.start + span.prompt)
-    return layout.once(("prompt", span, reach, device), lambda: visible(layout, reach, prompt).to(device))
+    return layout.once(
+        ("prompt", span, visibility, device), lambda: visible(layout, visibility, prompt).to(device)
+    )
 
 
 def _sdpa(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn.functional import pad
 
-from swift_grpo_ext.group.layout import PackLayout, Reach, Sight
+from swift_grpo_ext.group.layout import MaskFunction, PackLayout, Visibility
 
 BLOCK = 128  # side of FlexAttention's blocks, tokens
 
@@ -22,11 +22,11 @@ def flex(
     value: Float[Tensor, "1 kv_heads tokens value_dim"],
     layout: PackLayout,
     scale: float | None,
-    reach: Reach,
+    visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """FlexAttention, compiled once per process for any length."""
     device, grouped = query.device, query.shape[1] != key.shape[1]
-    mask = layout.once(("flex", reach, device), lambda: _block_mask(layout, device, reach))
+    mask = layout.once(("flex", visibility, device), lambda: _block_mask(layout, device, visibility))
     attend = _flex_attention(query.is_cuda)
     return attend(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
 
@@ -38,11 +38,11 @@ def _flex_attention(compiled: bool) -> Callable[..., Float[Tensor, "..."]]:
     return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
 
 
-def _block_mask(layout: PackLayout, device: torch.device, reach: Reach) -> object:
+def _block_mask(layout: PackLayout, device: torch.device, visibility: Visibility) -> object:
     """FlexAttention's ``BlockMask`` of a layout, made without a ``(T, T)`` mask."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    seen = layout.sight(reach, device)
+    seen = layout.mask_function(visibility, device)
     some, full = block_grid(seen, torch.arange(layout.length, device=device))
     return BlockMask.from_kv_blocks(
         *_block_lists(some & ~full),
@@ -54,7 +54,7 @@ def _block_mask(layout: PackLayout, device: torch.device, reach: Reach) -> objec
 
 
 def block_grid(
-    seen: Sight, places: Int[Tensor, " tokens"]
+    seen: MaskFunction, places: Int[Tensor, " tokens"]
 ) -> tuple[Bool[Tensor, "blocks blocks"], Bool[Tensor, "blocks blocks"]]:
     """Which blocks hold a visible pair, and which hold nothing else."""
     behind = -len(places) % BLOCK
@@ -81,13 +81,13 @@ def varlen(
     value: Float[Tensor, "1 kv_heads tokens value_dim"],
     layout: PackLayout,
     scale: float | None,
-    reach: Reach,
+    visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """One variable-length call, with causal masks and windows: a sequence for each prompt and completion."""
     index, *sequences = layout.once(("varlen", query.device), lambda: _sequences(layout, query.device))
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
-    out = varlen_kernel()(queries, keys, values, *sequences, scale, reach.window)
+    out = varlen_kernel()(queries, keys, values, *sequences, scale, visibility.window)
     return out.transpose(0, 1)[None]
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
 
-from swift_grpo_ext.group.family import ModelInputs
 from swift_grpo_ext.group.interface import pack_mask
 from swift_grpo_ext.group.logps import TokenQuery, scores_for_logits
+from swift_grpo_ext.group.media import ModelInputs
 from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack
 
 # Inputs with a value for each token, gathered; those that only describe padding or packing, left out.

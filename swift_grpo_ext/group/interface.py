@@ -67,11 +67,11 @@ def attend(
     odd = [name for name in _SPECIAL if options.get(name) is not None]
     if odd or options.get("dropout"):
         raise ValueError(f"attention over a pack does not know {', '.join(odd) or 'dropout'}")
-    reach = layout.reach(window_of(module, options))
+    visibility = layout.visibility(window_of(module, options))
     backend = layout.form.backend
-    if backend == "varlen" and (reach.blocks or query.shape[-1] != value.shape[-1]):
+    if backend == "varlen" and (visibility.blocks or query.shape[-1] != value.shape[-1]):
         backend = "two_part"  # flash kernels know neither images seen as a whole nor MLA's narrow values
-    out = BACKENDS[backend](query, key, value, layout, options.get("scaling"), reach)
+    out = BACKENDS[backend](query, key, value, layout, options.get("scaling"), visibility)
     return out.transpose(1, 2).contiguous()
 
 

@@ -30,8 +30,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """Which of the tokens of its row a layer's token looks at, beside those before it."""
+class Visibility:
+    """Which tokens of its row a token sees in a layer: those before it, within a window, and its image."""
 
     window: int | None = None  # so many tokens, itself included; None for all
     blocks: bool = False  # also the later tokens of the image that it belongs to
@@ -39,8 +39,8 @@ class Reach:
 
 Made = TypeVar("Made")
 # Of batch, head, and places of query and key in a pack; FlexAttention asks for single ones and whole blocks.
-Sight = Callable[..., Bool[Tensor, "..."]]
-EVERYTHING_BEFORE = Reach()
+MaskFunction = Callable[..., Bool[Tensor, "..."]]
+CAUSAL = Visibility()
 ImageBlocks = Literal["none", "windows", "all"]  # windows: those with a sliding window
 
 
@@ -78,7 +78,7 @@ class PackLayout:
             for branch, length in enumerate((span.prompt, *span.completions))
         ]
 
-    def sight(self, reach: Reach, device: torch.device | str = "cpu") -> Sight:
+    def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
         """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
         group, branch, length = torch.tensor(self.segments, device=device).unbind(1)
         group, branch = group.repeat_interleave(length), branch.repeat_interleave(length)
@@ -89,10 +89,10 @@ class PackLayout:
             batch: object, head: object, q: Int[Tensor, "..."], k: Int[Tensor, "..."]
         ) -> Bool[Tensor, "..."]:
             before = q >= k
-            if reach.blocks:
+            if visibility.blocks:
                 before = before | ((number[q] == number[k]) & (number[k] >= 0))
-            if reach.window is not None:
-                before = before & (place[q] - place[k] < reach.window)
+            if visibility.window is not None:
+                before = before & (place[q] - place[k] < visibility.window)
             same_branch = (branch[k] == 0) | (branch[k] == branch[q])
             return before & (group[q] == group[k]) & same_branch
 
@@ -113,11 +113,11 @@ class PackLayout:
             numbers[start:stop] = number
         return numbers
 
-    def reach(self, window: int | None) -> Reach:
+    def visibility(self, window: int | None) -> Visibility:
         """What the tokens of a layer with this sliding window see."""
         longest = max(span.prompt + max(span.completions, default=0) for span in self.spans)
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
-        return Reach(None if window is None or window >= longest else window, blocks)
+        return Visibility(None if window is None or window >= longest else window, blocks)
 
     def to_rows(self, packed: Shaped[Tensor, "..."], span: Span, dim: int) -> Shaped[Tensor, "..."]:
         """The completions of a group, one after another along ``dim``, as ``(rows, longest)``."""
@@ -173,30 +173,32 @@ class PackMask(Tensor):
 
 
 def visible(
-    layout: PackLayout, reach: Reach = EVERYTHING_BEFORE, of: slice = slice(None)
+    layout: PackLayout, visibility: Visibility = CAUSAL, of: slice = slice(None)
 ) -> Bool[Tensor, "tokens tokens"]:
     """Mask on the CPU ``of`` some tokens: True where a row's query may look at a column's key."""
     places = torch.arange(layout.length)[of]
-    return layout.sight(reach)(0, 0, places[:, None], places)
+    return layout.mask_function(visibility)(0, 0, places[:, None], places)
 
 
 def completions_mask(
-    layout: PackLayout, span: Span, reach: Reach, device: torch.device
+    layout: PackLayout, span: Span, visibility: Visibility, device: torch.device
 ) -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
     """Mask of padded completions over the end of the prompt that they see, and themselves."""
 
     def make() -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
         width = max(span.completions)
-        seen = span.prompt if reach.window is None else min(span.prompt, reach.window - 1)
+        seen = span.prompt if visibility.window is None else min(span.prompt, visibility.window - 1)
         queries, keys = torch.arange(width) + seen, torch.arange(seen + width)
         ahead = queries[:, None] - keys
         found = (ahead >= 0)[None]
         numbers = layout.block_numbers()[span.start + span.prompt : span.stop]
-        if reach.blocks and bool((numbers >= 0).any()):
+        if visibility.blocks and bool((numbers >= 0).any()):
             rows = pad_sequence(numbers.split(list(span.completions)), batch_first=True, padding_value=-1)
             # A run that begins in the prompt is none of a completion's: each is a turn of its own.
             of_keys = pad(rows, (seen, 0), value=-1)[:, None]
             found = found | (rows[..., None] == of_keys) & (of_keys >= 0)
-        return (found if reach.window is None else found & (ahead < reach.window))[:, None].to(device)
+        return (found if visibility.window is None else found & (ahead < visibility.window))[:, None].to(
+            device
+        )
 
-    return layout.once(("completions", span, reach, device), make)
+    return layout.once(("completions", span, visibility, device), make)

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from swift_grpo_ext.group.pack_memory import CHUNK_BYTES
 from swift_grpo_ext.swap import swapped
 
 Hidden = Float[Tensor, "tokens hidden"]
 Head = Callable[[Hidden], Float[Tensor, "tokens vocab"]]
-CHUNK_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def sampled_logps(
 def per_token_kl(
     logps: Float[Tensor, "*tokens"], ref_logps: Float[Tensor, "*tokens"]
 ) -> Float[Tensor, "*tokens"]:
-    """The k3 estimate of KL(policy || reference) of each token, clamped as the host's loss clamps it."""
+    """The k3 estimate of KL(policy || reference) of each token, clamped as ms-swift's loss clamps it."""
     log_ratio = (ref_logps - logps).clamp(-20, 20)
     return (log_ratio.exp() - log_ratio - 1).clamp(-10, 10)
 

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from swift_grpo_ext.group.family import MEDIA_INPUTS, Family, ModelInputs
 from swift_grpo_ext.group.forward import (
     ROW_INPUTS,
     TOKEN_INPUTS,
@@ -21,9 +20,10 @@ from swift_grpo_ext.group.forward import (
     pack_inputs,
 )
 from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.media import MEDIA_INPUTS, Family, ModelInputs
 from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack, Row, build_pack, find_groups, read_rows
-from swift_grpo_ext.group.silent import first_token
 from swift_grpo_ext.group.vision import Images, assign_media
+from swift_grpo_ext.group.zero_advantage import first_token
 
 
 class StoredInputs(UserDict[str, Any]):
@@ -40,7 +40,7 @@ class StoredInputs(UserDict[str, Any]):
 class MicroBatch:
     """One micro-batch."""
 
-    given: ModelInputs  # the model's inputs as the host collated them
+    given: ModelInputs  # the model's inputs as ms-swift collated them
     inputs: ModelInputs  # the same by rows, which without padding lie end to end in ``given``
     completion_mask: Shaped[Tensor, "batch keep"]  # at the time of its first pass
     family: Family | None = None  # None for a language model, or if nobody can tell its images apart

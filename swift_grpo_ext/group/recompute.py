@@ -24,8 +24,11 @@ _PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
 
 
 @contextmanager
-def sparing(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
-    """While this is open, a pack is computed sparingly; ``recompute`` less where parameters stay there."""
+def reduced_compute(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
+    """While this is open, a pack is computed without what nobody needs.
+
+    ``recompute`` lets layers keep their activations: not where parameters are gathered for each layer.
+    """
     layers = list(getattr(decoder, "layers", []))
     with ExitStack() as stack:
         if recompute and torch.is_grad_enabled():
@@ -61,7 +64,7 @@ def _is_checkpointed(layer: nn.Module) -> bool:
 def _recomputing_less(layers: list[nn.Module], kept: int) -> Iterator[None]:
     """Checkpoints without reentrance, and none in the last ``kept`` layers."""
     changed = [layer for layer in layers if _is_checkpointed(layer) and hasattr(layer, _CHECKPOINT)]
-    # The host replaces torch's function by one that always takes the other kind.
+    # ms-swift replaces torch's function by one that always takes the other kind.
     checkpoint = inspect.unwrap(torch.utils.checkpoint.checkpoint)
     with ExitStack() as stack:
         for layer in changed:

@@ -109,7 +109,6 @@ def convolve(
 
 State = Float[Tensor, "rows heads key_dim value_dim"]
 Run = tuple[Float[Tensor, "rows places heads value_dim"], State | None]  # output and state
-Mixed = Float[Tensor, "rows places heads ..."]  # query, key, value, decay or beta
 _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
@@ -128,7 +127,9 @@ def delta_rule(
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
 
-    def run(parts: list[Mixed], state: State | None, **further: object) -> Run:
+    def run(
+        parts: list[Float[Tensor, "rows places heads ..."]], state: State | None, **further: object
+    ) -> Run:
         g, beta = parts[3:]
         return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
 
@@ -152,7 +153,7 @@ def delta_rule(
 
 
 def _completions_without_padding(
-    run: Callable[..., Run], own: list[Mixed], span: Span, state: State
+    run: Callable[..., Run], own: list[Float[Tensor, "rows places heads ..."]], span: Span, state: State
 ) -> Float[Tensor, "1 places heads value_dim"]:
     """A group's completions one after another, as flash-linear-attention takes them: ``cu_seqlens``."""
     lengths = torch.tensor([length for length in span.completions if length])

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.family import GRIDS_OF, Medium, ModelInputs
+from swift_grpo_ext.group.media import GRIDS_OF, Medium, ModelInputs
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 Key = tuple[int, ...]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.family import Family, ModelInputs
+from swift_grpo_ext.group.media import Family, ModelInputs
 from swift_grpo_ext.group.vision import FeatureCache, Features, Images, Key, Tower
 from swift_grpo_ext.swap import swapped
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
+from swift_grpo_ext.group.media import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.rewards.gold.frames import Frame
 
 Capability = Literal["shared_prefix", "vision_once", "vllm", "zero3"]

@@ -7,7 +7,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.compat.refusals import Run, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import HOST_DDP_TIMEOUT
-from swift_grpo_ext.group.micro_batches import BatchSizes, grouped
+from swift_grpo_ext.group.batch_sizes import BatchSizes, grouped
 from swift_grpo_ext.settings import current_settings
 
 

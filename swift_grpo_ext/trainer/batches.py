@@ -13,8 +13,8 @@ from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
-from swift_grpo_ext.group.silent import heard, silent_rows
 from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.group.zero_advantage import needed_tokens, zero_advantage_rows
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.guard import watches
@@ -118,5 +118,5 @@ def tokens_heard(host: Host, grpo_batch: GRPOBatch) -> Tensor | None:
     if grpo_batch.teacher_per_token_logps is not None:
         return None
     filtered = grpo_batch.truncated_mask if host.overlong_filter else None
-    silent = silent_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
-    return heard(grpo_batch.completion_mask, silent) if bool(silent.any()) else None
+    silent = zero_advantage_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
+    return needed_tokens(grpo_batch.completion_mask, silent) if bool(silent.any()) else None

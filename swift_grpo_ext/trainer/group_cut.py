@@ -11,6 +11,7 @@ from swift.rlhf_trainers.arguments import GRPOConfig
 from swift.utils import get_logger
 from transformers import PreTrainedModel
 
+from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded
 from swift_grpo_ext.group.gpu_memory import (
     ASLEEP,
     COMMUNICATORS,
@@ -19,7 +20,6 @@ from swift_grpo_ext.group.gpu_memory import (
     gradient_bytes,
     optimizer_bytes,
 )
-from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded
 from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.logps import CHUNK_BYTES
 from swift_grpo_ext.group.micro_batch import MicroBatch, in_parts, narrowed
-from swift_grpo_ext.group.recompute import sparing
+from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import CannotPackError
-from swift_grpo_ext.group.silent import filled, summed
 from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.group.zero_advantage import restored, summed
 from swift_grpo_ext.trainer.batches import Known, PassWork, tokens_heard
 from swift_grpo_ext.trainer.features import Enabled
 from swift_grpo_ext.trainer.host import Host, base_model
@@ -75,7 +75,7 @@ class OnePass:
         scores = self.scores(request.model, needed, request.with_entropy, request.vision)
         logps, entropies = scores[..., 0], scores[..., 1]
         if known.forwarded is not None:
-            logps, entropies = filled(scores, known.forwarded, request.grpo_batch.old_per_token_logps)
+            logps, entropies = restored(scores, known.forwarded, request.grpo_batch.old_per_token_logps)
         return logps, entropies if request.with_entropy else None
 
     def scores(
@@ -130,6 +130,6 @@ class OnePass:
         if batch.pack is None:
             with features:
                 return row_scores(model, head, inputs, batch.completion_mask, **options)
-        with features, sparing(base.get_decoder(), batch.pack, self.enabled.spare_recompute):
+        with features, reduced_compute(base.get_decoder(), batch.pack, self.enabled.spare_recompute):
             query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
             return packed_scores(model, head, inputs, batch.pack, query)

@@ -7,7 +7,7 @@ import torch
 from swift.utils import get_logger
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.micro_batches import SWITCH
+from swift_grpo_ext.group.batch_sizes import SWITCH
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, is_alone
 from swift_grpo_ext.trainer.host import Host

@@ -17,7 +17,7 @@ from swift.template import Template
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.family import GRIDS_OF
+from swift_grpo_ext.group.media import GRIDS_OF
 from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
 from swift_grpo_ext.group.vision_once import VisionOnce, Wanted, encoder_of
 from swift_grpo_ext.models.families import VisionFamily

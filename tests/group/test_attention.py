@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.attention import BACKENDS
-from swift_grpo_ext.group.layout import EVERYTHING_BEFORE, PackForm, PackLayout, Reach, Span, visible
+from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Span, Visibility, visible
 from tests.precision import in_float64
 
 SPANS = st.lists(
@@ -17,7 +17,12 @@ SPANS = st.lists(
 HEADS, KV_HEADS, DIM = 4, 2, 8
 
 
-REACHES = [Reach(window=3), Reach(window=1), Reach(blocks=True), Reach(window=4, blocks=True)]
+VISIBILITIES = [
+    Visibility(window=3),
+    Visibility(window=1),
+    Visibility(blocks=True),
+    Visibility(window=4, blocks=True),
+]
 
 
 def layout_of(sizes, backend):
@@ -43,17 +48,17 @@ def with_blocks(layout):
     return replace(layout, blocks=tuple(blocks), form=PackForm(layout.form.backend, image_blocks="all"))
 
 
-def mask_of_row(layout, index, reach):
+def mask_of_row(layout, index, visibility):
     """What the tokens of one row see, from the definition: the row alone, without any pack."""
     at = torch.arange(len(index))
     mask = at[:, None] >= at
-    if reach.blocks:
+    if visibility.blocks:
         numbers = layout.block_numbers()[index]
         mask = mask | ((numbers[:, None] == numbers) & (numbers >= 0))
-    return mask & (at[:, None] - at < reach.window) if reach.window else mask
+    return mask & (at[:, None] - at < visibility.window) if visibility.window else mask
 
 
-def row_by_row(query, key, value, layout, reach=EVERYTHING_BEFORE):
+def row_by_row(query, key, value, layout, visibility=CAUSAL):
     """Each completion behind its own copy of the prompt: what the stock path computes."""
     times = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
@@ -66,7 +71,7 @@ def row_by_row(query, key, value, layout, reach=EVERYTHING_BEFORE):
             rows = [tensor[:, :, index] for tensor in (query, key, value)]
             own = torch.tensor(prompt if not tail else list(range(at, at + tail)))
             if len(own):
-                mask = mask_of_row(layout, index, reach)
+                mask = mask_of_row(layout, index, visibility)
                 result = scaled_dot_product_attention(*rows, attn_mask=mask)[:, :, -len(own) :]
                 out = out.index_copy(2, own, result)
             at += tail
@@ -111,43 +116,43 @@ def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
     if backend == "flex":  # has no backward on a CPU
         inputs = [tensor.detach() for tensor in inputs]
     expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout), inputs)
-    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, EVERYTHING_BEFORE), inputs)
+    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, CAUSAL), inputs)
     for one, two in zip(expected, ours, strict=True):
         torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=str)
+@pytest.mark.parametrize("visibility", VISIBILITIES, ids=str)
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 @given(sizes=SPANS)
 @settings(max_examples=8)
-def test_windows_and_images_are_those_of_the_row(backend, reach, sizes):
-    if backend == "varlen" and reach.blocks:
+def test_windows_and_images_are_those_of_the_row(backend, visibility, sizes):
+    if backend == "varlen" and visibility.blocks:
         pytest.skip("the interface takes another function")
     layout = with_blocks(layout_of(sizes, backend))
     inputs = tensors(layout.length)
     if backend == "flex":
         inputs = [tensor.detach() for tensor in inputs]
-    expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout, reach), inputs)
-    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, reach), inputs)
+    expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout, visibility), inputs)
+    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, visibility), inputs)
     for one, two in zip(expected, ours, strict=True):
         torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
 
 
 def test_a_window_that_nobody_leaves_is_none():
     layout = with_blocks(layout_of([(5, [3, 4])], "two_part"))
-    assert layout.reach(9) == Reach(blocks=True)
-    assert layout.reach(8) == Reach(window=8, blocks=True)
+    assert layout.visibility(9) == Visibility(blocks=True)
+    assert layout.visibility(8) == Visibility(window=8, blocks=True)
     only = replace(layout, form=PackForm("two_part", image_blocks="windows"))
-    assert only.reach(None) == EVERYTHING_BEFORE
-    assert only.reach(100) == Reach(blocks=True)
+    assert only.visibility(None) == CAUSAL
+    assert only.visibility(100) == Visibility(blocks=True)
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_the_scale_is_passed_on(backend):
     layout = layout_of([(5, [3, 4])], backend)
     query, key, value = (tensor.detach() for tensor in tensors(layout.length))
-    half = BACKENDS[backend](query, key, value, layout, DIM**-0.5 / 2, EVERYTHING_BEFORE)
-    halved = BACKENDS[backend](query / 2, key, value, layout, None, EVERYTHING_BEFORE)
+    half = BACKENDS[backend](query, key, value, layout, DIM**-0.5 / 2, CAUSAL)
+    halved = BACKENDS[backend](query / 2, key, value, layout, None, CAUSAL)
     torch.testing.assert_close(half, halved, atol=1e-10, rtol=1e-10)
 
 
@@ -161,7 +166,7 @@ def test_the_scale_is_passed_on(backend):
 @settings(max_examples=15)
 def test_the_block_grid_is_that_of_the_mask(sizes):
     layout = layout_of(sizes, "flex")
-    some, full = attention_gpu.block_grid(layout.sight(EVERYTHING_BEFORE), torch.arange(layout.length))
+    some, full = attention_gpu.block_grid(layout.mask_function(CAUSAL), torch.arange(layout.length))
     block = attention_gpu.BLOCK
     mask = visible(layout)
     padded = torch.zeros(len(some) * block, len(some) * block, dtype=torch.bool)

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.recompute import sparing
+from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group.batches import collate
 from tests.group.test_decoders import DECODERS, ROWS, VOCAB, build
@@ -33,7 +33,7 @@ def run(model):
     pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("two_part"))
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB, with_entropy=True, chunk_bytes=1024)
     with torch.autocast("cpu", torch.bfloat16):
-        with sparing(model.get_decoder(), pack, True):
+        with reduced_compute(model.get_decoder(), pack, True):
             ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
         rows = row_scores(model, model.lm_head, inputs, mask, vocab_size=VOCAB)
     (ours.sum() + rows.sum()).backward()

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.family import PIXELS, Medium
 from swift_grpo_ext.group.forward import pack_query, packed_scores
 from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.media import PIXELS, Medium
 from swift_grpo_ext.group.micro_batch import analyse
 from tests.group.batches import collate
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture

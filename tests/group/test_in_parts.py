@@ -2,7 +2,7 @@
 
 import torch
 
-from swift_grpo_ext.group.silent import summed
+from swift_grpo_ext.group.zero_advantage import summed
 
 
 def test_sum_and_gradients_are_those_of_one_pass():

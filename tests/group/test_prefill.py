@@ -3,7 +3,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from swift_grpo_ext.group.family import PIXELS, VIDEO_PIXELS, Medium
+from swift_grpo_ext.group.media import PIXELS, VIDEO_PIXELS, Medium
 from swift_grpo_ext.group.prefill import shared_prefill
 from tests.group.models import FAMILIES, IDS, IMAGE, Picture, Qwen, batch_of
 from tests.group.test_decoders import build

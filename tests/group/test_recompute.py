@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
-from swift_grpo_ext.group.recompute import layers_to_keep, sparing
+from swift_grpo_ext.group.recompute import layers_to_keep, reduced_compute
 from swift_grpo_ext.group.shared_prefix import Pack, build_pack, find_groups, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
 from tests.precision import DOUBLE, in_float64
@@ -70,7 +70,7 @@ def run(setting, spare, grad=True):
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
     pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("two_part"))
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
-    context = nullcontext() if spare is None else sparing(model.get_decoder(), pack, spare)
+    context = nullcontext() if spare is None else reduced_compute(model.get_decoder(), pack, spare)
     model.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(grad), context, Calls() as forward:
         scores = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
@@ -123,7 +123,7 @@ def test_everything_comes_back(model):
     layers = model[1].get_decoder().layers
     before = [dict(vars(layer)) for layer in layers]
     pack = pack_of(200, batch=8, seq=100)
-    with pytest.raises(RuntimeError), sparing(model[1].get_decoder(), pack, True):
+    with pytest.raises(RuntimeError), reduced_compute(model[1].get_decoder(), pack, True):
         raise RuntimeError
     assert [dict(vars(layer)) for layer in layers] == before
     assert "forward" not in vars(layers[-1].mlp)

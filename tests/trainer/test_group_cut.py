@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swift_grpo_ext.group.micro_batches import BatchSizes, cuts
+from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import group_cut
 from tests.trainer.built import built

@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.judge import Objection, engine_objections, memory_objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
-from swift_grpo_ext.group.micro_batches import BatchSizes, cuts, first_fitting
+from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts, first_fitting
 from swift_grpo_ext.group.pack_memory import fits
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)

@@ -11,7 +11,7 @@ from swift_grpo_ext.doctor.check.rules.table import divisors, nearest_of, option
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
-from swift_grpo_ext.group.micro_batches import SWITCH, BatchSizes, grouped
+from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, grouped
 
 table.on("args-refused")(lambda run: run.arguments.refusals)
 

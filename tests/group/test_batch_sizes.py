@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.micro_batches import BatchSizes, cuts, forwarded, grouped
+from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts, forwarded, grouped
 
 
 @pytest.mark.parametrize(

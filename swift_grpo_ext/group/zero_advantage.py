@@ -1,7 +1,7 @@
-"""Silent completions, which the policy's pass leaves out, and a pass in parts.
+"""Completions of advantage 0, which the policy's pass leaves out, and a pass in parts.
 
-The advantage of a silent completion is exactly 0, and nobody else reads it: its log-probs have no gradient.
-What the loss divides by stays.
+Where the advantage is exactly 0, and nothing else reads the log-probs, they have no gradient. What the loss
+divides by stays.
 """
 
 import inspect
@@ -18,27 +18,27 @@ def summed(parts: Sequence[Callable[[], Float[Tensor, "*shape"]]]) -> Float[Tens
     if not torch.is_grad_enabled():
         return torch.stack([run() for run in parts]).sum(0)
     anchor = torch.zeros((), requires_grad=True)
-    # The host replaces torch's function by one that always takes the other kind.
+    # ms-swift replaces torch's function by one that always takes the other kind.
     later = inspect.unwrap(checkpoint.checkpoint)
     return torch.stack([later(lambda _, run=run: run(), anchor, use_reentrant=True) for run in parts]).sum(0)
 
 
-def silent_rows(
+def zero_advantage_rows(
     advantages: Float[Tensor, " batch *tokens"],
     completion_mask: Shaped[Tensor, "batch keep"],
     filtered: Shaped[Tensor, " batch"] | None = None,
 ) -> Bool[Tensor, " batch"]:
     """Rows without a gradient; ``filtered`` ones will leave the loss."""
     zero = advantages.view(len(completion_mask), -1) == 0
-    silent = (zero | ~completion_mask.bool()).all(1)
-    return silent if filtered is None else silent | filtered.bool()
+    zero_rows = (zero | ~completion_mask.bool()).all(1)
+    return zero_rows if filtered is None else zero_rows | filtered.bool()
 
 
-def heard(
-    completion_mask: Shaped[Tensor, "batch keep"], silent: Bool[Tensor, " batch"]
+def needed_tokens(
+    completion_mask: Shaped[Tensor, "batch keep"], zero_rows: Bool[Tensor, " batch"]
 ) -> Bool[Tensor, "batch keep"]:
-    """Tokens whose log-probs are needed: those of rows that are not silent."""
-    return completion_mask.bool() & ~silent.unsqueeze(1)
+    """Tokens whose log-probs are needed: those of rows with an advantage."""
+    return completion_mask.bool() & ~zero_rows.unsqueeze(1)
 
 
 def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "batch keep"]:
@@ -49,15 +49,15 @@ def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "
     return chosen
 
 
-def filled(
+def restored(
     scores: Float[Tensor, "batch keep 2"],
     tokens: Bool[Tensor, "batch keep"],
     others: Float[Tensor, "batch keep"] | None,
 ) -> tuple[Float[Tensor, "batch keep"], Float[Tensor, "batch keep"]]:
     """Log-probs and entropies of a whole micro-batch from those of some of its tokens.
 
-    ``others``, the old ones, stand for the rest, whose ratio is 1; 0 where there are none, for the loss then
-    takes these for the old ones. Without any tokens the scores only keep parameters in the graph.
+    ``others``, the old log-probs, stand for the rest, whose ratio is 1; 0 where there are none, for the loss
+    then takes these for the old ones. Without any tokens the scores only keep parameters in the graph.
     """
     logps = scores[..., 0]
     rest = torch.zeros_like(logps) if others is None else others.to(logps.dtype)
