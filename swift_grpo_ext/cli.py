@@ -210,13 +210,14 @@ def convert_ovis2(
 @app.command(epilog="Example: swift-grpo-ext selftest --family ovis2 --only LoRA")
 def selftest(
     family: Annotated[
-        list[str] | None, typer.Option(help="qwen2_5_vl or ovis2; several: give it again. Default: both.")
+        list[str] | None,
+        typer.Option(help="A family of docs/families.md that sees; again for more."),
     ] = None,
     only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
     stock: Annotated[bool, typer.Option("--stock", help="ms-swift's own trainer, no patches.")] = False,
 ) -> None:
-    """Hold pairs of tiny CPU runs against each other that must be equal (exit code 1 if one is not)."""
+    """Compare pairs of tiny CPU runs that must be equal (exit code 1: one is not; 2: an unknown name)."""
     from swift_grpo_ext.testing import cpu_environment
 
     os.environ.update(cpu_environment())  # before anything imports torch

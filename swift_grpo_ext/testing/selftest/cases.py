@@ -1,4 +1,4 @@
-"""Which runs are held against each other, and where a difference is part of a definition."""
+"""Which runs are compared with each other, and where a difference is part of a definition."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 Options = dict[str, Any]
 
-FAMILIES = ("qwen2_5_vl", "ovis2")
+FAMILIES = ("qwen2_5_vl", "ovis2")  # by default: those with a template of this package
 
 # Two prompts of four completions each per step; `cut` says in how many micro-batches.
 BASE: Options = {

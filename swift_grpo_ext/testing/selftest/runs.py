@@ -1,4 +1,4 @@
-"""The command: makes the runs of each case, holds their numbers against each other, prints the table."""
+"""The command: makes the runs of each case, compares their numbers, prints the table."""
 
 import logging
 import math
@@ -15,6 +15,7 @@ from swift_grpo_ext.errors import HostRunError, SwiftGrpoExtError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import PREFIX
+from swift_grpo_ext.testing.families import TINY
 from swift_grpo_ext.testing.selftest.cases import BASE, FAMILIES, Case, Options, cases
 
 DISABLE = f"{PREFIX}DISABLE"
@@ -72,16 +73,19 @@ def _row(name: str, *cells: str) -> str:
 
 
 def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
-    """Run the equivalence suite on tiny models of `FAMILIES` and print what it found; True if no equality is
-    violated. ``only`` cases with that in their name run; an empty ``folder`` keeps the runs and their log.
+    """Run the equivalence suite on tiny models and print what it found; True if no equality is violated.
+
+    ``families`` are those of tiny checkpoints that see. ``only`` cases with that in their name run; an empty
+    ``folder`` keeps the runs and their log.
 
     Raises:
         SwiftGrpoExtError: A family or case is unknown, or the folder is not empty.
     """
     chosen = [case for case in cases() if only in case.name]
-    unknown = [family for family in families if family not in FAMILIES]
+    seeing = [name for name, tiny in TINY.items() if tiny.vision]
+    unknown = [family for family in families if family not in seeing]
     if unknown or not chosen:
-        what, known = (unknown[0], FAMILIES) if unknown else (only, [case.name for case in cases()])
+        what, known = (unknown[0], seeing) if unknown else (only, [case.name for case in cases()])
         raise SwiftGrpoExtError(f"selftest knows no {what!r}", fix=f"one of: {'; '.join(known)}")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise SwiftGrpoExtError("selftest needs an empty folder", where=str(folder), fix="another --folder")
@@ -93,7 +97,8 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
             for comparison in _findings(family, chosen, root):
                 violated += comparison.violated
                 print(comparison, flush=True)
-    print(f"{violated} equalities are VIOLATED." if violated else "No equality is violated.")
+    covered = f"Families compared: {', '.join(families)}, of {len(seeing)}."
+    print(f"{violated} equalities are VIOLATED." if violated else "No equality is violated.", covered)
     return not violated
 
 
