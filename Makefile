@@ -7,7 +7,7 @@ MODEL  ?= qwen2_5_vl
 
 # Lanes: other releases, each in an environment made from constraints/<lane>.txt that sees the rest of .venv.
 ENVS       := .swift_grpo_ext/envs
-HOSTS      := 4.5.0 4.5.3
+HOSTS      := $(shell sed -n 's/^OTHER_HOSTS = "\(.*\)"/\1/p' swift_grpo_ext/versions.py)
 HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.

@@ -66,7 +66,7 @@ def table(rows: Sequence[Found]) -> str:
     """As Markdown."""
     lines = [HEAD, "|---|---|---|---|---|---|---|"]
     for row in rows:
-        flags = ["yes" if row[name] else "no" for name in ("vision_once", "skip_old", "guard")]
+        flags = ["yes" if row[name] else "no" for name in ("vision_once", "skip_old_logps", "guard")]
         cells = [row["script"], row["completions_of_a_prompt_per_rank"], row["shared_prefix"], *flags]
         lines.append(f"| {' | '.join(map(str, cells))} | {row['tokens'] / row['stock_tokens']:.2f} |")
     return "\n".join(lines)

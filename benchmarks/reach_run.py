@@ -16,7 +16,7 @@ from bench_trainers import HOST, OURS, Update, build_trainer, counted, made_up_r
 from reach_rows import Row
 
 COMPLETION = 6  # tokens
-GAINS = ("shared_prefix", "vision_once", "skip_old")
+GAINS = ("shared_prefix", "vision_once", "skip_old_logps")
 
 
 @cache
@@ -185,10 +185,10 @@ def measure(row: Row, ranks: int, folder: Path) -> dict[str, Any]:
     shared = {prompts: "whole", row.per_rank: "off"}.get(copies, "part") if row.held > 1 else "off"
     gains = {
         "vision_once": 0 < ours.tower_calls <= prompts,
-        "skip_old": passes["old"] == 0 < stock_passes["old"],
+        "skip_old_logps": passes["old"] == 0 < stock_passes["old"],
         "guard": not unguarded,
     }
-    off = [name for name in ("vision_once", "skip_old") if not gains[name]]
+    off = [name for name in ("vision_once", "skip_old_logps") if not gains[name]]
     later = f"later updates of a generation need it; --steps_per_generation {row.sizes[1]}"
     why = {name: trainer.passes.enabled.why_off.get(name, later) for name in off}
     reasons = [f"{name}: {reason}" for name, reason in why.items()]

@@ -49,6 +49,11 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
 
     Returns:
         For each part that is on in this process, the names that it registered.
+
+    Raises:
+        UnknownPartError: A part, or a name in ``SWIFT_GRPO_EXT_DISABLE``, does not exist.
+        SettingsError: A ``SWIFT_GRPO_EXT_*`` variable is unknown or out of range.
+        EnvironmentMismatchError: Some parts do not fit the installed packages; all others are registered.
     """
     from swift_grpo_ext import registration  # the settings' packages are not needed for `group` alone
 
@@ -56,7 +61,11 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for."""
+    """Import a public name when it is asked for.
+
+    Raises:
+        AttributeError: There is no such name.
+    """
     if name == "testing":
         return import_module("swift_grpo_ext.testing")
     if name not in _HOMES:

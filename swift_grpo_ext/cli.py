@@ -37,8 +37,8 @@ Rollouts = Annotated[
 ]
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from swift_grpo_ext.version import __version__
 
         print(f"swift-grpo-ext {__version__}")
@@ -68,7 +68,13 @@ def path(
 
 @app.command(epilog="Example: swift-grpo-ext env")
 def env() -> None:
-    """Print the versions that matter, whether they fit (exit code 2 if not), patches and settings."""
+    """Print the versions that matter, whether they fit (exit code 2 if not), patches and settings.
+
+    \f
+
+    Raises:
+        typer.Exit: With the exit code.
+    """
     from swift_grpo_ext.doctor.env import print_environment
 
     if not print_environment():
@@ -118,7 +124,14 @@ def plan(
     rollout: Rollouts = None,
     output: Annotated[Path | None, typer.Option(help="Folder for script and JSON.")] = None,
 ) -> None:
-    """Rank the settings that fit by tokens and memory; write the first as a launch script."""
+    """Rank the settings that fit by tokens and memory (exit code 2 if none does); the first as a script.
+
+    \f
+
+    Raises:
+        typer.BadParameter: ``--quant-bits`` that the tuner does not have.
+        typer.Exit: With the exit code.
+    """
     from swift_grpo_ext.doctor.plan import command, setting
 
     if quant_bits not in (16, 8, 4) or (quant_bits < 16 and tuner == "full"):
@@ -157,7 +170,13 @@ def check(
     cpu: Annotated[float, typer.Option("--cpu-memory", help="GiB of one machine; 0 if unknown.")] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
 ) -> None:
-    """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked)."""
+    """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked).
+
+    \f
+
+    Raises:
+        typer.Exit: With the exit code.
+    """
     from swift_grpo_ext.doctor.check import command
 
     code = command.check(
@@ -179,7 +198,13 @@ def score(
     output: Annotated[Path | None, typer.Option(help="Folder for scores.jsonl.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score completions, or gold answers, without a run (exit code 1 if a gold answer is not best)."""
+    """Score completions, or gold answers, without a run (exit code 1 if a gold answer is not best).
+
+    \f
+
+    Raises:
+        typer.Exit: With the exit code.
+    """
     from swift_grpo_ext.rewards.offline import command
 
     well = command.run(
@@ -217,7 +242,13 @@ def selftest(
     folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
     stock: Annotated[bool, typer.Option("--stock", help="ms-swift's own trainer, no patches.")] = False,
 ) -> None:
-    """Compare pairs of tiny CPU runs that must be equal (exit code 1: one is not; 2: an unknown name)."""
+    """Compare pairs of tiny CPU runs that must be equal (exit code 1: one is not; 2: an unknown name).
+
+    \f
+
+    Raises:
+        typer.Exit: With the exit code.
+    """
     from swift_grpo_ext.testing import cpu_environment
 
     os.environ.update(cpu_environment())  # before anything imports torch

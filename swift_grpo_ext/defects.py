@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from packaging.specifiers import SpecifierSet
 
-from swift_grpo_ext.versions import installed_version
+from swift_grpo_ext.versions import HOST, HOST_RANGE, installed_version
 
 SWIFT = "https://github.com/modelscope/ms-swift"
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
@@ -42,7 +42,7 @@ class Defect:
         return not self.absent_because(versions) and not {self.id, self.patch} & set(fixed)
 
 
-_ANY_HOST = {"ms-swift": ">=4.5,<4.7"}
+_ANY_HOST = {HOST: HOST_RANGE}
 
 _ALL = (
     Defect(
@@ -229,7 +229,7 @@ _ALL = (
         "no-workers",
         "with --dataloader_num_workers 0 every run stops with 'persistent_workers option needs "
         "num_workers > 0'",
-        {"ms-swift": ">=4.5,<4.6"},
+        {HOST: ">=4.5,<4.6"},
         "--dataloader_persistent_workers false",
         (f"{SWIFT}/blob/v4.6.0/swift/trainers/arguments.py",),
         "no-workers",

@@ -34,9 +34,9 @@ class SwiftGrpoExtError(Exception):
 NEAR = 0.75  # likeness below which a name is not suggested: worse than no suggestion
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.0) -> str:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.0) -> str:
     """The known name most like another, for "did you mean"; empty if none is as like as 0 (any) to 1."""
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), "")
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), "")
 
 
 class SettingsError(SwiftGrpoExtError):

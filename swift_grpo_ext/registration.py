@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from swift_grpo_ext import versions
 from swift_grpo_ext.errors import EnvironmentMismatchError
@@ -21,8 +22,7 @@ _registered: dict[str, list[str]] = {}
 def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     """See `swift_grpo_ext.register`.
 
-    Calling it again adds only what is missing: ms-swift replays plugin files in workers and servers. Parts
-    that fit the installed packages are registered before EnvironmentMismatchError names the others, and why.
+    Calling it again adds only what is missing: ms-swift replays plugin files in workers and servers.
     """
     settings = current_settings()
     wanted = list(PARTS if parts is None else parts)
@@ -45,7 +45,7 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     if news and settings.preflight != "off":
         import_module(PREFLIGHT.module).register()
     if refused:
-        raise _refusal(refused)
+        _refuse(refused)
     return dict(_registered)
 
 
@@ -90,8 +90,8 @@ def _speaks_for_the_run() -> bool:
     return parent_process() is None and of_a_script and os.environ.get("RANK", "0") == "0"
 
 
-def _refusal(refused: dict[str, EnvironmentMismatchError]) -> EnvironmentMismatchError:
+def _refuse(refused: dict[str, EnvironmentMismatchError]) -> NoReturn:
     reasons = {error.what: error.fix for error in refused.values()}
     fix = f"{next(iter(reasons.values()))}, or leave the parts out with SWIFT_GRPO_EXT_DISABLE="
     what = f"refused parts {', '.join(refused)}: {'; '.join(reasons)}"
-    return EnvironmentMismatchError(what, fix=fix + ",".join(refused))
+    raise EnvironmentMismatchError(what, fix=fix + ",".join(refused))

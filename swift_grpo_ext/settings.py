@@ -20,7 +20,7 @@ class Settings(BaseSettings):
     disable: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="What to leave out, separated by commas: a part (rewards), a feature of one "
-        "(trainer.vision_once, callbacks.report), or a fix (compat.B1).",
+        "(trainer.vision_once, or vision_once alone), or a fix (compat.B1).",
     )
     strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
     ddp_timeout: int = Field(
@@ -45,18 +45,19 @@ class Settings(BaseSettings):
     )
     on_dead: Literal["warn", "stop"] = Field(
         default="warn",
-        description="What to do with a run that cannot learn: tell why, or tell and then stop it.",
+        description="What to do with a run that cannot learn. warn: report why. stop: report why, and end "
+        "the run.",
     )
     dead_after: int = Field(
         default=3,
         ge=1,
-        description="Steps in a row that a fault must last before it is told; twice as many before a dead "
-        "run is stopped.",
+        description="Steps in a row that a fault must last before it is reported; twice as many before a "
+        "dead run is stopped.",
     )
     on_stall: Literal["warn", "abort"] = Field(
         default="warn",
-        description="What to do when a phase lasts too long: write every thread's stack of every rank and "
-        "tell, or also save the last step and end all ranks with exit status 75.",
+        description="What to do when a phase lasts too long. warn: write the stacks of all threads of every "
+        "rank. abort: also save the last step and end all ranks with exit status 75.",
     )
     stall_seconds: float | None = Field(
         default=None,
@@ -155,40 +156,21 @@ class Settings(BaseSettings):
         return value
 
     def disables(self, *names: str) -> bool:
-        """Whether a feature, by any of its names such as ``trainer.vision_once``, or its part is left out."""
-        return any({name, name.partition(".")[0]} & set(self.disable) for name in names)
-
-
-_NOW_DISABLE = {
-    "SHARED_PREFIX": "trainer.shared_prefix",
-    "VISION_ONCE": "trainer.vision_once",
-    "SKIP_OLD_LOGPS": "trainer.skip_old_logps",
-    "CHUNKED_LOGPS": "trainer.chunked_logps",
-    "SHARED_PREFILL": "trainer.shared_prefill",
-    "SPARE_RECOMPUTE": "trainer.reduced_recompute",
-    "SELF_CHECK": "trainer.self_check",
-    "LORA_DROPOUT": "trainer.no_lora_dropout",
-    "TRACE_NUMERICS": "callbacks.trace_numerics",
-    "REPORT": "callbacks.report",
-    "DISABLE_PATCHES": "compat.<id>",
-}
-# Settings that are gone, and what replaces each.
-REMOVED = {
-    **{name: f"{PREFIX}DISABLE={feature} turns it off" for name, feature in _NOW_DISABLE.items()},
-    "LOGITS_CHUNK_MIB": "unset it: logits are cut into pieces of 256 MiB",
-    "QUIET": "unset it: the line at the start is printed once per run",
-}
+        """Whether a feature such as ``trainer.vision_once``, its part, or ``vision_once`` is left out."""
+        return any({name, *name.split(".", 1)} & set(self.disable) for name in names)
 
 
 def load_settings() -> Settings:
-    """The settings in this process's environment; SettingsError for one that is unknown or out of range."""
-    known = {PREFIX + field.upper() for field in Settings.model_fields}
+    """The settings in this process's environment.
+
+    Raises:
+        SettingsError: A variable is unknown (the nearest name is given), or its value out of range.
+    """
+    names = {PREFIX + field.upper() for field in Settings.model_fields}
     for name in os.environ:
-        if not name.upper().startswith(PREFIX) or name.upper() in known:
+        if not name.upper().startswith(PREFIX) or name.upper() in names:
             continue
-        if instead := REMOVED.get(name.upper().removeprefix(PREFIX)):
-            raise SettingsError("this setting was removed", where=name, fix=instead)
-        guess = f"did you mean {nearest(name.upper(), known)}?"
+        guess = f"did you mean {nearest(name.upper(), names)}?"
         raise SettingsError("unknown setting", where=name, fix=guess)
     try:
         return Settings()

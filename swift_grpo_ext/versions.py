@@ -10,7 +10,10 @@ from packaging.specifiers import SpecifierSet
 from swift_grpo_ext.errors import EnvironmentMismatchError
 
 HOST = "ms-swift"
-HOST_RANGE = ">=4.5,<4.7"
+HOST_RANGE = ">=4.5,<4.7"  # the one home of the range; tests hold pyproject.toml to it
+# Releases of the range, beside that of constraints/tested.txt, for which constraints/host-*.txt are kept:
+# `make test-hosts` reads this line.
+OTHER_HOSTS = "4.5.0 4.5.3"
 
 # Range that each package must lie in, and why. An empty range: any release will do.
 REQUIRED: dict[str, tuple[str, str]] = {
@@ -31,7 +34,7 @@ REQUIRED: dict[str, tuple[str, str]] = {
     "scipy": (">=1.11", "matching of boxes and points"),
 }
 OPTIONAL: dict[str, tuple[str, str]] = {
-    "deepspeed": (">=0.18.9", "ZeRO; from 0.19.2 on without the defects that compat heals or refuses"),
+    "deepspeed": (">=0.18.9", "ZeRO; from 0.19.2 on without the defects that compat fixes or refuses"),
     "vllm": (">=0.11", "fast rollouts on a GPU"),
     "flash-attn": ("", "variable-length attention on a GPU"),
     "liger-kernel": ("", "fused losses on a GPU"),
@@ -40,7 +43,7 @@ OPTIONAL: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class PackageFact:
-    """One installed (or missing) package held against its range."""
+    """One installed (or missing) package compared with its range."""
 
     name: str
     installed: str | None
@@ -60,30 +63,36 @@ def installed_version(name: str) -> str | None:
 
 def package_facts() -> list[PackageFact]:
     """Every package that matters, required ones first, each with its problem and fix if it has one."""
-    facts = [_hold_against(name, *REQUIRED[name]) for name in REQUIRED]
-    return facts + [_hold_against(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
+    facts = [_compared(name, *REQUIRED[name]) for name in REQUIRED]
+    return facts + [_compared(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
 
 
 def require(*names: str) -> None:
-    """Raise EnvironmentMismatchError unless each package is installed, in range, and fits the others."""
+    """Check that each package is installed, in range, and fits the others.
+
+    Raises:
+        EnvironmentMismatchError: The first that is not, with what it is needed for and how to install it.
+    """
     for name in names:
-        fact = _hold_against(name, *(REQUIRED.get(name) or OPTIONAL[name]))
+        fact = _compared(name, *(REQUIRED.get(name) or OPTIONAL[name]))
         if fact.problem:
             raise EnvironmentMismatchError(fact.problem, where=f"needed for {fact.purpose}", fix=fact.fix)
 
 
-def _hold_against(name: str, supported: str, purpose: str, *, required: bool = True) -> PackageFact:
-    found, problem, fix = installed_version(name), "", f'{sys.executable} -m pip install "{name}{supported}"'
-    if found is None:
+def _compared(name: str, supported: str, purpose: str, *, required: bool = True) -> PackageFact:
+    installed = installed_version(name)
+    fix = f'{sys.executable} -m pip install "{name}{supported}"'
+    problem = ""
+    if installed is None:
         problem = f"{name} is not installed" if required else ""
-    elif not SpecifierSet(supported).contains(found, prereleases=True):
-        problem = f"{name} {found} is outside {supported}"
+    elif not SpecifierSet(supported).contains(installed, prereleases=True):
+        problem = f"{name} {installed} is outside {supported}"
     elif name == "torchvision":
-        problem, fix = _torchvision_problem(found)
-    return PackageFact(name, found, supported, purpose, problem, fix if problem else "")
+        problem, fix = _torchvision_problem(installed)
+    return PackageFact(name, installed, supported, purpose, problem, fix if problem else "")
 
 
-def _torchvision_problem(found: str) -> tuple[str, str]:
+def _torchvision_problem(installed: str) -> tuple[str, str]:
     """torchvision pins one torch; with another its operators do not load (torchvision::nms)."""
     torch_version = installed_version("torch")
     pins = [Requirement(line) for line in metadata.requires("torchvision") or []]
@@ -91,6 +100,6 @@ def _torchvision_problem(found: str) -> tuple[str, str]:
     if torch_version is None or wanted.contains(torch_version, prereleases=True):
         return "", ""
     return (
-        f"torchvision {found} was built for torch{wanted}, but torch {torch_version} is installed",
+        f"torchvision {installed} was built for torch{wanted}, but torch {torch_version} is installed",
         f'{sys.executable} -m pip install --upgrade "torch=={torch_version}" torchvision',
     )

@@ -92,6 +92,19 @@ def imported_names(tree):
             yield from (f"{node.module}:{alias.name}" for alias in node.names)
 
 
+@pytest.mark.parametrize("room", ["group", "models", "rewards", "watch"])
+def test_what_serves_any_trainer_imports_none(room):
+    """ms-swift 5 replaces its trainers, and Megatron has its own: only `ms_swift` and patches name them."""
+    trainers = ("swift.trainers", "swift.rlhf_trainers", "swift.megatron")
+    used = {
+        name
+        for dotted, tree in modules()
+        if dotted.startswith(f"swift_grpo_ext.{room}.")
+        for name in imported_names(tree)
+    }
+    assert not [name for name in used if name.startswith(trainers)]
+
+
 def our_classes():
     """Every class of ours, with the attributes that its code takes from ``self``, ``cls`` and ``super()``."""
     for dotted, tree in modules():

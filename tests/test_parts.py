@@ -1,12 +1,14 @@
 """What can be turned off by name, and the line that says what is on."""
 
+from pathlib import Path
+
 import pytest
 
 from swift_grpo_ext import registration
-from swift_grpo_ext.errors import SettingsError, UnknownPartError
-from swift_grpo_ext.parts import PARTS, check_disabled
+from swift_grpo_ext.errors import UnknownPartError
+from swift_grpo_ext.parts import FEATURES, PARTS, check_disabled
 from swift_grpo_ext.registration import summary, swift_command
-from swift_grpo_ext.settings import REMOVED, Settings, current_settings, disabled, load_settings
+from swift_grpo_ext.settings import Settings, current_settings, disabled
 
 
 def test_a_feature_is_off_by_its_own_name_and_by_its_parts(monkeypatch):
@@ -19,6 +21,24 @@ def test_a_feature_is_off_by_its_own_name_and_by_its_parts(monkeypatch):
 
 def test_every_feature_of_every_part_can_be_named():
     check_disabled([*PARTS, *(f"{name}.{each}" for name, part in PARTS.items() for each in part.features)])
+
+
+def test_a_feature_that_is_copied_from_the_line_is_turned_off(monkeypatch):
+    check_disabled([*FEATURES, "B1", "report"])
+    monkeypatch.setenv("SWIFT_GRPO_EXT_DISABLE", "skip_old_logps,B1")
+    current_settings.cache_clear()
+    assert disabled("trainer.skip_old_logps")
+    assert disabled("compat.B1")
+    assert not disabled("trainer.vision_once")
+
+
+def test_a_feature_is_not_called_like_a_part():
+    assert not set(PARTS) & {name for part in PARTS.values() for name in part.features}
+
+
+def test_the_page_of_the_trainer_names_every_feature():
+    page = (Path(__file__).parents[1] / "docs/parts/trainer.md").read_text(encoding="utf-8")
+    assert not [name for name in FEATURES if f"`{name}`" not in page]
 
 
 @pytest.mark.parametrize(
@@ -41,22 +61,8 @@ def test_a_part_without_features_says_so():
         check_disabled(["rewards.ext_iou"])
 
 
-@pytest.mark.parametrize("name", sorted(REMOVED))
-def test_a_removed_setting_says_what_replaces_it(monkeypatch, name):
-    monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", "1")
-    with pytest.raises(
-        SettingsError, match=f"this setting was removed .SWIFT_GRPO_EXT_{name}. -> "
-    ) as refused:
-        load_settings()
-    assert "\n" not in str(refused.value)
-    for feature in str(refused.value).split("DISABLE=")[1:]:
-        feature = feature.split()[0].replace("<id>", "B1")
-        check_disabled([feature])
-
-
 def test_there_are_at_most_24_settings():
     assert len(Settings.model_fields) <= 24
-    assert not {name.upper() for name in Settings.model_fields} & set(REMOVED)
 
 
 ALL = {

@@ -15,7 +15,7 @@ KEYS = {
     "completions_of_a_prompt_per_rank",
     "shared_prefix",
     "vision_once",
-    "skip_old",
+    "skip_old_logps",
     "guard",
     "tokens",
     "stock_tokens",
@@ -46,4 +46,4 @@ def test_every_command_that_can_share_does_and_the_others_say_what_would(tmp_pat
         assert (
             several or "num_generations" in row["reason"] or "--gradient_accumulation_steps" in row["reason"]
         )
-        assert row["tokens"] < row["stock_tokens"] or not row["skip_old"]
+        assert row["tokens"] < row["stock_tokens"] or not row["skip_old_logps"]

@@ -1,7 +1,10 @@
+from typing import get_args
+
 import pytest
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.settings import load_settings
+from swift_grpo_ext.group.attention import BACKENDS
+from swift_grpo_ext.settings import Settings, load_settings
 
 
 def test_defaults_turn_everything_on(monkeypatch):
@@ -27,3 +30,7 @@ def test_value_out_of_range_names_the_variable_and_its_meaning(monkeypatch):
     with pytest.raises(SettingsError, match=r"got 'maybe'.*SWIFT_GRPO_EXT_STRICT.*is an error") as raised:
         load_settings()
     assert "\n" not in str(raised.value)
+
+
+def test_every_attention_backend_can_be_asked_for():
+    assert set(get_args(Settings.model_fields["attention"].annotation)) == {"auto", *BACKENDS}

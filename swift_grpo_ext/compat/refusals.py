@@ -8,6 +8,7 @@ from typing import Any
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.findings import Problem, RuleTable, Severity
+from swift_grpo_ext.losses import loss_named
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,12 @@ def _divides_gradients(run: Run) -> Iterator[Problem]:
 def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
     batch = run.per_device_train_batch_size
     group = run.num_generations
-    if run.loss_type == "real" and batch and group and batch % group != 0:
+    whole = loss_named(run.loss_type or "grpo").whole_groups
+    if whole and batch and group and batch % group != 0:
         yield Problem(
             f"REAL compares the completions of a group, and micro-batches of {batch} hold parts of groups of "
             f"{group}",
-            f"loss_type real, per_device_train_batch_size {batch}",
+            f"loss_type {run.loss_type}, per_device_train_batch_size {batch}",
             f"--per_device_train_batch_size with a multiple of {group}, or SWIFT_GRPO_EXT_GROUP_BATCH=1 "
             "without SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS",
         )

@@ -114,14 +114,6 @@ def apply(patch: Patch) -> Outcome:
     return Outcome(patch, State.APPLIED, patch.defect.what, target)
 
 
-def revert(patch_id: str) -> None:
-    """Take an applied patch off again: its target is the very object that it was before."""
-    outcome = _outcomes.pop(patch_id)
-    PATCHED.discard(patch_id)
-    if outcome.target is not None:
-        outcome.target.restore()
-
-
 def import_what_is_awaited() -> None:
     """Import what patches wait for, so that each has its final state; what is not installed stays awaited."""
     for outcome in outcomes():

@@ -15,6 +15,7 @@ HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionErr
 _LONGEST = 160  # characters of an error of the host's
 _SHOWN = 5
 _MOST_TRIED = 256
+REPLACE = "fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced"
 
 
 def problem_of(error: Exception, row: Mapping[str, Any]) -> str:
@@ -25,13 +26,9 @@ def problem_of(error: Exception, row: Mapping[str, Any]) -> str:
     return f"it cannot be encoded: {said} [{label(row['messages'])}]"
 
 
-def refusal(problems: Iterable[str]) -> DatasetRowError:
-    """The error that ends a run for its broken rows: their number and the first of them."""
-    found = list(problems)
-    return DatasetRowError(
-        f"{len(found)} broken row{'s' if len(found) > 1 else ''}: {'; '.join(found[:_SHOWN])}",
-        fix="fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced",
-    )
+def in_words(problems: Sequence[str]) -> str:
+    """How many rows are broken, and what is wrong with the first of them."""
+    return f"{len(problems)} broken row{'s' if len(problems) > 1 else ''}: {'; '.join(problems[:_SHOWN])}"
 
 
 def row_number(dataset: Any, row: Mapping[str, Any]) -> int | None:

@@ -24,7 +24,7 @@ from swift_grpo_ext.models.image_pipeline import (
 from swift_grpo_ext.settings import current_settings
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    pass
 
 _TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
 _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own system prompt among tools
@@ -200,15 +200,6 @@ class VisionTemplate(Template):
                 fix=f"--max_length {of_images + len(input_ids)} or a smaller MAX_PIXELS",
             )
         return super()._truncate(input_ids, labels, encoded, truncation_strategy)
-
-    def prepare_generate_kwargs(
-        self, generate_kwargs: dict[str, Any], *, model: PreTrainedModel = None
-    ) -> dict[str, object]:
-        """Forbid placeholders and indicators in what transformers generates (C3 of docs/findings.md)."""
-        generate_kwargs = super().prepare_generate_kwargs(generate_kwargs, model=model)
-        config = generate_kwargs["generation_config"]
-        config.suppress_tokens = sorted({*(config.suppress_tokens or ()), *self.facts.forbidden_token_ids})
-        return generate_kwargs
 
     def prepare_engine_kwargs(self) -> dict[str, object]:
         """Refuse an engine that cannot serve the family, before it loads anything."""

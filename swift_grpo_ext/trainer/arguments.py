@@ -1,14 +1,14 @@
 """The training arguments that the host builds for ``--rlhf_type grpo``, before it loads a model."""
 
 import torch
-from swift.rlhf_trainers.arguments import GRPOConfig as HostGRPOConfig
-from swift.utils import get_logger
 
 from swift_grpo_ext.compat.refusals import Run, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import HOST_DDP_TIMEOUT
-from swift_grpo_ext.group.batch_sizes import BatchSizes, grouped
+from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
+from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.group_cut import cut_into_groups
 
 
 class GRPOConfig(HostGRPOConfig):
@@ -28,7 +28,7 @@ class GRPOConfig(HostGRPOConfig):
             self.ddp_timeout = current_settings().ddp_timeout
             get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
         if group_batch:
-            self._make_micro_batches_of_groups()
+            cut_into_groups(self, current_settings())
             self._refuse()
         # Answers to held-out rows are greedy, so one says all; REAL's loss is defined for groups alone.
         greedy = self.loss_type != "real" and not current_settings().disables("trainer.held_out")
@@ -40,20 +40,3 @@ class GRPOConfig(HostGRPOConfig):
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
         given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available(), **other}
         refuse(Run(given, deepspeed, world_size(), healed()))
-
-    def _make_micro_batches_of_groups(self) -> None:
-        """Change the sizes of micro-batches before DeepSpeed and the data loader read them."""
-        batch, accumulation = self.per_device_train_batch_size, self.gradient_accumulation_steps
-        per_generation = self.steps_per_generation or accumulation
-        if self.generation_batch_size:
-            per_generation = self.generation_batch_size // (batch * world_size())
-        before, most = BatchSizes(batch, accumulation, per_generation), current_settings().group_batch_tokens
-        sizes = grouped(before, self.num_generations, self.max_completion_length, most)
-        self.per_device_train_batch_size, self.gradient_accumulation_steps = sizes.batch, sizes.accumulation
-        self.steps_per_generation, self.generation_batch_size = sizes.per_generation, None
-        note = " (bnpo and top_entropy_quantile are defined per micro-batch)"
-        depends = self.loss_type == "bnpo" or self.top_entropy_quantile < 1.0
-        get_logger().info(
-            f"swift-grpo-ext: micro-batches of {batch} x {accumulation} are now {sizes.batch} x "
-            f"{sizes.accumulation}, the same completions per step{note if depends else ''}."
-        )

@@ -4,13 +4,12 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from accelerate.utils import gather, gather_object
-from swift.rl_core.data import GRPOBatch
-from swift.rlhf_trainers.utils import get_even_process_data
-from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages, reward_statistics
+from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_even_process_data, get_logger
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 
@@ -67,13 +66,17 @@ class Baselines:
             kept = torch.tensor([[sample.kept] for sample in chunk], device=mask.device)
             if host.model.training:  # an evaluation updates nothing, and may have one completion per prompt
                 grpo_batch.completion_mask = mask & kept
-            if host.loss_type == "real":  # splits a group into above 0 and not above 0: NaN is neither
+            if loss_named(host.loss_type).whole_groups:  # splits a group into above 0 and not: NaN is neither
                 grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept, torch.nan)
 
     def _baselines(
         self, samples: Sequence[VisionSample], rewards: Tensor, penalty: Tensor | None = None
     ) -> tuple[GroupAdvantages, Tensor]:
-        """Advantages of the distinct requests of all ranks, and each completion's row among them."""
+        """Advantages of the distinct requests of all ranks, and each completion's row among them.
+
+        Raises:
+            RewardError: Turns of one request have different rewards; on every rank alike.
+        """
         host = self._host
         group, rows = self._groups(samples, len(rewards))
         last = _last_of_each(rows)
@@ -110,9 +113,9 @@ class Baselines:
         groups = _numbers(list(zip(places, prompts, strict=True)))
         if len(set(groups.tolist())) > len(set(places)):
             logger.warning_once(
-                "swift-grpo-ext: completions that should be a group are of different prompts; only those of "
-                "one prompt are compared, and one alone is not scored. Datasets without a length "
-                "(--streaming true) do that, and rows that are replaced one by one"
+                "swift-grpo-ext: a group holds completions of different prompts. Only completions of one "
+                "prompt are compared, and a single one is not scored. Datasets without a length "
+                "(--streaming true) cause this, and rows that are replaced one by one"
             )
         return groups, rows
 
@@ -121,16 +124,16 @@ class Baselines:
         host = self._host
         if not host.kl_in_reward or host.beta == 0.0:
             return None
-        ones = [batch["grpo_batch"] for batch in batches]
-        kl = [(b.old_per_token_logps - b.ref_per_token_logps) * b.completion_mask for b in ones]
+        grpo_batches = [batch["grpo_batch"] for batch in batches]
+        kl = [(b.old_per_token_logps - b.ref_per_token_logps) * b.completion_mask for b in grpo_batches]
         penalty: Tensor = host.beta * gather(torch.cat([tokens.sum(-1) for tokens in kl]))
         return penalty
 
 
 def _numbers(names: Sequence[Hashable]) -> Tensor:
     """Names as numbers, counted in the order of first appearance."""
-    known: dict[Hashable, int] = {}
-    return torch.tensor([known.setdefault(name, len(known)) for name in names])
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names])
 
 
 def _last_of_each(numbers: Tensor) -> Tensor:

@@ -9,25 +9,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from swift.rl_core.data import GRPOBatch
+from jaxtyping import Bool
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.group.zero_advantage import needed_tokens, zero_advantage_rows
+from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.guard import watches
 
 
 @dataclass
-class Known:
-    """What is known of one micro-batch."""
+class BatchRecord:
+    """What is known of one micro-batch beside what ms-swift keeps on it."""
 
     samples: tuple[VisionSample, ...] = ()  # of its rows, without their encodings; empty where unknown
     batch: MicroBatch | None = None  # its images and groups, once a pass has asked for them
     first_update: bool = False  # nothing is updated before its first policy pass, so it has no old pass
-    forwarded: Tensor | None = None  # ``(batch, keep)`` tokens that the policy's pass went over; None: all
+    forwarded: Bool[Tensor, "batch keep"] | None = None  # tokens that the policy's pass went over; None: all
     skipped: int = 0  # passes over it that were left out and are not counted yet
 
     @property
@@ -36,26 +37,23 @@ class Known:
         return [sample.prompt_key for sample in self.samples]
 
 
-class Batches:
+class BatchRecords:
     """A table by micro-batch. ms-swift's have no hash, so it goes by identity, for as long as they live."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], Known]] = {}
+        self._records: dict[int, tuple[weakref.ref[Any], BatchRecord]] = {}
         self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
 
-    def __contains__(self, grpo_batch: GRPOBatch) -> bool:
-        return id(grpo_batch) in self._known
-
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._records)
 
-    def of(self, grpo_batch: GRPOBatch) -> Known:
+    def of(self, grpo_batch: GRPOBatch) -> BatchRecord:
         """What is known of a micro-batch; an empty entry, that stays, for a new one."""
         key = id(grpo_batch)
-        if key not in self._known:
-            gone = weakref.ref(grpo_batch, lambda _: self._known.pop(key, None))
-            self._known[key] = gone, Known()
-        return self._known[key][1]
+        if key not in self._records:
+            gone = weakref.ref(grpo_batch, lambda _: self._records.pop(key, None))
+            self._records[key] = gone, BatchRecord()
+        return self._records[key][1]
 
     @contextmanager
     def preparing(self, host: Host, samples: Sequence[VisionSample]) -> Iterator[None]:
@@ -68,11 +66,11 @@ class Batches:
         finally:
             self._coming = None
 
-    def phase_of(self, grpo_batch: object, handled: Callable[[], bool]) -> str:
+    def phase_of(self, grpo_batch: GRPOBatch, handled: Callable[[], bool]) -> str:
         """What a pass is for: the first over a micro-batch in the making is the old one; else ``handled``."""
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
-        if grpo_batch not in self:
+        if id(grpo_batch) not in self._records:
             chunk = [copy(sample) for sample in next(self._coming, ())]
             for sample in chunk:
                 sample.encoded = None  # it holds pixels
@@ -90,9 +88,12 @@ class PassWork:
         self._encoded = 0
 
     @watches("count of passes")
-    def add(self, known: Known, whole: MicroBatch, forwarded: MicroBatch, vision: VisionOnce | None) -> None:
+    def add(
+        self, record: BatchRecord, whole: MicroBatch, forwarded: MicroBatch, vision: VisionOnce | None
+    ) -> None:
         """Count a pass over a micro-batch, and those that were left out before it."""
-        passes, known.skipped = 1 + known.skipped, 0
+        passes = 1 + record.skipped
+        record.skipped = 0
         if not self._host.model.training:
             return
         tokens = whole.given["input_ids"].numel()
@@ -100,9 +101,9 @@ class PassWork:
         counts = {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
         if vision:
             encoded, self._encoded = vision.cache.images - self._encoded, vision.cache.images
-            every = range(len(whole.completion_mask))
-            images = sum(len(one.of_rows(every)) for one in (whole.media or {}).values())
-            counts |= {"images": encoded, "stock images": passes * images}
+            rows = range(len(whole.completion_mask))
+            number = sum(len(images.of_rows(rows)) for images in (whole.media or {}).values())
+            counts |= {"images": encoded, "stock images": passes * number}
         self._counts.update(counts)
 
     def drain(self) -> Counter[str]:
@@ -111,12 +112,12 @@ class PassWork:
         return counts
 
 
-def tokens_heard(host: Host, grpo_batch: GRPOBatch) -> Tensor | None:
-    """Tokens ``(batch, keep)`` of completions that are not silent; None if all are needed."""
+def forwarded_tokens(host: Host, grpo_batch: GRPOBatch) -> Bool[Tensor, "batch keep"] | None:
+    """Tokens of completions whose log-probs somebody reads; None if that is all of them."""
     if not host.model.training or not torch.is_grad_enabled() or grpo_batch.advantages is None:
         return None
     if grpo_batch.teacher_per_token_logps is not None:
         return None
     filtered = grpo_batch.truncated_mask if host.overlong_filter else None
-    silent = zero_advantage_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
-    return needed_tokens(grpo_batch.completion_mask, silent) if bool(silent.any()) else None
+    rows = zero_advantage_rows(grpo_batch.advantages, grpo_batch.completion_mask, filtered)
+    return needed_tokens(grpo_batch.completion_mask, rows) if bool(rows.any()) else None

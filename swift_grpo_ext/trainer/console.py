@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from swift.trainers.patcher import PrinterCallbackNew, ProgressCallbackNew
-
+from swift_grpo_ext.ms_swift.hf import PrinterCallbackNew, ProgressCallbackNew
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.step_line import step_line

@@ -53,8 +53,8 @@ def ending_together() -> Iterator[None]:
         store = _connect()
     except (KeyError, RuntimeError) as error:
         print(
-            f"swift-grpo-ext: no way to the job's store ({type(error).__name__}: {error}), so ranks cannot "
-            "tell each other of a failure: they wait for --ddp_timeout",
+            f"swift-grpo-ext: cannot reach the job's TCPStore ({type(error).__name__}: {error}): a failing "
+            "rank is not announced, the others wait for --ddp_timeout",
             file=sys.stderr,
         )
         yield
@@ -86,7 +86,7 @@ def _tell(store: dist.Store, error: BaseException) -> None:
         # A rank that fails by itself has no watch any more, and needs no telling: all may fail as one.
         _wait(store, "heard", lambda heard: heard >= dist.get_world_size(), HEARD_SECONDS)
     except RuntimeError as lost:  # torch raises DistNetworkError and DistStoreError, both of this kind
-        print(f"swift-grpo-ext: the other ranks could not be told ({lost})", file=sys.stderr)
+        print(f"swift-grpo-ext: cannot tell the other ranks of this failure ({lost})", file=sys.stderr)
     end = threading.Timer(TEARDOWN_SECONDS, os._exit, [1])
     end.daemon = True
     end.start()

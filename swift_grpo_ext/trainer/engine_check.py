@@ -6,23 +6,21 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from accelerate.utils import gather_object
-from swift.infer_engine.protocol import ChatCompletionResponseChoice, RolloutOutput
-from swift.utils import get_logger
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
 from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.ms_swift.shared import ChatCompletionResponseChoice, RolloutOutput
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.engine_compare import Comparison, together
-from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
 from swift_grpo_ext.watch.guard import Guard, watches
 from swift_grpo_ext.watch.records import EngineRecord, is_garbage
 
-logger = get_logger()
 T = TypeVar("T")
 
 ROWS, LATER_ROWS = 2, 1  # completions of a check on each rank, at the first steps and later
@@ -49,11 +47,11 @@ class EngineCheck:
         self._host, self._every, self.guard = host, every, host.guard
         self._recorder: Recorder | None = None
         self._checked, self._until, self._faulty = -1, -1, False
-        self._told: set[str] = set()
+        self._say = once_of_run(host, "engine check: ")
         self.history: list[Agreement] = []  # the checks so far, the same on every rank
         if every and host.template.sequence_parallel_size > 1:
             self._every = 0
-            self._tell("off: sequence parallelism")
+            self._say("off: sequence parallelism")
 
     def agrees(self) -> bool:
         """The newest check found no fault in the engine's log-probs; the same on every rank."""
@@ -122,15 +120,15 @@ class EngineCheck:
         of_ranks: list[Choice] = gather_object([replace(choice, samples=())])
         rows = min(rank.rows for rank in of_ranks)  # ranks go through the model equally often
         if not rows:
-            self._tell("off: rollouts of several turns")
+            self._say("off: rollouts of several turns")
             return None
         if not any(rank.prompts for rank in of_ranks):
-            self._tell("prompts not compared: the engine does not return the token ids that it saw")
+            self._say("prompts not compared: the engine does not return the token ids that it saw")
         why = self._unscored()
         if not why and not any(rank.logps for rank in of_ranks):
             why = "the engine returns none"
         if why:
-            self._tell(f"log-probs (weights, LoRA, temperature, filters) not compared: {why}")
+            self._say(f"log-probs (weights, LoRA, temperature, filters) not compared: {why}")
         garbage = sum(rank.garbage for rank in of_ranks) / sum(rank.completions for rank in of_ranks)
         return self._over_ranks(choice.samples[:rows], not why, garbage)
 
@@ -210,7 +208,7 @@ class EngineCheck:
         args, top_k = self._host.args, self._host.args.top_k or 0
         if self._recorder and top_k <= 0 and (used := self._recorder.top_k):
             # ms-swift hands "all" on as None, which transformers takes for its own default.
-            self._tell(
+            self._say(
                 f"--top_k {args.top_k} asks for all tokens, but transformers samples among the {used} "
                 "likeliest, its default; --top_k <size of the vocabulary> is all"
             )
@@ -218,12 +216,6 @@ class EngineCheck:
         family = family_of(self._host.template.config)
         forbidden = tuple(family.forbidden_token_ids) if family else ()
         return Sampling(args.temperature, max(top_k, 0), args.top_p or 1.0, args.min_p or 0.0, forbidden)
-
-    def _tell(self, message: str) -> None:
-        """Log what is not compared, once."""
-        if message not in self._told and self._host.accelerator.is_main_process:
-            logger.info(f"swift-grpo-ext: engine check: {message}")
-        self._told.add(message)
 
 
 def _logps_of(choice: ChatCompletionResponseChoice) -> list[float]:

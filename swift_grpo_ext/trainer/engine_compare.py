@@ -8,13 +8,17 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from swift.rl_core.data import GRPOBatch
-from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch, encode_sample
-from swift.trainers import disable_gradient_checkpointing
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.ms_swift.shared import (
+    GRPOBatch,
+    Template,
+    collate_to_grpo_micro_batch,
+    disable_gradient_checkpointing,
+    encode_sample,
+)
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import VisionSample
@@ -199,7 +203,7 @@ def together(parts: Sequence[Agreement]) -> Agreement:
 
 
 def collated(
-    host: Host, samples: Sequence[VisionSample], template: object
+    host: Host, samples: Sequence[VisionSample], template: Template
 ) -> tuple[dict[str, Tensor], GRPOBatch]:
     """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
     samples = [copy(sample) for sample in samples]

@@ -6,8 +6,7 @@ ZeRO-3 would hang.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from functools import partial
 
 from peft import PeftModel
@@ -18,53 +17,23 @@ from transformers import PreTrainedModel
 from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.group.vision import trains_outside
 from swift_grpo_ext.group.vision_once import same_weights, share_weights
+from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.models.family import Capability
+from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
 from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
-from swift_grpo_ext.trainer.old_pass import TEACHER, old_reason, teachers
+from swift_grpo_ext.trainer.old_pass import engine_idle, engine_reason, old_reason, teachers
 
-
-@dataclass(frozen=True)
-class Enabled:
-    """The optimisations that a run uses."""
-
-    shared_prefix: bool = True  # a prompt is forwarded once for its completions
-    vision_once: bool = True  # an image is encoded once for all passes
-    skip_old: bool = True  # the old pass is left out
-    chunked_logps: bool = True  # log-probs are computed chunk by chunk
-    shared_prefill: bool = True  # a prompt is computed once for the completions that are sampled from it
-    spare_recompute: bool = True  # gradient checkpointing computes less of a pack again
-    skip_silent: bool = True  # completions without a gradient are left out of the policy's pass
-    # For each that is off the reason; what would turn it on stands behind a semicolon.
-    why_off: Mapping[str, str] = field(default_factory=dict)
-
-    def without(self, **reasons: str) -> Enabled:
-        """The same without those for which there is a reason; those that are off keep theirs."""
-        new = {name: why for name, why in reasons.items() if why and getattr(self, name)}
-        return replace(self, **dict.fromkeys(new, False), why_off={**self.why_off, **new})
-
-    def without_forward(self, reason: str) -> Enabled:
-        """The same with the stock forward."""
-        names = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute", "skip_silent")
-        return self.without(**dict.fromkeys(names, reason))
-
-    @property
-    def stock_forward(self) -> bool:
-        """True if nothing changes the forward."""
-        return not (self.shared_prefix or self.vision_once or self.chunked_logps)
-
-
-FEATURES = tuple(one.name for one in fields(Enabled) if one.name != "why_off")
 _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
 _FREEZE = "; --freeze_vit true --freeze_aligner true"
 
 
 def decide(host: Host, settings: Settings) -> Enabled:
-    """Hold every optimisation against the run."""
+    """Which features this run can use, and why not the others. Every rank comes here: a collective."""
     base = base_model(host, host.model)
     family = family_of(base.config)
     head = _head_reason(host, base)
@@ -73,16 +42,20 @@ def decide(host: Host, settings: Settings) -> Enabled:
     prefix = off("shared_prefix") or head or _prefix_reason(host, base)
     if prefix and host.template.padding_free:  # only a pack tells its rows apart
         head = head or f"padding_free without shared_prefix ({prefix})"
-    silent = prefix and "needs shared_prefix"
-    return Enabled().without(
+    unpacked = prefix and "needs shared_prefix"
+    enabled = Enabled().without(
         shared_prefix=prefix,
-        skip_silent=off("skip_silent") or silent or _silent_reason(host, base, family),
         vision_once=off("vision_once") or _vision_reason(host, base, family),
-        skip_old=off("skip_old_logps") or old_reason(host),
+        skip_old_logps=off("skip_old_logps") or old_reason(host),
         chunked_logps=off("chunked_logps") or head,
         shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
-        spare_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
+        reduced_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
+        skip_zero_advantage=off("skip_zero_advantage") or unpacked or _reader_reason(host, base, family),
+        engine_old_logps=off("engine_old_logps") or engine_reason(host),
+        self_check=off("self_check"),
+        no_lora_dropout=off("no_lora_dropout"),
     )
+    return replace(enabled, why_idle={"engine_old_logps": engine_idle(host)})
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
@@ -96,8 +69,8 @@ def share_tower(host: Host, family: VisionFamily | None) -> None:
     if host.args.sync_ref_model or host.ref_model is None or family is None:
         return
     both = [frozen_modules(base_model(host, model), family) for model in (host.model, host.ref_model)]
-    for ours, theirs in zip(*both, strict=True):
-        share_weights(ours, theirs)
+    for policys, references in zip(*both, strict=True):
+        share_weights(policys, references)
 
 
 def _switched_off(settings: Settings, feature: str) -> str:
@@ -146,27 +119,30 @@ def _lacks(base: PreTrainedModel, family: VisionFamily, capability: Capability) 
 
 def _prefill_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     if host.args.use_vllm:
-        turns, each = host.args.multi_turn_scheduler, "takes each completion by itself"
-        off = f"the async engine {each}; swift rollout --vllm_use_async_engine false"
-        asynchronous = off if host.vllm_use_async_engine else ""
-        return f"{turns} {each}; no --multi_turn_scheduler" if turns else asynchronous
+        scheduler = host.args.multi_turn_scheduler
+        if scheduler:
+            return f"{scheduler} takes each completion by itself; no --multi_turn_scheduler"
+        if host.vllm_use_async_engine:
+            engine = "the async engine takes each completion by itself"
+            return f"{engine}; swift rollout --vllm_use_async_engine false"
+        return ""
     if host.is_multimodal and family is None:
         return _unknown(base)
     return why_no_shared_prefill(base)
 
 
-def _silent_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
+def _reader_reason(host: Host, base: PreTrainedModel, family: VisionFamily | None) -> str:
     """Who reads the log-probs of completions whose advantage is 0."""
+    loss = loss_named(host.loss_type)
     readers = {
         f"beta is {host.beta:g}; --beta 0, if the reference is not needed": host.beta != 0,
-        "loss_type real compares them; --loss_type grpo": host.loss_type == "real",
-        "loss_type fipo logs them; --loss_type grpo": host.loss_type == "fipo",
+        f"loss_type {loss.name} {loss.reads_zero_advantage}; --loss_type grpo": loss.reads_zero_advantage,
         "entropies are asked for; --log_entropy false --top_entropy_quantile 1": host.compute_entropy,
         "importance sampling; no --rollout_importance_sampling_mode": host.rollout_importance_sampling_mode,
         "logged metrics; --log_rollout_offpolicy_metrics false": host.log_rollout_offpolicy_metrics,
         "a mask; no --off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
         "the liger loss; --use_liger_kernel false": host.use_liger_loss,
-        TEACHER: any(teachers(host).values()),
+        "the teacher's loss; no --teacher_model": any(teachers(host).values()),
         "the vision tower or the aligner trains" + _FREEZE: bool(family and trains_outside(base)),
     }
     return next((why for why, reads in readers.items() if reads), "")

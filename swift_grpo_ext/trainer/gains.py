@@ -6,7 +6,7 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.trainer.features import FEATURES, Enabled
+from swift_grpo_ext.parts import FEATURES, Enabled
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.journal import GAINS
 
@@ -30,10 +30,10 @@ def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
     """What is on, ``idle`` (nothing to do) or off, by name, the sizes that it hangs on, and the cut."""
     args, group = host.args, host.num_generations
     batch = args.per_device_train_batch_size
-    gains = {name: _gain(enabled.why_off.get(name, "")) for name in FEATURES}
-    if gains["shared_prefix"]["state"] == "on" and gcd(batch, group) == 1:
-        idle = _gain(cut or "one completion of a prompt in a micro-batch")
-        gains["shared_prefix"] = {**idle, "state": "idle"}
+    idle = dict(enabled.why_idle)
+    if enabled.shared_prefix and gcd(batch, group) == 1:
+        idle["shared_prefix"] = cut or "one completion of a prompt in a micro-batch"
+    gains = {name: _gain(enabled.why_off.get(name, ""), idle.get(name, "")) for name in FEATURES}
     return {
         "num_generations": group,
         "of_a_prompt_on_a_rank": gcd(batch * args.steps_per_generation, group),
@@ -50,21 +50,21 @@ def line_of(facts: Facts) -> str:
     """One line of at most 160 characters; what does not fit is left to the file, the least weighty first."""
     gains = facts["gains"]
 
-    def said(name: str, with_reason: bool) -> str:
+    def state(name: str, with_reason: bool) -> str:
         reason = f" ({gains[name]['why']})" if with_reason and gains[name]["why"] else ""
         return f"{name} {gains[name]['state']}{reason}"
 
     names = list(gains)
     heavy = names[:_HEAVY]
-    first = [name for name in names if name in heavy or gains[name]["state"] != "on"]
+    first = [name for name in names if name in heavy or gains[name]["state"] == "off"]
     shorter = [(heavy, heavy[:kept]) for kept in range(_HEAVY, -1, -1)]
     for shown, with_reasons in ((names, names), (first, first), (first, heavy), *shorter):
-        line = f"{', '.join(said(name, name in with_reasons) for name in shown)}; {GAINS}"
+        line = f"{', '.join(state(name, name in with_reasons) for name in shown)}; {GAINS}"
         if len(line) <= _LONGEST:
             break
     return line
 
 
-def _gain(reason: str) -> dict[str, str]:
-    why, _, fix = reason.partition("; ")
-    return {"state": "off" if reason else "on", "why": why, "fix": fix}
+def _gain(why_off: str, why_idle: str) -> dict[str, str]:
+    why, _, fix = (why_off or why_idle).partition("; ")
+    return {"state": "off" if why_off else "idle" if why_idle else "on", "why": why, "fix": fix}

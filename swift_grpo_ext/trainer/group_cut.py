@@ -1,17 +1,19 @@
-"""Micro-batches that hold as much of a group as fits, by arithmetic and the least free memory of all ranks.
+"""Why micro-batches have other sizes than the user typed: so that they hold completions of one prompt.
 
-The same completions are generated, and stepped on, as the user's sizes say.
+By default as much of a group as fits, by arithmetic and the least free memory of all ranks; that needs the
+model, so the trainer asks for it. ``SWIFT_GRPO_EXT_GROUP_BATCH=1`` asks for whole groups whatever fits; that
+is decided with the arguments, so that what cannot be cut ends before a model is loaded. Either way the same
+completions are generated, and stepped on, as the user's sizes say.
 """
 
 from collections.abc import Callable
 from math import gcd
 
 import torch
-from swift.rlhf_trainers.arguments import GRPOConfig
-from swift.utils import get_logger
 from transformers import PreTrainedModel
 
-from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded
+from swift_grpo_ext.compat.refusals import world_size
+from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded, grouped
 from swift_grpo_ext.group.gpu_memory import (
     ASLEEP,
     COMMUNICATORS,
@@ -21,15 +23,35 @@ from swift_grpo_ext.group.gpu_memory import (
     optimizer_bytes,
 )
 from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
+from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.ms_swift.arguments import GRPOConfig
+from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.features import why_not_shared
 from swift_grpo_ext.trainer.host import Early
-from swift_grpo_ext.trainer.loss_fixes import OF_MICRO_BATCH
 
 TOKENS_WITHOUT_GPU = 16_384  # completion tokens of a micro-batch
 PROMPT = 2048  # tokens, where the template has no limit
 _SIZES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def cut_into_groups(args: GRPOConfig, settings: Settings) -> None:
+    """Change the micro-batches of arguments that ms-swift has not read yet to parts of one group each.
+
+    Raises:
+        RefusedError: The completions of a step, or of a generation, cannot be cut like that.
+    """
+    batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    per_generation = args.steps_per_generation or accumulation
+    if args.generation_batch_size:
+        per_generation = args.generation_batch_size // (batch * world_size())
+    before = BatchSizes(batch, accumulation, per_generation)
+    after = grouped(before, args.num_generations, args.max_completion_length, settings.group_batch_tokens)
+    _write(args, after)
+    args.generation_batch_size = None  # which ms-swift refuses beside steps_per_generation
+    depends = _why_sizes_matter(args)
+    get_logger().info(f"swift-grpo-ext: {_changed(before, after)}{f' ({depends})' if depends else ''}.")
 
 
 def cut_by_groups(early: Early, settings: Settings) -> str:
@@ -44,11 +66,11 @@ def _cut(early: Early, settings: Settings) -> str:
     args, group = early.args, early.args.num_generations
     batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
     before = BatchSizes(batch, accumulation, args.steps_per_generation)
-    held = batch * before.per_generation
+    completions = batch * before.per_generation  # of a generation batch, on this rank
     if group == 1:
-        most = max(2, held)
+        most = max(2, completions)
         return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
-    if held == 1:
+    if completions == 1:
         return alone(batch, group)
     stay = f"micro-batches stay {batch} x {accumulation}: "
     ways = cuts(before, group)
@@ -63,17 +85,24 @@ def _cut(early: Early, settings: Settings) -> str:
     after = ways[chosen].sizes
     _write(args, after)
     return (
-        f"micro-batches of {batch} x {accumulation} are now {after.batch} x "
-        f"{after.accumulation}, the same completions per step, to share prompts{how}; logged clip "
-        f"ratios and entropy_max and _min are theirs; {SWITCH}=0 keeps yours"
+        f"{_changed(before, after)}, to share prompts{how}; logged clip ratios and entropy_max and _min are "
+        f"theirs; {SWITCH}=0 keeps yours"
+    )
+
+
+def _changed(before: BatchSizes, after: BatchSizes) -> str:
+    return (
+        f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
+        f"{after.accumulation}, the same completions per step"
     )
 
 
 def _what_divides(sizes: BatchSizes, group: int, stay: str) -> str:
     """Which step could be cut into parts of a group, if this one cannot; empty if it is shared as it is."""
-    held = sizes.batch * sizes.per_generation
-    steps = gcd(held, group) // gcd(held, group, sizes.batch)
-    if steps == 1 or forwarded(sizes.batch, held, group) == forwarded(held, held, group):
+    completions = sizes.batch * sizes.per_generation
+    steps = gcd(completions, group) // gcd(completions, group, sizes.batch)
+    now = forwarded(sizes.batch, completions, group)
+    if steps == 1 or now == forwarded(completions, completions, group):
         return ""
     return (
         f"{stay}{sizes.batch * sizes.accumulation} completions per step cannot be cut into parts of a group "
@@ -91,16 +120,20 @@ def alone(batch: int, group: int) -> str:
 
 
 def _users_own(early: Early) -> str:
-    """Why the user's sizes are part of what is computed, or fixed elsewhere."""
+    """Why the user's sizes are part of what is computed, or fixed elsewhere; empty if they are neither."""
     args = early.args
-    if args.loss_type == "bnpo" or args.top_entropy_quantile < 1.0:
-        which = "loss_type bnpo" if args.loss_type == "bnpo" else "top_entropy_quantile"
-        return f"{which} is defined per micro-batch"
-    if args.use_liger_kernel and args.loss_type in OF_MICRO_BATCH:
-        return f"loss_type {args.loss_type} of liger is defined per micro-batch"
+    if depends := _why_sizes_matter(args):
+        return depends
     config = args.deepspeed if isinstance(args.deepspeed, dict) else {}
     fixed = next((name for name in _SIZES if isinstance(config.get(name), int)), "")
     return f"the DeepSpeed file fixes {fixed}" if fixed else ""
+
+
+def _why_sizes_matter(args: GRPOConfig) -> str:
+    """Why the loss depends on the sizes of micro-batches, in a clause; empty if it does not."""
+    if depends := loss_named(args.loss_type).why_sizes_matter(args.use_liger_kernel):
+        return depends
+    return "top_entropy_quantile is defined per micro-batch" if args.top_entropy_quantile < 1.0 else ""
 
 
 def _device() -> torch.device | None:

@@ -2,13 +2,27 @@
 
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
-from swift.rl_core.data import GRPOBatch
-from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
+from jaxtyping import Bool, Float
+from peft import PeftModel
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+from transformers import PreTrainedModel
+from transformers.trainer_utils import TrainOutput
 
 from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.models.families import frame_of
+from swift_grpo_ext.ms_swift.arguments import GRPOConfig
+from swift_grpo_ext.ms_swift.hf import GRPOTrainer as HostGRPOTrainer
+from swift_grpo_ext.ms_swift.overrides import require_overridden
+from swift_grpo_ext.ms_swift.shared import (
+    GRPOBatch,
+    RequestConfig,
+    RolloutInferRequest,
+    RolloutOutput,
+    TrainerCallback,
+)
 from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.console import print_lines
@@ -25,13 +39,21 @@ from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.trainer.resuming import load_translated
 from swift_grpo_ext.trainer.rollout import Rollout, resampled
 from swift_grpo_ext.trainer.rows import Rows
-from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Samples, VisionSample, require_sample_hook
-from swift_grpo_ext.trainer.scoring import Scoring, names_of
+from swift_grpo_ext.trainer.samples import (
+    Batch,
+    Batches,
+    Inputs,
+    PerToken,
+    Rewards,
+    Row,
+    Samples,
+    Scores,
+    VisionSample,
+)
+from swift_grpo_ext.trainer.scoring import RewardFunctions, Scoring, names_of
 from swift_grpo_ext.trainer.streams import in_groups
 from swift_grpo_ext.watch.checkpoints import exit_status_of_saving, require_whole, saving
 from swift_grpo_ext.watch.guard import Guard
-
-require_sample_hook(HostGRPOTrainer)
 
 
 class GRPOTrainer(HostGRPOTrainer):
@@ -41,8 +63,9 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # Construction.
 
-    def __init__(self, model: nn.Module, *args: object, **kwargs: object) -> None:
+    def __init__(self, model: PreTrainedModel | PeftModel, *args: Any, **kwargs: Any) -> None:
         with ending_together():
+            require_overridden(GRPOTrainer, HostGRPOTrainer, part="trainer")
             self.guard = Guard(int(getattr(kwargs["args"], "process_index", 0)))
             turn_off_unasked_dropout(model)
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
@@ -63,13 +86,19 @@ class GRPOTrainer(HostGRPOTrainer):
             if self.accelerator.is_main_process:
                 self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 
-    def _get_callbacks(self, args: object) -> list[object]:
+    def _get_callbacks(self, args: GRPOConfig) -> list[TrainerCallback]:
         return self.monitors.among(super()._get_callbacks(args), args)
 
-    def _prepare_rewards(self, reward_funcs: object, *args: object, **kwargs: object) -> None:
+    def _prepare_rewards(
+        self,
+        reward_funcs: RewardFunctions,
+        reward_model: list[nn.Module] | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
         register_short_forms(names)
-        super()._prepare_rewards(reward_funcs, *args, **kwargs)
+        super()._prepare_rewards(reward_funcs, reward_model, *args, **kwargs)
         prepare(self.reward_funcs, frame_of(getattr(self.model.config, "model_type", "")), self.train_dataset)
         self.scoring.guard(names)
 
@@ -80,7 +109,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # Training.
 
-    def train(self, resume_from_checkpoint: str | None = None, *args: object, **kwargs: object) -> object:
+    def train(self, resume_from_checkpoint: str | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train; an exception on one rank ends all.
 
         Raises:
@@ -97,38 +126,40 @@ class GRPOTrainer(HostGRPOTrainer):
             raise SystemExit(status)
         return result
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
-    def get_train_dataloader(self, *args: object, **kwargs: object) -> object:
+    def get_train_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader[list[Row]]:
         """Batches of rows; a stream has a group of each row (F18)."""
         return in_groups(self, partial(super().get_train_dataloader, *args, **kwargs))
 
-    def get_batch_samples(self, *args: object, **kwargs: object) -> object:
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Tensor | int | None]:
         """The next rows of the dataset."""
         with self.monitors.phase("data"):
             return super().get_batch_samples(*args, **kwargs)
 
-    def training_step(self, *args: object, **kwargs: object) -> Tensor:
+    def training_step(
+        self, model: nn.Module, inputs: list[Row], *args: Any, **kwargs: Any
+    ) -> Float[Tensor, ""]:
         """One micro-batch; a generation batch comes before the first."""
         with self.monitors.phase("backward"):  # less the phases inside it
-            loss = self.passes.halves.step(super().training_step, *args, **kwargs)
+            loss = self.passes.halves.step(super().training_step, model, inputs, *args, **kwargs)
         self.monitors.end_micro_batch()
         return loss
 
     # A generation batch: roll out, score, prepare, finish, log.
 
-    def _generate_and_score_completions(self, inputs: object) -> object:
+    def _generate_and_score_completions(self, inputs: list[Row]) -> Batches:
         self.passes.start_generation_batch()
         with self.monitors.phase("prepare"):  # less the phases inside it
             return self.passes.stored(super()._generate_and_score_completions(inputs))
 
-    def resample_encode_failed_inputs(self, inputs: object, *args: object, **kwargs: object) -> object:
+    def resample_encode_failed_inputs(self, inputs: list[Row], *args: Any, **kwargs: Any) -> list[Row]:
         """Leave rows that are too long to `to_samples`: ms-swift replaces copies, group or not (F19)."""
         return inputs
 
-    def to_samples(self, rows: list[object]) -> Samples:
+    def to_samples(self, rows: list[Row | VisionSample]) -> Samples:
         """Samples of rows, once every broken row is replaced."""
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
@@ -147,29 +178,31 @@ class GRPOTrainer(HostGRPOTrainer):
     def _add_prompt_id_to_inputs(self, samples: Samples) -> Samples:
         return self.rows.number_prompts(samples)
 
-    def _move_model_to_vllm(self, *args: object, **kwargs: object) -> object:
+    def _move_model_to_vllm(self, *args: Any, **kwargs: Any) -> None:
         with self.monitors.phase("weight_sync"):
-            return super()._move_model_to_vllm(*args, **kwargs)
+            super()._move_model_to_vllm(*args, **kwargs)
 
-    def _get_request_config(self) -> object:
+    def _get_request_config(self) -> RequestConfig:
         return self.held_out.greedy(self.rollout.seeded(super()._get_request_config()))
 
     def _engine_infer(
-        self, infer_requests: list[object], request_config: object = None, **kw: object
-    ) -> object:
+        self,
+        infer_requests: list[RolloutInferRequest],
+        request_config: RequestConfig | None = None,
+        **options: Any,
+    ) -> list[RolloutOutput]:
         with self.passes.sampling(), self.monitors.encoding():
             self.rollout.agree(infer_requests, request_config)
-            asked = partial(super()._engine_infer, **kw)
+            infer = partial(super()._engine_infer, **options)
             if not self.args.use_vllm or not self.passes.enabled.shared_prefill:
-                return asked(infer_requests, request_config)
-            return self.rollout.ask(infer_requests, request_config, asked)
+                return infer(infer_requests, request_config)
+            return self.rollout.ask(infer_requests, request_config, infer)
 
-    def _postprocess_rollout_outputs(self, samples: object, outputs: list[object]) -> Samples:
-        self.monitors.add_outputs(outputs)
+    def _postprocess_rollout_outputs(self, samples: Samples, outputs: list[RolloutOutput]) -> Samples:
         completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
         return self.engine_check.note(completed, outputs)
 
-    def _compute_rewards_per_func(self, samples: Samples) -> Tensor:
+    def _compute_rewards_per_func(self, samples: Samples) -> Rewards:
         with self.monitors.phase("reward"):
             self.rows.add_image_columns(samples)
             self.scoring.follow_schedule()
@@ -178,19 +211,19 @@ class GRPOTrainer(HostGRPOTrainer):
         self.held_out.collect(rewards)
         return rewards
 
-    def _dynamic_sampling(self, samples: list[object], rewards_per_func: Tensor) -> tuple[object, Tensor]:
+    def _dynamic_sampling(self, samples: Samples, rewards_per_func: Rewards) -> tuple[Samples, Rewards]:
         return resampled(self, samples, rewards_per_func)
 
-    def compute_std(self, samples: Samples, rewards_per_func: Tensor) -> Tensor:
+    def compute_std(self, samples: Samples, rewards_per_func: Rewards) -> Float[Tensor, " completions"]:
         """Deviation of the rewards of each completion's group; 0 sends it to resampling."""
         return self.scoring.baselines.deviations(samples, rewards_per_func)
 
-    def _prepare_batch_inputs(self, samples: Samples) -> list[dict[str, object]]:
+    def _prepare_batch_inputs(self, samples: Samples) -> Batches:
         self.passes.old.begin(samples)
         with self.passes.batches.preparing(self, samples):
             return list(super()._prepare_batch_inputs(samples))
 
-    def _collate_teacher_opsd_batch(self, *args: object, **kwargs: object) -> tuple[object, GRPOBatch]:
+    def _collate_teacher_opsd_batch(self, *args: Any, **kwargs: Any) -> tuple[Inputs, GRPOBatch]:
         inputs, grpo_batch = super()._collate_teacher_opsd_batch(*args, **kwargs)
         self.passes.batches.of(grpo_batch)  # of the teacher, so its first pass is no old one
         return inputs, grpo_batch
@@ -199,8 +232,10 @@ class GRPOTrainer(HostGRPOTrainer):
         super()._postprocess_batch(samples, batch_encoded_inputs)
         self.scoring.baselines.leave_out_unscored(samples, batch_encoded_inputs)
 
-    def _compute_advantages(self, samples: Samples, rewards_per_func: Tensor, batches: Batches) -> Tensor:
-        return self.scoring.baselines.advantages(samples, rewards_per_func, batches)
+    def _compute_advantages(
+        self, samples: Samples, rewards_per_func: Rewards, batch_encoded_inputs: Batches
+    ) -> Float[Tensor, " completions"]:
+        return self.scoring.baselines.advantages(samples, rewards_per_func, batch_encoded_inputs)
 
     def _log_rollout(self, samples: Samples) -> None:
         super()._log_rollout(samples)
@@ -210,30 +245,32 @@ class GRPOTrainer(HostGRPOTrainer):
     # A pass: old, reference or policy.
 
     def _get_per_token_logps_and_entropies(
-        self, model: object, model_inputs: Inputs, grpo_batch: object, *args: object, **kwargs: object
-    ) -> object:
+        self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, *args: Any, **kwargs: Any
+    ) -> Scores:
         phase = self.passes.phase_of(model, grpo_batch)
-        known = self.passes.batches.of(grpo_batch)
-        if phase == "old" and (instead := self.passes.old.spare(known, grpo_batch, self.engine_check)):
+        record = self.passes.batches.of(grpo_batch)
+        if phase == "old" and (instead := self.passes.old.instead(record, grpo_batch, self.engine_check)):
             return instead
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
-        self.passes.old.note(known, grpo_batch, logps)
-        self.monitors.add_pass(logps, grpo_batch, known.forwarded)
-        self.monitors.tracer.look_at_pass(logps, grpo_batch, stock, model, model_inputs, known.samples)
+        self.passes.old.note(record, grpo_batch, logps)
+        self.monitors.add_pass(logps, grpo_batch, record.forwarded)
+        self.monitors.tracer.look_at_pass(logps, grpo_batch, stock, model, model_inputs, record.samples)
         return logps, entropies
 
     def _get_per_token_logps_and_entropies_single(
-        self, model: object, model_inputs: Inputs, grpo_batch: GRPOBatch, compute_entropy: bool = False
-    ) -> object:
+        self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, compute_entropy: bool = False
+    ) -> Scores:
         stock = super()._get_per_token_logps_and_entropies_single
         return self.passes.logps(model, model_inputs, grpo_batch, compute_entropy, stock)
 
     # The loss of a micro-batch.
 
-    def compute_loss(self, model: object, inputs: Batch, *args: object, **kwargs: object) -> object:
+    def compute_loss(
+        self, model: nn.Module, inputs: Batch | Batches, *args: Any, **kwargs: Any
+    ) -> Float[Tensor, ""]:
         """The loss, looked at; liger's over our log-probs."""
         with self.monitors.phase("forward"), over_our_pass(self, self.passes.enabled, model, inputs):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
@@ -241,32 +278,36 @@ class GRPOTrainer(HostGRPOTrainer):
         return loss
 
     def _compute_loss_chunked(
-        self, model: object, inputs: Inputs, grpo_batch: GRPOBatch, *rest: object
-    ) -> object:
+        self, model: nn.Module, inputs: Inputs, grpo_batch: GRPOBatch, *args: Any
+    ) -> Float[Tensor, ""]:
         with chunks_add_up(self, grpo_batch):
-            return super()._compute_loss_chunked(model, inputs, grpo_batch, *rest)
+            return super()._compute_loss_chunked(model, inputs, grpo_batch, *args)
 
-    def _compute_loss_and_metrics(self, model: object, model_inputs: object, grpo_batch: object) -> object:
+    def _compute_loss_and_metrics(
+        self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch
+    ) -> tuple[Float[Tensor, ""], dict[str, Any]]:
         with loss_fixes(self, grpo_batch):
             loss, metrics = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         self.logging.add_kl(grpo_batch, metrics)
         return loss, metrics
 
-    def _compute_rollout_offpolicy_metrics(self, old: Tensor, rollout: Tensor, mask: object) -> object:
+    def _compute_rollout_offpolicy_metrics(
+        self, old: PerToken, rollout: PerToken, completion_mask: Bool[Tensor, "batch keep"]
+    ) -> dict[str, Tensor]:
         logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
-        return super()._compute_rollout_offpolicy_metrics(logps, rollout, mask)
+        return super()._compute_rollout_offpolicy_metrics(logps, rollout, completion_mask)
 
-    def _update_metrics(self, metrics_data: dict[str, object]) -> None:
+    def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
         super()._update_metrics(self.logging.without_nan(metrics_data))
 
     # After an optimizer step.
 
     def _maybe_log_save_evaluate(
-        self, tr_loss: object, grad_norm: float | None = None, *rest: object, **named: object
+        self, tr_loss: Tensor, grad_norm: float | Tensor | None = None, *args: Any, **kwargs: Any
     ) -> None:
         self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):
-            super()._maybe_log_save_evaluate(tr_loss, grad_norm, *rest, **named)
+            super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with pictures and without NaN."""
@@ -277,18 +318,18 @@ class GRPOTrainer(HostGRPOTrainer):
 
     # An evaluation, which has generation batches of its own.
 
-    def _get_eval_sampler(self, eval_dataset: object) -> object:
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler[int] | None:
         return self.held_out.in_order(eval_dataset) or super()._get_eval_sampler(eval_dataset)
 
-    def evaluate(self, *args: object, **kwargs: object) -> object:
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Answers to held-out rows, scored."""
         with self.monitors.phase("evaluate"), self.held_out.evaluating():
             return super().evaluate(*args, **kwargs)
 
-    def _determine_best_metric(self, *args: object, **kwargs: object) -> bool:
+    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
         return self.held_out.saved_if_best(super()._determine_best_metric(*args, **kwargs))
 
-    def _save_checkpoint(self, *args: object, **kwargs: object) -> object:
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         first, folder = self.accelerator.is_main_process, Path(self.args.output_dir)
         with self.monitors.phase("save"), saving(folder, self.state.global_step, first):
-            return super()._save_checkpoint(*args, **kwargs)
+            super()._save_checkpoint(*args, **kwargs)

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy
 import torch
-from swift.infer_engine import RequestConfig
-from swift.utils import get_logger
 from torch import Tensor
-from trl.trainer.utils import RepeatSampler
 
+from swift_grpo_ext.ms_swift.hf import RepeatSampler
+from swift_grpo_ext.ms_swift.shared import RequestConfig, get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max

@@ -5,10 +5,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.models.derived import speaking_model
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, Template, get_logger
+from swift_grpo_ext.once import Once
+from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Rewards, Row, Samples, Scores, VisionSample
 from swift_grpo_ext.watch.watched import Watched
 
 
@@ -44,8 +48,8 @@ class Host(Watched, Protocol):
     reward_funcs: list[Any]
     reward_func_names: list[str]
     reward_model_plugins: list[Any]
-    reward_weights: Tensor
-    _rewards_per_func: Tensor
+    reward_weights: Float[Tensor, " functions"]
+    _rewards_per_func: Rewards
 
     # Advantages and the loss.
     advantage_estimator: Literal["grpo", "rloo", "reinforce_plus_plus"]
@@ -83,28 +87,32 @@ class Host(Watched, Protocol):
     def old_policy(self) -> bool:
         """A generation batch serves more than one update."""
 
-    def compute_std(self, samples: object, rewards_per_func: Tensor) -> Tensor:
+    def compute_std(self, samples: Samples, rewards_per_func: Rewards) -> Float[Tensor, " completions"]:
         """Deviation of rewards within the group of each completion of all ranks."""
 
-    def split_by_mini_batches(self, samples: Sequence[object]) -> list[list[Any]]:
+    def split_by_mini_batches(self, samples: Sequence[VisionSample]) -> list[Samples]:
         """Samples of each micro-batch."""
 
-    def _prepare_inputs(self, inputs: object) -> object: ...
+    def _prepare_inputs(self, inputs: list[Row]) -> Batch: ...
 
-    def compute_loss(self, model: object, inputs: object, *args: object, **kwargs: object) -> object:
+    def compute_loss(
+        self, model: nn.Module, inputs: Batch | Batches, *args: Any, **kwargs: Any
+    ) -> Float[Tensor, ""]:
         """The loss of a micro-batch."""
 
-    def get_chunked_inputs(self, *args: object, **kwargs: object) -> tuple[object, Any]:
+    def get_chunked_inputs(self, *args: Any, **kwargs: Any) -> tuple[Inputs, GRPOBatch]:
         """Inputs and micro-batch of some rows of a micro-batch."""
 
-    def _get_last_hidden_state(self, model: object, model_inputs: object, keep: object) -> Tensor: ...
-    def _rollout_samples(self, inputs: object) -> list[object]: ...
-    def _compute_rewards_per_func(self, samples: object) -> Tensor: ...
+    def _get_last_hidden_state(
+        self, model: nn.Module, model_inputs: Inputs, keep: int
+    ) -> Float[Tensor, "batch keep hidden"]: ...
+    def _rollout_samples(self, inputs: list[Row]) -> Samples: ...
+    def _compute_rewards_per_func(self, samples: Samples) -> Rewards: ...
     def _get_per_token_logps_and_entropies(
-        self, model: object, model_inputs: object, grpo_batch: object, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor | None]: ...
-    def _template_context(self, template: object) -> AbstractContextManager[None]: ...
-    def _gather_and_flatten(self, local_list: object, *, flatten_level: int) -> Any: ...
+        self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, *args: Any, **kwargs: Any
+    ) -> Scores: ...
+    def _template_context(self, template: Template) -> AbstractContextManager[None]: ...
+    def _gather_and_flatten(self, local_list: list[Any], *, flatten_level: int) -> Any: ...
     def _has_teacher_explicit(self) -> bool: ...
 
 
@@ -121,3 +129,13 @@ class Early:
 def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
     """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
     return speaking_model(host.template.get_base_model(host.accelerator.unwrap_model(model)))
+
+
+def once_of_run(host: Host, topic: str = "") -> Once:
+    """Logs each message once, on the first rank."""
+
+    def log(message: str) -> None:
+        if host.accelerator.is_main_process:
+            get_logger().info(f"swift-grpo-ext: {topic}{message}")
+
+    return Once(log)

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather
-from swift.rl_core.data import GRPOBatch
-from swift.utils import get_logger
 from torch import Tensor
 
 from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for_nonfinite
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
+from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.overlay import located
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 
 MOST_BYTES = 256 * 2**20  # of one rank's pictures in one run; those beyond that are not kept
@@ -34,7 +34,7 @@ class PictureFolder:
         self._folder = folder
         self._most_bytes = self._left = most_bytes
         self._kept: dict[str, str] = {}
-        self._said = False
+        self._warn = Once(get_logger().warning)
         self._newest: deque[tuple[Any, str | None]] = deque(maxlen=16)
 
     def path_of(self, image: object) -> str | None:
@@ -48,8 +48,8 @@ class PictureFolder:
         is_name = isinstance(path, str) and len(path) < 4096 and not path.startswith("data:")
         if is_name and (given is path or os.path.isfile(str(path))):
             return str(path)
-        for known, place in self._newest:  # the completions of a group share their pictures
-            if known is given:
+        for picture, place in self._newest:  # the completions of a group share their pictures
+            if picture is given:
                 return place
         try:
             content = _content(given)
@@ -63,7 +63,7 @@ class PictureFolder:
         name = hashlib.sha256(content).hexdigest()[:24]
         if name not in self._kept:
             if len(content) > self._left:
-                self._say_once(f"the report shows no more than {self._most_bytes >> 20} MiB")
+                self._incomplete(f"the report shows no more than {self._most_bytes >> 20} MiB")
                 return None
             ending = next((_ENDINGS[start] for start in _ENDINGS if content.startswith(start)), "")
             path = (self._folder / f"{name}{ending}").absolute()
@@ -72,17 +72,15 @@ class PictureFolder:
                 path.write_bytes(content)
             except OSError as problem:
                 self._left = 0
-                self._say_once(str(problem))
+                self._incomplete(str(problem))
                 return None
             self._left -= len(content)
             self._kept[name] = str(path)
         return self._kept[name]
 
-    def _say_once(self, why: str) -> None:
-        if not self._said:
-            what = "not all pictures that the dataset holds in memory are kept for the report"
-            get_logger().warning(f"swift-grpo-ext: {what}: {why}")
-        self._said = True
+    def _incomplete(self, why: str) -> None:
+        what = "not all pictures that the dataset holds in memory are kept for the report"
+        self._warn(f"swift-grpo-ext: {what}: {why}", about=what)
 
 
 def _content(image: object) -> bytes | None:
@@ -107,17 +105,18 @@ class Logging:
     """
 
     def __init__(self, host: Host) -> None:
-        self._host, self.guard = host, host.guard
-        self.latest: Tensor | None = None  # log-probs of the latest pass
+        self._host = host
+        self.guard = host.guard
+        self.latest: PerToken | None = None  # log-probs of the latest pass
         self._token_kl: defaultdict[str, WeightedMean] = defaultdict(WeightedMean)
         self._named: set[str] = set()
         self._pictures: PictureFolder | None = None
 
-    def note_pass(self, logps: Tensor) -> None:
-        """Keep the log-probs of a pass, ``(batch, keep)``: within a loss the latest are the policy's."""
+    def note_pass(self, logps: PerToken) -> None:
+        """Keep the log-probs of a pass: within a loss the latest are the policy's."""
         self.latest = logps.detach()
 
-    def add_kl(self, grpo_batch: GRPOBatch, metrics: dict[str, Tensor]) -> None:
+    def add_kl(self, grpo_batch: GRPOBatch, metrics: dict[str, Any]) -> None:
         """Count the KL of a loss's tokens, of all ranks, if ms-swift logs one."""
         if "kl" not in metrics:
             return
@@ -216,8 +215,9 @@ class Logging:
 
     def _places_of(self) -> Callable[[VisionSample], object]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""
-        runners = (getattr(getattr(one, "function", None), "runner", None) for one in self._host.reward_funcs)
-        runner = next((one for one in runners if one and "frame" in one.reward.parameters), None)
+        functions = (getattr(guard, "function", None) for guard in self._host.reward_funcs)
+        runners = filter(None, (getattr(function, "runner", None) for function in functions))
+        runner = next((runner for runner in runners if "frame" in runner.reward.parameters), None)
         if runner is None:
             return lambda sample: None
         return lambda sample: located(

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from swift.rl_core.data import GRPOBatch
-from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from torch import Tensor, nn
 
+from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.ms_swift.shared import GRPOBatch
+from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.features import Enabled
 from swift_grpo_ext.trainer.host import Host
 
 
@@ -39,8 +39,8 @@ def whole_window(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[No
     loss by their number once more. ms-swift 4.6 makes up for it, 4.5 does not: its gradient shrinks by
     ``gradient_accumulation_steps``. Goes with ms-swift 4.5.
     """
-    made_up_for = hasattr(HostGRPOTrainer, "_undo_gradient_accumulation_scaling")
-    if not host.model.training or host.loss_type not in ("cispo", "dapo", "fipo") or made_up_for:
+    made_up_for = hasattr(host, "_undo_gradient_accumulation_scaling")
+    if not host.model.training or not loss_named(host.loss_type).over_window or made_up_for:
         return nullcontext()
     tokens = grpo_batch.num_items_in_batch / host.current_gradient_accumulation_steps
     return swapped(grpo_batch, "num_items_in_batch", tokens)
@@ -52,7 +52,7 @@ def real_groups(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[Non
     ms-swift cuts evaluations, too, into groups of ``num_generations``, and takes a completion that
     ``overlong_filter`` left out for a negative. Goes when ms-swift does both itself.
     """
-    if host.loss_type != "real":
+    if not loss_named(host.loss_type).whole_groups:
         return nullcontext()
     if host.overlong_filter:
         left_out = grpo_batch.truncated_mask.unsqueeze(1)
@@ -67,7 +67,7 @@ def chunks_add_up(host: Host, whole: GRPOBatch) -> AbstractContextManager[None]:
     ms-swift averages the losses of chunks by their rows, which gives a loss over a step's tokens a third of
     its value where there are three. Goes when ms-swift adds them up (upstream/chunked-loss).
     """
-    if host.loss_type not in ("cispo", "dapo", "fipo"):
+    if not loss_named(host.loss_type).over_window:
         return nullcontext()
     chunked = host.get_chunked_inputs
 
@@ -78,10 +78,6 @@ def chunks_add_up(host: Host, whole: GRPOBatch) -> AbstractContextManager[None]:
         return inputs, chunk
 
     return swapped(host, "get_chunked_inputs", with_its_share)
-
-
-# Losses that liger divides by what else a micro-batch holds: its tokens, or the longest completion.
-OF_MICRO_BATCH = ("bnpo", "cispo", "dapo", "luspo", "vespo")
 
 
 @contextmanager
@@ -111,18 +107,18 @@ def over_our_pass(
         yield
 
 
-def takes_logps(loss: object) -> bool:
+def takes_logps(loss: nn.Module) -> bool:
     """Whether this release of liger has a function from log-probs to the loss, as it has from 0.8 on."""
     formula = _formula(loss)
     return formula is not None and "per_token_logps" in inspect.signature(formula).parameters
 
 
-def _formula(loss: object) -> Callable[..., tuple[Tensor, list[Tensor]]] | None:
+def _formula(loss: nn.Module) -> Callable[..., tuple[Tensor, list[Tensor]]] | None:
     module = sys.modules.get(type(loss).__module__)
     return getattr(getattr(module, "LigerFusedLinearGRPOFunction", None), "ppo_loss_fn", None)
 
 
-def _of_logps(loss: object) -> Callable[..., tuple[Tensor, list[Tensor]]]:
+def _of_logps(loss: nn.Module) -> Callable[..., tuple[Tensor, list[Tensor]]]:
     """Stands in for liger's module: takes log-probs ``(batch, keep)`` for hidden states."""
     formula = _formula(loss)
     assert formula is not None

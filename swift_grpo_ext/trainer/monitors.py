@@ -1,7 +1,6 @@
 """What watches a run from the trainer: tells `swift_grpo_ext.watch` phases, figures and samples."""
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -9,14 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from swift.callbacks import callbacks_map
-from swift.rl_core.data import GRPOBatch
 
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
-from swift_grpo_ext.trainer.encode_clock import seconds_of
 from swift_grpo_ext.trainer.engine_compare import collated, looking
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.samples import VisionSample
@@ -35,7 +32,6 @@ class Monitors:
     def __init__(self, host: Host) -> None:
         self._host, self.guard = host, host.guard
         self._judged_step = 0
-        self._asked = self._encode_share = 0.0  # seconds of vLLM's answers, the encoding's share of them
         self.watch: Watch | None = None
         self.tracer = Tracer(host)
 
@@ -104,14 +100,11 @@ class Monitors:
     @contextmanager
     def encoding(self) -> Iterator[None]:
         """While this is open, the time in which transformers' engine encodes its requests is a phase."""
-        start = time.monotonic()
         with self.guard.around("clock of encoding", self._timed_encoding):
             yield
-        if self._host.args.use_vllm:
-            self._asked += time.monotonic() - start
 
     def _timed_encoding(self) -> AbstractContextManager[object]:
-        if self._host.args.use_vllm:
+        if self._host.args.use_vllm:  # it encodes by itself
             return nullcontext()
         engine: Any = self._host.engine
         encode = engine._batch_encode
@@ -121,15 +114,6 @@ class Monitors:
                 return encode(*args, **kwargs)
 
         return swapped(engine, "_batch_encode", timed)
-
-    @watches("clock of encoding")
-    def add_outputs(self, outputs: Sequence[object]) -> None:
-        """vLLM has answered, and told how long it encoded."""
-        seconds, asked, self._asked = seconds_of(outputs), self._asked, 0.0
-        if self._host.args.async_generate:  # in a thread: the next step waits for the rest of it
-            self._encode_share = min(1.0, seconds / asked) if asked else 0.0
-        elif self.watch:
-            self.watch.phases.move("rollout", "encode", seconds)
 
     @contextmanager
     def watching(self, resumed_from: str | None) -> Iterator[None]:
@@ -219,8 +203,6 @@ class Monitors:
         if self.watch:
             self.watch.phases.rest_in("between")
             self.watch.bill.work.update(work or {})
-            if self._encode_share:
-                self.watch.phases.move("rollout", "encode", share=self._encode_share)
 
     def _logps_of(self, sample: VisionSample) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs of a completion under the policy, and the mask of its tokens, ``(1, seq)``."""

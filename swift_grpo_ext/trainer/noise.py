@@ -8,13 +8,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from swift.arguments.tuner_args import TunerArguments
-from swift.utils import get_logger
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from swift_grpo_ext.group.self_check import adds_noise
+from swift_grpo_ext.ms_swift.shared import TunerArguments, get_logger
 from swift_grpo_ext.settings import disabled
 
 # Rates in a config by which a forward is noisy, often without a module: dropout, resid_pdrop, layerdrop,

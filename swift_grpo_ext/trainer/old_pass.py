@@ -15,17 +15,16 @@ from itertools import repeat, zip_longest
 
 import torch
 from accelerate.utils import gather_object
-from swift.rl_core.data import GRPOBatch
-from torch import Tensor
 
+from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.settings import disabled
-from swift_grpo_ext.trainer.batches import Known
+from swift_grpo_ext.trainer.batches import BatchRecord
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 
-TEACHER = "a teacher is compared with it; without teacher"
+TEACHER = "the teacher's loss reads old log-probs; no --teacher_model"
 _TEACHER_COLUMNS = {"teacher_prompt", "teacher_images"}
 _EVERY = 2**31  # more than a generation batch has
 
@@ -33,45 +32,46 @@ _EVERY = 2**31  # more than a generation batch has
 class OldPass:
     """Leaves out old passes that nobody needs."""
 
-    def __init__(self, host: Host, sparing: bool) -> None:
-        self._host, self._sparing = host, sparing
+    def __init__(self, host: Host, skips: bool) -> None:
+        self._host = host
+        self._skips = skips  # passes that nobody needs
         self._own = not disabled("trainer.skip_old_logps")
-        self._told: Iterator[bool] = iter(())
+        self._teacher_input: Iterator[bool] = iter(())
         self._before_update = 0  # micro-batches of the first update that are yet to come
 
     def begin(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch is about to be prepared from samples."""
         host = self._host
         if host.template.sequence_parallel_size > 1:  # the chunks are of several ranks
-            self._told = repeat(any(told_a_teacher(host, [samples])))
+            self._teacher_input = repeat(any(with_teacher_input(host, [samples])))
         else:
-            self._told = iter(told_a_teacher(host, host.split_by_mini_batches(samples)))
+            self._teacher_input = iter(with_teacher_input(host, host.split_by_mini_batches(samples)))
         self._before_update = before_update(host) if host.model.training else _EVERY
 
-    def spare(
-        self, known: Known, grpo_batch: GRPOBatch, check: EngineCheck
-    ) -> tuple[Tensor | None, None] | None:
+    def instead(
+        self, record: BatchRecord, grpo_batch: GRPOBatch, check: EngineCheck
+    ) -> tuple[PerToken | None, None] | None:
         """What stands for the old pass over the next micro-batch; None where it has to be made."""
-        spared = self.is_spared(known)
-        found = None if spared else engine_logps(self._host, check, grpo_batch)
-        if not spared and found is None:
+        needless = self.is_needless(record)
+        engine = None if needless else engine_logps(self._host, check, grpo_batch)
+        if not needless and engine is None:
             return None
-        known.skipped += 1
-        return found, None
+        record.skipped += 1
+        return engine, None
 
-    def is_spared(self, known: Known) -> bool:
+    def is_needless(self, record: BatchRecord) -> bool:
         """Whether the old pass over the next micro-batch is needless; asked once for each."""
         self._before_update -= 1
-        known.first_update = self._before_update >= 0
-        told = next(self._told, False)
-        return self._sparing and known.first_update and not told
+        record.first_update = self._before_update >= 0
+        teacher = next(self._teacher_input, False)
+        return self._skips and record.first_update and not teacher
 
-    def note(self, known: Known, grpo_batch: GRPOBatch, logps: Tensor) -> None:
-        """A pass is done: the policy's first one, ``(batch, keep)``, is also the old one."""
+    def note(self, record: BatchRecord, grpo_batch: GRPOBatch, logps: PerToken) -> None:
+        """A pass is done: the policy's first one is also the old one."""
         if not (self._own and self._host.model.training and torch.is_grad_enabled()):
             return
-        if known.first_update or not self._host.old_policy():
-            known.first_update = False
+        if record.first_update or not self._host.old_policy():
+            record.first_update = False
             grpo_batch.old_per_token_logps = logps.detach()
 
 
@@ -88,37 +88,54 @@ def before_update(host: Host) -> int:
     return int(args.gradient_accumulation_steps)
 
 
-def told_a_teacher(host: Host, chunks: Sequence[Sequence[VisionSample]]) -> list[bool]:
-    """For each micro-batch, whether a row of any rank tells a teacher something; mostly a collective."""
-    if not _may_tell_a_teacher(host):
+def with_teacher_input(host: Host, chunks: Sequence[Sequence[VisionSample]]) -> list[bool]:
+    """For each micro-batch, whether a row of any rank has a prompt or images for a teacher alone.
+
+    A collective, unless the dataset has no such column.
+    """
+    if not _may_have_teacher_input(host):
         return [False] * len(chunks)
-    # ms-swift 4.5 has no images of its own for a teacher.
-    told = lambda one: bool(one.teacher_prompt) or getattr(one, "teacher_images", None) is not None  # noqa: E731
-    here = [any(map(told, chunk)) for chunk in chunks]
+    here = [any(map(_has_teacher_input, chunk)) for chunk in chunks]
     return [any(ranks) for ranks in zip_longest(*gather_object([here]))]
 
 
-def _may_tell_a_teacher(host: Host) -> bool:
+def _has_teacher_input(sample: VisionSample) -> bool:
+    # ms-swift 4.5 has no images of its own for a teacher.
+    return bool(sample.teacher_prompt) or getattr(sample, "teacher_images", None) is not None
+
+
+def _may_have_teacher_input(host: Host) -> bool:
     dataset = host.train_dataset if host.model.training else host.eval_dataset
     columns = getattr(dataset, "column_names", None)
     return not isinstance(columns, (list, tuple)) or bool(_TEACHER_COLUMNS & set(columns))
 
 
-def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> Tensor | None:
-    """``(batch, keep)`` old log-probs, or None where a pass has to compute them. Every rank comes here."""
-    if not _asked(host) or not check.agrees():
+def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> PerToken | None:
+    """Old log-probs by the engine, or None where a pass has to compute them. Every rank comes here."""
+    off = disabled("trainer.engine_old_logps") or host.disable_rollout_importance_sampling
+    if off or engine_idle(host) or engine_reason(host) or not check.agrees():
         return None
-    found: Tensor | None = grpo_batch.rollout_per_token_logps
-    return None if agreed_max(int(found is None), host.accelerator.device) else found
+    logps: PerToken | None = grpo_batch.rollout_per_token_logps
+    return None if agreed_max(int(logps is None), host.accelerator.device) else logps
 
 
-def _asked(host: Host) -> bool:
-    """Importance sampling is on, nothing else reads old log-probs, and no filter changes the engine's."""
-    args, off = host.args, host.disable_rollout_importance_sampling or disabled("trainer.engine_old_logps")
-    if off or host.rollout_importance_sampling_mode is None or host.log_rollout_offpolicy_metrics:
-        return False
-    filtered = (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or bool(args.min_p)
-    return host.old_policy() and not (filtered or _may_tell_a_teacher(host) or old_readers(host))
+def engine_idle(host: Host) -> str:
+    """Why nothing in this run could use old log-probs of the engine; empty if something could."""
+    if host.rollout_importance_sampling_mode is None:
+        return "no importance sampling; --rollout_importance_sampling_mode"
+    return "" if host.old_policy() else "one update for each rollout"
+
+
+def engine_reason(host: Host) -> str:
+    """Why log-probs of the engine that would be of use cannot be the old ones; empty if they can."""
+    args = host.args
+    if engine_idle(host):
+        return ""
+    if host.log_rollout_offpolicy_metrics:
+        return "logged metrics compare the two; --log_rollout_offpolicy_metrics false"
+    if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or args.min_p:
+        return "filters change the engine's log-probs; --top_p 1 --top_k -1, no --min_p"
+    return next(iter(old_readers(host)), TEACHER if _may_have_teacher_input(host) else "")
 
 
 def old_reason(host: Host) -> str:

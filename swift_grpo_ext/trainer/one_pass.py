@@ -11,7 +11,6 @@ from inspect import signature
 from typing import Any
 
 from jaxtyping import Float
-from swift.rl_core.data import GRPOBatch
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
@@ -21,15 +20,14 @@ from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.group.zero_advantage import restored, summed
-from swift_grpo_ext.trainer.batches import Known, PassWork, tokens_heard
-from swift_grpo_ext.trainer.features import Enabled
+from swift_grpo_ext.ms_swift.shared import GRPOBatch
+from swift_grpo_ext.parts import Enabled
+from swift_grpo_ext.trainer.batches import BatchRecord, PassWork, forwarded_tokens
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.out_of_memory import Halves
+from swift_grpo_ext.trainer.samples import Scores
 
 _ONE_CHUNK = 2**62  # bytes
-PerToken = Float[Tensor, "batch keep"]
-Scores = tuple[PerToken, PerToken | None]
-"""Log-probs in nats, 0 where there is no loss; entropies in nats, None where they are not asked for."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Request:
     model: nn.Module  # the policy or the reference, in the wrappers whose hooks run with its forward
     batch: MicroBatch
     grpo_batch: GRPOBatch
-    known: Known
+    record: BatchRecord
     with_entropy: bool
     vision: VisionOnce | None  # holds the features of images; None: each pass encodes its images
     stock: Callable[[], Scores]  # ms-swift's own answer
@@ -67,15 +65,15 @@ class OnePass:
         """The answer to a request; what it took is counted."""
         if self.is_stock_forward:
             return self._stock_with_features(request)
-        known = request.known
-        known.forwarded = None
+        record = request.record
+        record.forwarded = None
         needed = self._without_zero_advantage(request) or request.batch
-        self._work.add(known, request.batch, needed, request.vision)
+        self._work.add(record, request.batch, needed, request.vision)
 
         scores = self.scores(request.model, needed, request.with_entropy, request.vision)
         logps, entropies = scores[..., 0], scores[..., 1]
-        if known.forwarded is not None:
-            logps, entropies = restored(scores, known.forwarded, request.grpo_batch.old_per_token_logps)
+        if record.forwarded is not None:
+            logps, entropies = restored(scores, record.forwarded, request.grpo_batch.old_per_token_logps)
         return logps, entropies if request.with_entropy else None
 
     def scores(
@@ -98,9 +96,9 @@ class OnePass:
 
     def _without_zero_advantage(self, request: Request) -> MicroBatch | None:
         """The micro-batch without completions whose log-probs nobody reads; None where all are needed."""
-        if not self.enabled.skip_silent or request.batch.reason:
+        if not self.enabled.skip_zero_advantage or request.batch.reason:
             return None
-        tokens = tokens_heard(self._host, request.grpo_batch)
+        tokens = forwarded_tokens(self._host, request.grpo_batch)
         if tokens is None:
             return None
         try:
@@ -108,7 +106,7 @@ class OnePass:
         except CannotPackError as problem:
             self._say(f"completions without an advantage were forwarded: {problem}")
             return None
-        request.known.forwarded = tokens
+        request.record.forwarded = tokens
         return part
 
     def _scores_of_part(
@@ -130,6 +128,6 @@ class OnePass:
         if batch.pack is None:
             with features:
                 return row_scores(model, head, inputs, batch.completion_mask, **options)
-        with features, reduced_compute(base.get_decoder(), batch.pack, self.enabled.spare_recompute):
+        with features, reduced_compute(base.get_decoder(), batch.pack, self.enabled.reduced_recompute):
             query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
             return packed_scores(model, head, inputs, batch.pack, query)

@@ -1,16 +1,17 @@
 """A step that runs out of memory: in halves where all ranks can follow, else told what sets its size."""
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
-from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.batch_sizes import SWITCH
+from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, is_alone
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import Batch, Row
 
 
 class Halves:
@@ -19,7 +20,7 @@ class Halves:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.parts = 1
-        self._inputs: object = None  # of the first step
+        self._inputs: Batch | None = None  # of the first step
         self._logged: dict[str, int] = {}  # values of each figure before its loss
         self._tried = False  # a whole micro-batch, backward pass included
 
@@ -35,13 +36,17 @@ class Halves:
         torch.cuda.empty_cache()
         if host.accelerator.is_main_process:
             get_logger().warning(
-                f"swift-grpo-ext: out of memory: micro-batches of {rows} are from now on computed in "
-                f"{self.parts} parts, each forwarded twice. {self._smaller(self.parts)} forwards them once"
+                f"swift-grpo-ext: out of memory: each micro-batch of {rows} is now split into {self.parts} "
+                f"parts and recomputed in the backward pass; {self._smaller(self.parts)} avoids that"
             )
 
     def give_up(self, error: BaseException | None) -> NoReturn:
-        """End the run with what the device said, and what to set."""
-        said = str(error).strip() if error else "another rank is out of memory"
+        """End the run with what the device said, and what to set.
+
+        Raises:
+            torch.OutOfMemoryError: Always; from ``error``, if it was this rank's memory that ran out.
+        """
+        said = str(error).strip() if error else "another rank ran out of memory"
         if error and SWITCH in said:  # it has been named already
             raise error
         rows = self._host.args.per_device_train_batch_size
@@ -57,7 +62,12 @@ class Halves:
         return fewer if tokens else alone
 
     def step(
-        self, step: Callable[..., Tensor], model: nn.Module, inputs: object, *args: object, **kwargs: object
+        self,
+        step: Callable[..., Tensor],
+        model: nn.Module,
+        inputs: list[Row],
+        *args: Any,
+        **kwargs: Any,
     ) -> Tensor:
         """Forward and backward of one micro-batch; only a run's first can be begun again."""
         host = self._host
@@ -79,19 +89,24 @@ class Halves:
             self.give_up(error)
 
     def _first(
-        self, step: Callable[..., Tensor], model: nn.Module, inputs: object, *args: object, **kwargs: object
+        self,
+        step: Callable[..., Tensor],
+        model: nn.Module,
+        inputs: list[Row],
+        *args: Any,
+        **kwargs: Any,
     ) -> tuple[Tensor | None, BaseException | None]:
         """The loss, or the error if no rank waits for what this one has not computed."""
         host, computed = self._host, list[bool]()
         prepare, loss_of = host._prepare_inputs, host.compute_loss
 
-        def prepared(given: object) -> object:
+        def prepared(given: list[Row]) -> Batch:
             if self._inputs is None:
                 self._inputs = prepare(given)
             self._logged = {name: len(values) for name, values in host._metrics["train"].items()}
             return self._inputs
 
-        def noted(*given: object, **options: object) -> object:
+        def noted(*given: Any, **options: Any) -> Tensor:
             loss = loss_of(*given, **options)
             computed.append(True)
             return loss

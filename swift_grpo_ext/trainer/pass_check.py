@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import NamedTuple, TypeVar
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -17,11 +18,12 @@ from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here
 from swift_grpo_ext.trainer.features import frozen_modules
 from swift_grpo_ext.trainer.host import Host, base_model
-from swift_grpo_ext.trainer.one_pass import OnePass, Request, Scores
+from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
+from swift_grpo_ext.trainer.samples import PerToken, Scores
 
 _ROWS = 8
-_ONE_BY_ONE = "the vision tower calls layers once for each image, so that ranks would part; --deepspeed zero2"
+_ONE_BY_ONE = "the vision tower calls layers once for each image, so ranks would deadlock; --deepspeed zero2"
 Result = TypeVar("Result")
 
 
@@ -98,14 +100,15 @@ def tried(
     the others waiting, so its error ends the run; where all raise, they give up together. ``halve`` makes
     check and pass take less memory, where they have run out of it.
     """
-    found: list[Result] = []
-    problem, no_room = "", None
+    results: list[Result] = []
+    problem = ""
+    no_room = None
 
     def checked() -> None:
         nonlocal problem
         problem = check()
 
-    for run in (checked, lambda: found.append(forward())):
+    for run in (checked, lambda: results.append(forward())):
         while True:
             no_room = None
             try:
@@ -123,51 +126,50 @@ def tried(
             if not worst:
                 break
             halve(no_room)
-            found.clear()
-    return found[0], ""
+            results.clear()
+    return results[0], ""
 
 
 def compare(
     model: nn.Module,
     batch: MicroBatch,
-    ours: Callable[[], Tensor],
-    stock: Callable[..., tuple[Tensor, object]],
+    ours: Callable[[], Float[Tensor, "batch keep 2"]],
+    stock: Callable[..., Scores],
     dtype: torch.dtype,
 ) -> str:
     """Why our log-probs of the first rows of a micro-batch cannot be used; empty if they can.
 
-    ``ours`` gives ``(batch, keep, 2)``; ``stock`` is ms-swift's
-    ``_get_per_token_logps_and_entropies_single``.
+    ``stock`` is ms-swift's ``_get_per_token_logps_and_entropies_single``.
     """
     keep = batch.completion_mask.shape[1]
     rows = range(min(len(batch.completion_mask), _ROWS))
     mask = batch.completion_mask[: len(rows)]
 
-    def at_once() -> Tensor:
+    def at_once() -> PerToken:
         lengths = batch.inputs["attention_mask"][:, -keep:].sum(1)
         region = SimpleNamespace(logits_to_keep=keep, seq_lengths=lengths)
         return stock(model, dict(batch.given), region)[0][: len(rows)]
 
-    def of_rows(each: int) -> Tensor:
-        parts = (rows[start : start + each] for start in rows[::each])
+    def in_batches_of(size: int) -> PerToken:
+        parts = (rows[start : start + size] for start in rows[::size])
         return torch.cat([_stock_rows(model, batch, stock, part) for part in parts])
 
     with torch.no_grad(), without_dropout(model):
-        found = ours()[: len(rows), :, 0]
+        packed = ours()[: len(rows), :, 0]
         if batch.media is None:  # no row can be taken out with its pixels
             theirs = paired = at_once()
         else:
-            theirs = of_rows(1)
+            theirs = in_batches_of(1)
             exact = dtype not in (torch.float16, torch.bfloat16)
-            paired = theirs if exact else at_once() if is_flat(batch.given) else of_rows(2)
-    return mismatch(found, theirs, mask, limits(theirs, paired, mask, dtype))
+            paired = theirs if exact else at_once() if is_flat(batch.given) else in_batches_of(2)
+    return mismatch(packed, theirs, mask, limits(theirs, paired, mask, dtype))
 
 
 def encodes_one_by_one(
     model: nn.Module,
     batch: MicroBatch,
     tower: Sequence[nn.Module],
-    stock: Callable[..., tuple[Tensor, object]],
+    stock: Callable[..., Scores],
 ) -> str:
     """Why a tower, of which all ranks wait for every call, cannot encode another number of images on each.
 
@@ -201,8 +203,8 @@ def calls_of(modules: Iterable[nn.Module]) -> Iterator[Counter[nn.Module]]:
 
 
 def _stock_rows(
-    model: nn.Module, batch: MicroBatch, stock: Callable[..., tuple[Tensor, object]], rows: range
-) -> Tensor:
+    model: nn.Module, batch: MicroBatch, stock: Callable[..., Scores], rows: range
+) -> Float[Tensor, "rows keep"]:
     """Stock log-probs of some rows; without padding ms-swift is told how much of a row's end to take."""
     keep, inputs = batch.completion_mask.shape[1], batch.row_inputs(rows)
     width = min(keep, inputs["input_ids"].shape[1] - 1)
@@ -212,12 +214,12 @@ def _stock_rows(
 
 def compare_passes(
     model: nn.Module,
-    ours: Callable[[], tuple[Tensor, object]],
-    stock: Callable[[], tuple[Tensor, object]],
-    mask: Tensor,
+    ours: Callable[[], Scores],
+    stock: Callable[[], Scores],
+    mask: Shaped[Tensor, "batch keep"],
     dtype: torch.dtype,
 ) -> str:
-    """The same for a pass that is ms-swift's own but for the features of its images."""
+    """Why a pass that is stock but for the features of its images cannot be used; empty if it can."""
     with torch.no_grad(), without_dropout(model):
         theirs = stock()[0]
         return mismatch(ours()[0], theirs, mask, limits(theirs, theirs, mask, dtype))

@@ -6,24 +6,25 @@ from functools import partial
 from typing import Any
 
 import torch
-from swift.rl_core.data import GRPOBatch
-from swift.utils import get_logger
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
+from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.batches import Batches, PassWork
+from swift_grpo_ext.trainer.batches import BatchRecords, PassWork
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.features import Enabled, decide, share_tower
+from swift_grpo_ext.trainer.features import decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
-from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
 from swift_grpo_ext.trainer.old_pass import OldPass
-from swift_grpo_ext.trainer.one_pass import OnePass, Request, Scores
+from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import PassKind, SelfCheck
+from swift_grpo_ext.trainer.samples import Scores
 from swift_grpo_ext.trainer.sampling import sampled_once
 
 logger = get_logger()
@@ -34,14 +35,14 @@ class Passes:
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
         self._host, self._settings, self._cut = host, settings, cut
-        self._told: set[str] = set()
+        self._say = once_of_run(host)
         self.halves = Halves(host)  # in how many parts a micro-batch is computed
         self.work = PassWork(host)
-        self.batches = Batches()  # what is known of each micro-batch
+        self.batches = BatchRecords()  # what is known of each micro-batch
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
         self._turn_to(decide(host, settings))
-        self.old = OldPass(host, self.enabled.skip_old)  # which micro-batches have an old pass
+        self.old = OldPass(host, self.enabled.skip_old_logps)  # which micro-batches have an old pass
         if self.enabled.shared_prefix:
             self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
         self._keeps_step = gathers_parameters(host)
@@ -53,14 +54,8 @@ class Passes:
 
     def _turn_to(self, enabled: Enabled) -> None:
         self.enabled = enabled  # what is on, and why the rest is not
-        self._one_pass = OnePass(self._host, enabled, self.halves, self.work, self.tell)
-        self._host.guard.run("gains.json", partial(tell_gains, self._host, enabled, self._cut, self.tell))
-
-    def tell(self, message: str) -> None:
-        """Log a message, once."""
-        if message not in self._told and self._host.accelerator.is_main_process:
-            logger.info(f"swift-grpo-ext: {message}")
-        self._told.add(message)
+        self._one_pass = OnePass(self._host, enabled, self.halves, self.work, self._say)
+        self._host.guard.run("gains.json", partial(tell_gains, self._host, enabled, self._cut, self._say))
 
     # Of a generation batch.
 
@@ -76,14 +71,14 @@ class Passes:
             return nullcontext()
         base = base_model(self._host, self._host.model)
         vision = None if self._keeps_step else self.vision
-        return sampled_once(self._host, base, self._family, vision, self.enabled.shared_prefill, self.tell)
+        return sampled_once(self._host, base, self._family, vision, self.enabled.shared_prefill, self._say)
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
         for batch in batches if self.enabled.vision_once else ():
-            known = self.batches.of(batch["grpo_batch"]).batch
-            if known is not None and known.media:
-                batch["model_inputs"] = known.store_pixels()
+            analysed = self.batches.of(batch["grpo_batch"]).batch
+            if analysed is not None and analysed.media:
+                batch["model_inputs"] = analysed.store_pixels()
         return batches
 
     # Of a pass.
@@ -111,8 +106,8 @@ class Passes:
         if not self._handles(model) or self.enabled.stock_forward:
             return by_stock()
         batch = self._analysed(model_inputs, grpo_batch)
-        known = self.batches.of(grpo_batch)
-        request = Request(model, batch, grpo_batch, known, with_entropy, self.vision, by_stock, stock)
+        record = self.batches.of(grpo_batch)
+        request = Request(model, batch, grpo_batch, record, with_entropy, self.vision, by_stock, stock)
         kind = PassKind(of_reference=self._is_reference(model), with_gradients=torch.is_grad_enabled())
         if not self._self_check.is_due(kind):
             return self._one_pass.run(request)
@@ -134,14 +129,14 @@ class Passes:
 
     def _analysed(self, model_inputs: Mapping[str, Tensor], grpo_batch: GRPOBatch) -> MicroBatch:
         """Images and groups of a micro-batch; found out at its first pass."""
-        known = self.batches.of(grpo_batch)
-        if known.batch is None or known.batch.given["input_ids"] is not model_inputs["input_ids"]:
+        record = self.batches.of(grpo_batch)
+        if record.batch is None or record.batch.given["input_ids"] is not model_inputs["input_ids"]:
             form = self._form if self.enabled.shared_prefix else None
             mask = grpo_batch.completion_mask
-            known.batch = analyse(model_inputs, mask, self._family, form, known.prompts)
-            if known.batch.reason:
-                self.tell(f"micro-batch not packed ({known.batch.reason}): stock forward used")
-        return known.batch
+            record.batch = analyse(model_inputs, mask, self._family, form, record.prompts)
+            if record.batch.reason:
+                self._say(f"micro-batch not packed ({record.batch.reason}): stock forward used")
+        return record.batch
 
     # Features of images.
 

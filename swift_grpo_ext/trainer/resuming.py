@@ -9,16 +9,18 @@ from pathlib import Path
 
 from peft import PeftModel
 from safetensors import safe_open
-from swift.utils import get_logger
+from torch import nn
 
 from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.trainer.host import Host
 
 
-def load_translated(host: Host, checkpoint: str, model: object = None) -> bool:
+def load_translated(host: Host, checkpoint: str, model: nn.Module | None = None) -> bool:
     """Load a full checkpoint whose names are not the module's own; False for others, left to ms-swift.
 
-    Raises OutputFolderError if it is of another model.
+    Raises:
+        OutputFolderError: The checkpoint is of another model.
     """
     target = host.accelerator.unwrap_model(model if model is not None else host.model)
     sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled

@@ -15,23 +15,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from accelerate.utils import gather_object
-from swift.infer_engine import InferEngine, RequestConfig
-from swift.infer_engine.protocol import RolloutInferRequest, RolloutOutput
-from swift.rlhf_trainers.utils import get_even_process_data
-from swift.utils import get_logger
-from torch import Tensor
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RolloutError
 from swift_grpo_ext.models.families import forbidden_token_ids
+from swift_grpo_ext.ms_swift.shared import (
+    InferEngine,
+    RequestConfig,
+    RolloutInferRequest,
+    RolloutOutput,
+    get_even_process_data,
+    get_logger,
+)
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample, cut_placeholders, fill_empty
+from swift_grpo_ext.trainer.samples import Rewards, Row, Samples, VisionSample, cut_placeholders, fill_empty
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-Asked = Callable[["Sequence[RolloutInferRequest]", RequestConfig], "list[object]"]
+Infer = Callable[[Sequence[RolloutInferRequest], RequestConfig], list[RolloutOutput]]
 
 
 class Rollout:
@@ -42,7 +45,11 @@ class Rollout:
         self._generations = 0
 
     def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
-        """Raise RolloutError on every rank if those of one engine hold other requests: they would hang."""
+        """Check that ranks of one engine hold the same requests: with different ones they would deadlock.
+
+        Raises:
+            RolloutError: They do not, on every rank.
+        """
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
 
@@ -54,18 +61,21 @@ class Rollout:
             return replace(config, seed=seed)  # the engine's requests count on from it
         return config
 
-    def ask(self, requests: Sequence[RolloutInferRequest], config: RequestConfig, asked: Asked) -> object:
+    def ask(
+        self, requests: Sequence[RolloutInferRequest], config: RequestConfig, infer: Infer
+    ) -> list[RolloutOutput]:
         """Answers of the engine, one for each request; a group's prompt is handed to vLLM once."""
-        host, server = self._host, self._host.vllm_mode == "server"
+        host = self._host
+        server = host.vllm_mode == "server"
         greedy = config is not None and config.temperature == 0  # vLLM refuses several of the same
         if config is None or config.n != 1 or greedy:
-            return asked(requests, config)
+            return infer(requests, config)
         comms = host.vllm_client.pynccl_comms if server else ()
-        size = completions_per_request(requests, sum(one.world_size - 1 for one in comms) or 1)
+        size = completions_per_request(requests, sum(comm.world_size - 1 for comm in comms) or 1)
         if size == 1:
-            return asked(requests, config)
+            return infer(requests, config)
         with nullcontext() if server else seeds_apart(host.engine, size):
-            return one_by_one(asked(requests[::size], replace(config, n=size)), size)
+            return one_by_one(infer(requests[::size], replace(config, n=size)), size)
 
     def trainable(self, samples: list[VisionSample]) -> list[VisionSample]:
         """The samples with a token in every turn, and without image placeholders.
@@ -85,27 +95,32 @@ class Rollout:
         return bool(self._host.vllm_mode == "colocate" and self._host.vllm_tensor_parallel_size > 1)
 
 
-def completions_per_request(requests: Sequence[object], workers: int = 1) -> int:
+def completions_per_request(requests: Sequence[RolloutInferRequest | Row], workers: int = 1) -> int:
     """How many completions each request can ask for, so that equal neighbours are one request; 1 at worst.
 
     Groups are cut evenly, and requests into equal shares of the engines (``workers``), none with less to do.
     """
-    contents = [{**(one if isinstance(one, dict) else vars(one)), "uuid": None} for one in requests]
+    columns = (request if isinstance(request, dict) else vars(request) for request in requests)
+    contents = [{**each, "uuid": None} for each in columns]
     most = gcd(*(len(list(equal)) for _, equal in groupby(contents)))
     sizes = (size for size in range(most, 1, -1) if most % size == 0)
     return next((size for size in sizes if len(requests) // size % workers == 0), 1)
 
 
-def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[object]:
-    """Answers with so many choices each as answers with one each, in order; others raise RolloutError."""
-    found = []
+def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[RolloutOutput]:
+    """Answers with ``size`` choices each as answers with one each, in order.
+
+    Raises:
+        RolloutError: An answer has another number of choices.
+    """
+    answers = []
     for output in outputs:
         response = getattr(output, "response", output)
         if len(response.choices) != size:
             raise RolloutError(
                 f"the engine gave {len(response.choices)} completions of a prompt, asked for {size}",
                 where="a request of several completions",
-                fix="SWIFT_GRPO_EXT_DISABLE=trainer.shared_prefill asks for each by itself",
+                fix="SWIFT_GRPO_EXT_DISABLE=trainer.shared_prefill sends one request for each completion",
             )
         for choice in sorted(response.choices, key=lambda choice: choice.index):
             single = replace(response, choices=[replace(choice, index=0)])
@@ -113,8 +128,8 @@ def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[object]:
                 usage, sampled = response.usage, len(choice.token_ids)
                 total = usage.prompt_tokens + sampled
                 single.usage = replace(usage, completion_tokens=sampled, total_tokens=total)
-            found.append(single if output is response else output.model_copy(update={"response": single}))
-    return found
+            answers.append(single if output is response else output.model_copy(update={"response": single}))
+    return answers
 
 
 @contextmanager
@@ -123,27 +138,32 @@ def seeds_apart(engine: InferEngine, size: int) -> Iterator[None]:
 
     ms-swift counts seeds up by one for each request, and vLLM from there for each completion of it.
     """
-    prepare, asked = engine._prepare_generation_config, 0
+    prepare = engine._prepare_generation_config
+    requests = 0  # prepared so far
 
-    def prepared(request_config: object) -> SamplingParams:
-        nonlocal asked
+    def prepared(request_config: RequestConfig | None) -> SamplingParams:
+        nonlocal requests
         config = prepare(request_config)
         if config.seed is not None:
-            config.seed += asked * (size - 1)
-        asked += 1
+            config.seed += requests * (size - 1)
+        requests += 1
         return config
 
     with swapped(engine, "_prepare_generation_config", prepared):
         yield
 
 
-def agree(digest: str, group: object) -> None:
-    """Raise RolloutError on every rank of a group, naming the sides, unless all digests are equal."""
+def agree(digest: str, group: dist.ProcessGroup | None) -> None:
+    """Compare the requests of the ranks that share an engine; a collective of ``group``.
+
+    Raises:
+        RolloutError: They differ, on every rank of the group, with the ranks that agree with each other.
+    """
     digests: list[str] = [""] * dist.get_world_size(group)
     dist.all_gather_object(digests, digest, group=group)
     sides: dict[str, list[int]] = {}
-    for rank, held in zip(dist.get_process_group_ranks(group), digests, strict=True):
-        sides.setdefault(held, []).append(rank)
+    for rank, of_rank in zip(dist.get_process_group_ranks(group), digests, strict=True):
+        sides.setdefault(of_rank, []).append(rank)
     if len(sides) > 1:
         raise RolloutError(
             f"ranks of one tensor-parallel group hold different requests: {sorted(sides.values())}",
@@ -153,7 +173,7 @@ def agree(digest: str, group: object) -> None:
         )
 
 
-def request_digest(requests: Sequence[object], request_config: object = None) -> str:
+def request_digest(requests: Sequence[object], request_config: RequestConfig | None = None) -> str:
     """Digest of requests and sampling settings, equal for equal content; random ids do not count."""
     plain = [_plain(request) for request in requests]
     text = json.dumps([plain, _plain(request_config)], sort_keys=True, default=_bytes_digest)
@@ -171,7 +191,7 @@ def _bytes_digest(value: object) -> str:
     return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)
 
 
-def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tuple[list[Any], Tensor]:
+def resampled(host: Host, samples: Samples, rewards_per_func: Rewards) -> tuple[Samples, Rewards]:
     """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
 
     Groups of equal rewards give way to others (DAPO, arXiv 2503.14476). ms-swift's loop ends with a new batch
@@ -179,8 +199,8 @@ def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tu
     """
     wanted = host.args.generation_batch_size
     uneven = [host.dynamic_num_samples]  # of each batch: a server may return more than it was asked for
-    found: list[Any] = []
-    rewards: list[Tensor] = []
+    kept: list[VisionSample] = []
+    rewards: list[Rewards] = []
     batch = samples, rewards_per_func
     for new in range(host.max_resample_times + 1):
         if new:
@@ -188,13 +208,13 @@ def resampled(host: Host, samples: list[object], rewards_per_func: Tensor) -> tu
             batch = fresh, host._compute_rewards_per_func(fresh)
             uneven.append(host.dynamic_num_samples)
         differ = host.compute_std(*batch) > 0
-        found += compress(gather_object(batch[0]), differ.tolist())
+        kept += compress(gather_object(batch[0]), differ.tolist())
         rewards.append(batch[1][differ])
-        if len(found) >= wanted:
+        if len(kept) >= wanted:
             host.dynamic_num_samples = any(uneven)
-            return get_even_process_data(host, found[:wanted]), torch.cat(rewards)[:wanted]
+            return get_even_process_data(host, kept[:wanted]), torch.cat(rewards)[:wanted]
     get_logger().warning(
-        f"swift-grpo-ext: {len(found)} of {wanted} completions are in groups whose rewards differ, after "
+        f"swift-grpo-ext: {len(kept)} of {wanted} completions are in groups whose rewards differ, after "
         f"{host.max_resample_times} new batches (max_resample_times): the step takes the first batch"
     )
     host.dynamic_num_samples = uneven[0]

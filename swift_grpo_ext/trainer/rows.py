@@ -1,21 +1,20 @@
 """Dataset rows in the trainer: broken ones replaced, prompts told apart, image sizes for rewards."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from accelerate.utils import gather_object
-from datasets import Dataset
-from swift.template import MaxLengthError
-from swift.utils import get_logger, remove_response
+from datasets import Dataset, IterableDataset
 
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import dataset_rows
 from swift_grpo_ext.models.template import VisionTemplate, images_in
+from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_response
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import Row, VisionSample
 
 logger = get_logger()
 _ROUNDS = 10
@@ -47,7 +46,7 @@ class Rows:
         self.bad = 0  # broken rows that were met so far
 
     @property
-    def ours(self) -> bool:
+    def _describes_template(self) -> bool:
         """This package describes the run's template."""
         return isinstance(self._host.template, VisionTemplate)
 
@@ -57,14 +56,19 @@ class Rows:
 
     def begin(self) -> None:
         """Look at all rows before the run, if the settings ask for it; broken ones raise DatasetRowError."""
-        if self.ours and current_settings().bad_row == "raise":
+        if self._describes_template and current_settings().bad_row == "raise":
             for dataset in (self._host.train_dataset, self._host.eval_dataset):
                 self._refuse_bad_rows(dataset)
 
-    def good(self, rows: list[object]) -> list[Any]:
-        """The rows, once every broken one is replaced."""
-        if not (self.ours or self._deletes):
-            return rows
+    def good(self, rows: Sequence[Row | VisionSample]) -> list[Any]:
+        """The rows, once every broken one is replaced.
+
+        Raises:
+            RefusedError: Too few rows are short enough (``--truncation_strategy delete``).
+            DatasetRowError: Too few rows are sound, or the settings ask to stop at a broken one.
+        """
+        if not (self._describes_template or self._deletes):
+            return list(rows)
         replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
             keys = [dataset_rows.key_of_row(row) if isinstance(row, Mapping) else "" for row in rows]
@@ -72,11 +76,10 @@ class Rows:
             distinct = {dataset_rows.key_of_row(row): row for row in rows if isinstance(row, Mapping)}
             bad = self._of_all_ranks(self._problems(distinct), distinct, self._rows_now())
             if not bad:
-                return rows
+                return list(rows)
             self._judge_rows(bad)
             main = self._host.accelerator.is_main_process
-            fine = lambda row: not self._problem(row)  # noqa: E731
-            replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), fine, main)
+            replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), self._is_good, main)
             if len(replaced) < len(bad):
                 break
         if all(problem.too_long for problem in bad.values()):
@@ -85,7 +88,7 @@ class Rows:
                 where="--truncation_strategy delete",
                 fix="a larger --max_length, or a dataset with more rows that fit",
             )
-        raise dataset_rows.refusal(problem.text for problem in bad.values())
+        raise DatasetRowError(_in_words(bad), fix=dataset_rows.REPLACE)
 
     def named(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""
@@ -114,7 +117,7 @@ class Rows:
 
     def add_image_columns(self, samples: list[VisionSample]) -> None:
         """Give rewards the sizes of the images, and the log how many were prepared."""
-        if not self.ours:
+        if not self._describes_template:
             return
         template = self._host.template
         for sample in samples:
@@ -128,21 +131,23 @@ class Rows:
     def _problems(self, rows: Mapping[str, Mapping[str, Any]]) -> Problems:
         """What is wrong with rows, by the same key; rows without a fault are left out."""
         with ThreadPoolExecutor(_THREADS) as threads:
-            found = zip(rows, threads.map(self._problem, rows.values()), strict=True)
-            return {key: problem for key, problem in found if problem}
+            problems = zip(rows, threads.map(self._problem, rows.values()), strict=True)
+            return {key: problem for key, problem in problems if problem}
 
-    def _of_all_ranks(self, problems: Problems, rows: Mapping[str, Any], dataset: object) -> Problems:
+    def _of_all_ranks(
+        self, problems: Problems, rows: Mapping[str, Any], dataset: Dataset | IterableDataset
+    ) -> Problems:
         """The broken rows of all ranks, with their numbers. Every rank calls it for every batch."""
         numbers = {key: dataset_rows.row_number(dataset, rows[key]) for key in problems}
         named = {key: f"row {'?' if number is None else number}" for key, number in numbers.items()}
-        mine = {key: one._replace(text=f"{named[key]}: {one.text}") for key, one in problems.items()}
-        return {key: problem for found in gather_object([mine]) for key, problem in found.items()}
+        here = {key: bad._replace(text=f"{named[key]}: {bad.text}") for key, bad in problems.items()}
+        return {key: problem for of_rank in gather_object([here]) for key, problem in of_rank.items()}
 
     def _problem(self, row: Mapping[str, Any]) -> Problem | None:
         messages = [dict(message) for message in row["messages"]]
         remove_response(messages)
         # Of other templates ms-swift would replace a row whatever a model's processor raises.
-        refused = (DatasetRowError, *dataset_rows.HOST_REFUSES) if self.ours else (Exception,)
+        refused = (DatasetRowError, *dataset_rows.HOST_REFUSES) if self._describes_template else (Exception,)
         try:
             self._host.template.encode({**row, "messages": messages})
         except MaxLengthError as error:
@@ -151,16 +156,27 @@ class Rows:
             return Problem(dataset_rows.problem_of(error, row))
         return None
 
+    def _is_good(self, row: Mapping[str, Any]) -> bool:
+        return self._problem(row) is None
+
     def _judge_rows(self, bad: Problems) -> None:
-        """Count and name broken rows; raise, on every rank alike, if that is what the settings say."""
+        """Count and name broken rows.
+
+        Raises:
+            DatasetRowError: The settings ask to stop at one; on every rank alike.
+        """
         self.bad += len(bad)
         for problem in bad.values():
-            logger.warning(f"swift-grpo-ext: {problem.text}; another row takes its place")
+            logger.warning(f"swift-grpo-ext: {problem.text}; replaced by another row")
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
-            raise dataset_rows.refusal(problem.text for problem in bad.values())
+            raise DatasetRowError(_in_words(bad), fix=dataset_rows.REPLACE)
 
     def _refuse_bad_rows(self, dataset: Dataset | None) -> None:
-        """Try every row of a dataset, each rank its share; raise DatasetRowError on every rank alike."""
+        """Try every row of a dataset, each rank its share.
+
+        Raises:
+            DatasetRowError: Some are broken; on every rank alike.
+        """
         if dataset is None or not hasattr(dataset, "__len__"):
             return
         rank, ranks = self._host.accelerator.process_index, self._host.accelerator.num_processes
@@ -168,10 +184,14 @@ class Rows:
         broken: Problems = {}
         for start in range(rank, len(dataset), ranks * _AT_ONCE):
             some = {str(n): dataset[n] for n in range(start, len(dataset), ranks)[:_AT_ONCE]}
-            broken |= {key: one for key, one in self._problems(some).items() if not one.too_long}
+            broken |= {key: bad for key, bad in self._problems(some).items() if not bad.too_long}
         rows = {key: dataset[int(key)] for key in broken}
         if bad := self._of_all_ranks(broken, rows, dataset):
-            raise dataset_rows.refusal(problem.text for problem in bad.values())
+            raise DatasetRowError(_in_words(bad), fix=dataset_rows.REPLACE)
 
     def _rows_now(self) -> Dataset:
         return self._host.train_dataset if self._host.model.training else self._host.eval_dataset
+
+
+def _in_words(bad: Problems) -> str:
+    return dataset_rows.in_words([problem.text for problem in bad.values()])

@@ -6,12 +6,13 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import takewhile
+from typing import Any
 
-from swift.rl_core.data import GRPOBatch, GRPOSample
+from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.ms_swift.shared import GRPOSample
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,16 @@ class VisionSample(GRPOSample):
         return sample
 
 
+Row = dict[str, Any]  # of the dataset: messages, images and the columns that rewards read
 Samples = list[VisionSample]
-Batch = dict[str, GRPOBatch]  # ms-swift's micro-batch, with the inputs of the model
+Inputs = dict[str, Any]  # of the model: tensors, and options such as ``use_cache``
+Batch = dict[str, Any]  # ms-swift's micro-batch: ``grpo_batch``, a GRPOBatch, and ``model_inputs``, Inputs
 Batches = list[Batch]
-Inputs = dict[str, Tensor]
+Rewards = Float[Tensor, "completions functions"]  # of all ranks; NaN: not scored
+PerToken = Float[Tensor, "batch keep"]  # of the tokens of a micro-batch's completions
+Scores = tuple[PerToken, PerToken | None]
+"""Log-probs in nats, 0 where there is no loss; entropies in nats, None where they are not asked for."""
 _OURS = {field.name for field in fields(VisionSample)} - {field.name for field in fields(GRPOSample)}
-
-
-def require_sample_hook(trainer: type) -> None:
-    """Raise RefusedError for a trainer of ms-swift that makes its samples itself."""
-    if not hasattr(trainer, "sample_cls"):
-        raise RefusedError(
-            "this ms-swift has no sample_cls, through which a trainer gets samples of its own",
-            where=f"{trainer.__module__}.{trainer.__qualname__}",
-            fix="install ms-swift >=4.5,<4.7, or set SWIFT_GRPO_EXT_DISABLE=trainer",
-        )
 
 
 def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> None:

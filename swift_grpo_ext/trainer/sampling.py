@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from PIL import Image
-from swift.template import Template
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -22,6 +21,7 @@ from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
 from swift_grpo_ext.group.vision_once import VisionOnce, Wanted, encoder_of
 from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.ms_swift.shared import Template
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from accelerate.utils import gather_object
-from swift.rl_core.grpo_algorithm import _is_async_reward
-from swift.utils import get_logger
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from swift_grpo_ext.compat.refusals import Run, refuse
+from swift_grpo_ext.ms_swift.shared import _is_async_reward, get_logger
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.runtime import cross_rank
 from swift_grpo_ext.rewards.runtime.batch import Composition
@@ -22,9 +22,11 @@ from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.baselines import Baselines
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import Rewards, VisionSample
 
 logger = get_logger()
+RewardFunction: TypeAlias = str | nn.Module | Callable[..., Any]  # a name, a model, or the function
+RewardFunctions: TypeAlias = RewardFunction | list[RewardFunction]
 
 
 class Scoring:
@@ -41,12 +43,15 @@ class Scoring:
         self._budget = cross_rank.Budget(current_settings().reward_failures)
         self._scales = cross_rank.TaskScales()
         self._rules: list[RewardRule] = []
-        self._given_weights: Tensor | None = None
+        self._given_weights: Float[Tensor, " functions"] | None = None
 
     def guard(self, names: Sequence[str]) -> None:
-        """Put the trainer's reward functions behind guards; raises RefusedError for what must not run.
+        """Put the trainer's reward functions behind guards.
 
         ``names`` are those under which they were asked for; empty for a function that was given itself.
+
+        Raises:
+            RefusedError: They must not run.
         """
         host = self._host
         refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
@@ -85,22 +90,23 @@ class Scoring:
         weights[: len(factors)] *= weights.new_tensor(factors)
         self._host.reward_weights = weights
 
-    def settled(self, samples: Sequence[VisionSample], rewards: Tensor) -> Tensor:
-        """Rewards ``(n, functions)`` on which all ranks agree: NaN is "not scored", all else is finite.
+    def settled(self, samples: Sequence[VisionSample], rewards: Rewards) -> Rewards:
+        """Rewards on which all ranks agree: NaN is "not scored", all else is finite.
 
-        Raises RewardError on every rank if more completions failed than the budget allows.
+        Raises:
+            RewardError: More completions failed than the budget allows; on every rank.
         """
         rewards = torch.where(rewards.isfinite(), rewards, torch.nan)  # a gym environment may give infinities
         tasks = [sample.extra.get(self._table.task_column) for sample in samples]
-        held = [sample.held_placeholder for sample in samples]
-        gathered = gather_object([(drain_all(), tasks, held)])
+        placeholders = [sample.held_placeholder for sample in samples]
+        gathered = gather_object([(drain_all(), tasks, placeholders)])
         self._account([reports for reports, _, _ in gathered])
-        everybodys = [task for _, theirs, _ in gathered for task in theirs]
+        everybodys = [task for _, of_rank, _ in gathered for task in of_rank]
         self._log(cross_rank.task_means(rewards, everybodys, self._host.reward_func_names))
         chosen = [number for number, rule in enumerate(self._rules) if rule.normalise]
         if chosen:
             rewards = self._scales.scaled(rewards, everybodys, chosen)
-        return self._without_placeholders(rewards, [one for _, _, theirs in gathered for one in theirs])
+        return self._without_placeholders(rewards, [cut for _, _, of_rank in gathered for cut in of_rank])
 
     def _account(self, reports: list[Any]) -> None:
         """Log what the reward functions of all ranks could not score, and end the run if it is too much."""
@@ -112,15 +118,15 @@ class Scoring:
         self._log(cross_rank.metrics(total))
         self._budget.check(total)
 
-    def _without_placeholders(self, rewards: Tensor, held: list[bool]) -> Tensor:
+    def _without_placeholders(self, rewards: Rewards, placeholders: list[bool]) -> Rewards:
         """Take the scores from completions (of all ranks) that held image placeholders."""
-        if any(held):
-            rewards[torch.tensor(held, device=rewards.device)] = torch.nan
+        if any(placeholders):
+            rewards[torch.tensor(placeholders, device=rewards.device)] = torch.nan
             logger.warning_once(
-                "swift-grpo-ext: completions with image placeholders arrived and are not scored; does the "
+                "swift-grpo-ext: completions with image placeholders arrived and are not scored. Does the "
                 "rollout server load the plugin?"
             )
-        self._log({"completions/with_placeholder": sum(held) / max(1, len(held))})
+        self._log({"completions/with_placeholder": sum(placeholders) / max(1, len(placeholders))})
         return rewards
 
     def _log(self, figures: Mapping[str, float]) -> None:
@@ -129,7 +135,7 @@ class Scoring:
             logged[name].append(value)
 
 
-def names_of(reward_funcs: object) -> list[str]:
+def names_of(reward_funcs: RewardFunctions) -> list[str]:
     """The names among the reward functions of a command line; empty where a function was given itself."""
     given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     return [name if isinstance(name, str) else "" for name in given]

@@ -10,6 +10,7 @@ from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader, IterableDataset
 
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
+from swift_grpo_ext.trainer.samples import Row
 
 
 @dataclass(frozen=True)
@@ -36,35 +37,39 @@ class GroupedStream(IterableDataset):
     ) -> None:
         self.stream, self.plan, self.reader, self.first_epoch = stream, plan, reader, first_epoch
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[list[Row]]:
         rows, plan = self._rows(), self.plan
         while everyone := list(islice(rows, plan.batch * plan.ranks)):
             yield everyone[plan.rank * plan.batch : (plan.rank + 1) * plan.batch]
 
-    def _rows(self) -> Iterator[object]:
+    def _rows(self) -> Iterator[Row]:
         for rows in self._shared():
             for _ in range(self.plan.repeats):
                 for row in rows:
                     yield from (copy.deepcopy(row) for _ in range(self.plan.group))
 
-    def _shared(self) -> Iterator[list[object]]:
-        """The different rows of each generation batch, on every rank; an error of the first rank on all."""
+    def _shared(self) -> Iterator[list[Row]]:
+        """The different rows of each generation batch, on every rank.
+
+        Raises:
+            DatasetRowError: The first rank cannot read the stream; it raises its own error.
+        """
         batches = self._read() if self.plan.rank == 0 else None
         while True:
-            said: list[Any] = [None, None]
+            message: list[Any] = [None, None]
             if batches is not None:
                 try:
-                    said[0] = next(batches)
+                    message[0] = next(batches)
                 except Exception as error:
-                    said[1] = f"{type(error).__name__}: {error}"
-                    broadcast_object_list(said)
+                    message[1] = f"{type(error).__name__}: {error}"
+                    broadcast_object_list(message)
                     raise
-            broadcast_object_list(said)
-            if said[1] is not None:
-                raise DatasetRowError(f"the first rank cannot read the stream: {said[1]}")
-            yield said[0]
+            broadcast_object_list(message)
+            if message[1] is not None:
+                raise DatasetRowError(f"the first rank cannot read the stream: {message[1]}")
+            yield message[0]
 
-    def _read(self) -> Iterator[list[object]]:
+    def _read(self) -> Iterator[list[Row]]:
         for epoch in count(self.first_epoch):
             if hasattr(self.stream, "set_epoch"):
                 self.stream.set_epoch(epoch)  # which shuffles anew, if it is shuffled
@@ -85,7 +90,7 @@ class GroupedStream(IterableDataset):
         return RefusedError(what, where="--streaming true", fix=fix)
 
 
-def in_groups(trainer: Any, stock: Callable[[], object]) -> object:
+def in_groups(trainer: Any, stock: Callable[[], DataLoader[list[Row]]]) -> DataLoader[list[Row]]:
     """The dataloader of a GRPO trainer: ms-swift's (``stock``), unless its training rows come as a stream."""
     args, stream = trainer.args, trainer.train_dataset
     if not isinstance(stream, IterableDataset):
@@ -101,7 +106,7 @@ def in_groups(trainer: Any, stock: Callable[[], object]) -> object:
         ranks=trainer.accelerator.num_processes,
     )
 
-    def read(rows: object) -> Iterator[Any]:
+    def read(rows: IterableDataset) -> Iterator[Row]:
         workers = args.dataloader_num_workers
         ahead = {"prefetch_factor": args.dataloader_prefetch_factor} if workers else {}
         return iter(DataLoader(rows, batch_size=None, collate_fn=_as_it_is, num_workers=workers, **ahead))
@@ -113,7 +118,11 @@ def in_groups(trainer: Any, stock: Callable[[], object]) -> object:
 
 
 def refuse_single_use(stream: Any) -> None:
-    """RefusedError for a stream that cannot be read again: no second epoch, no resumed run."""
+    """Check that a stream can be read again, as a second epoch and a resumed run need it.
+
+    Raises:
+        RefusedError: It cannot.
+    """
     if iter(stream) is iter(stream):
         raise RefusedError(
             "the stream can be read once only: a second epoch would be empty, and no run could be resumed",
@@ -122,5 +131,5 @@ def refuse_single_use(stream: Any) -> None:
         )
 
 
-def _as_it_is(row: object) -> object:
+def _as_it_is(row: Row) -> Row:
     return row

@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from swift.rl_core.data import GRPOBatch
-from swift.utils import get_logger
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
@@ -64,7 +63,11 @@ class Tracer:
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """While this is open, the policy samples, which fails on NaN."""
+        """While this is open, the policy samples, which fails on NaN.
+
+        Raises:
+            RuntimeError: torch's own, once the weights were looked at.
+        """
         try:
             yield
         except RuntimeError as error:
@@ -87,7 +90,7 @@ class Tracer:
     @watches("numerics", reads_device=True)
     def look_at_pass(
         self,
-        logps: Tensor,
+        logps: PerToken,
         grpo_batch: GRPOBatch,
         forward: Callable[[object, Inputs, GRPOBatch], object],
         model: PreTrainedModel,
@@ -107,11 +110,11 @@ class Tracer:
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 
     @watches("numerics", reads_device=True)
-    def look_at_loss(self, loss: object, batch: Any) -> None:
+    def look_at_loss(self, loss: Tensor | tuple[Tensor, Any], batch: Any) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
-            one = batch[0] if isinstance(batch, list) else batch
-            self._name_fault(Fault("loss"), one["model_inputs"], one["grpo_batch"])
+            first = batch[0] if isinstance(batch, list) else batch
+            self._name_fault(Fault("loss"), first["model_inputs"], first["grpo_batch"])
 
     def _sharded(self) -> bool:
         return self._host.is_deepspeed_enabled or self._host.is_fsdp_enabled
@@ -131,7 +134,7 @@ class Tracer:
         norms = torch.stack(torch._foreach_norm(gradients)) if self.on and gradients else None
         if norms is None or bool(norms.isfinite().all()):
             return
-        module = bad_gradient([(name, one.grad) for name, one in host.model.named_parameters()])
+        module = bad_gradient([(name, weight.grad) for name, weight in host.model.named_parameters()])
         batches = host._buffered_inputs
         last = batches[(host._step - 1) % len(batches)] if batches else {}
         self._name_fault(Fault("gradient", module=module), last.get("model_inputs"), last.get("grpo_batch"))
@@ -153,9 +156,9 @@ class Tracer:
         dump = self._dump_path("jsonl")
         chosen = [samples[row] for row in fault.rows]
         for sample in chosen:
-            *asked, answer = sample.messages
+            *prompt, answer = sample.messages
             failure = Failure(name, "error", "a score that is not finite", "")
-            columns = {"messages": asked, "images": sample.images, **sample.extra}
+            columns = {"messages": prompt, "images": sample.images, **sample.extra}
             self._journal.write(partial(record_failure, dump, failure, answer["content"], columns))
         self._tell(fault, self._called(chosen), dump)
 
@@ -184,11 +187,14 @@ class Tracer:
 
 
 def _dump(path: Path, model_inputs: Inputs, grpo_batch: GRPOBatch) -> None:
-    """Write the tensors of a micro-batch, or raise OSError: what the model gets, and ``batch.*``."""
+    """Write the tensors of a micro-batch: what the model gets, and as ``batch.*`` the rest.
+
+    Raises:
+        OSError: They cannot be written.
+    """
     batch = {f"batch.{name}": value for name, value in (vars(grpo_batch) if grpo_batch else {}).items()}
-    tensors = {
-        name: one for name, one in {**(model_inputs or {}), **batch}.items() if isinstance(one, Tensor)
-    }
+    named = {**(model_inputs or {}), **batch}
+    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
     plain = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     try:
         save_file(plain, str(path))

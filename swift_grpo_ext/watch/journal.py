@@ -12,6 +12,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.folders import write_whole
+from swift_grpo_ext.once import Once
 
 logger = logging.getLogger("swift")  # ms-swift's; importing it would load torch
 
@@ -28,7 +29,7 @@ class Journal:
     def __init__(self, output_dir: str | Path, rank: int) -> None:
         self.folder = Path(output_dir) / FOLDER
         self.rank = rank
-        self._could_not = False
+        self._warn = Once(lambda text: print(f"swift-grpo-ext [watch] {text}", file=sys.stderr, flush=True))
 
     def write(self, action: Callable[[], object]) -> None:
         """Write into the folder; where that fails (the disk is full), tell once: it must not end the run."""
@@ -36,10 +37,7 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
             action()
         except OSError as error:
-            if not self._could_not:
-                self._could_not = True
-                told = f"cannot write to {self.folder}, continuing without it: {error}"
-                print(f"swift-grpo-ext [watch] {told}", file=sys.stderr, flush=True)
+            self._warn(f"cannot write to {self.folder}, continuing without it: {error}", about="write")
 
     def add(self, kind: str, **facts: object) -> None:
         """Write an event: ``verdict``, ``note``, ``numerics``, ``stall``, ``failed``, ``stopped`` ...."""

@@ -1,6 +1,5 @@
 """What a rank is doing now, where its time went, and the bill: one line of that every so many steps."""
 
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -76,7 +75,6 @@ class Phases:
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # what ended, and the event
-        self._moved: list[tuple[str, str, float, float]] = []  # as given to `move`
         self.longest: dict[str, float] = {}
         self.failed_in = ""  # the innermost phase that an error came out of
         self.now = Now("start", clock())
@@ -109,10 +107,6 @@ class Phases:
         self._names[0] = phase
         self._turn()
 
-    def move(self, phase: str, to: str, seconds: float = math.inf, share: float = 1.0) -> None:
-        """Book seconds, or a share, of one phase under another: what a server says that it did meanwhile."""
-        self._moved.append((phase, to, seconds, share))
-
     def drain(self) -> dict[str, float]:
         """Seconds spent in each phase since the last call."""
         self._turn()
@@ -126,11 +120,6 @@ class Phases:
             seconds = defaultdict(float)
             for (phase, _), (before, after) in zip(marks[1:], pairwise(events), strict=True):
                 seconds[phase] += before.elapsed_time(after) / 1000
-        for phase, to, moved, share in self._moved:
-            moved = min(moved, share * seconds[phase])
-            seconds[phase] -= moved
-            seconds[to] += moved
-        self._moved.clear()
         return dict(seconds)
 
     def _turn(self) -> None:

@@ -12,6 +12,7 @@ import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import registry
 from swift_grpo_ext.compat.patch import State, Target
+from tests.compat.reverting import revert
 
 
 class Proof:
@@ -27,7 +28,7 @@ class Proof:
         registry._outcomes[self.patch.id] = outcome
 
     def off(self):
-        registry.revert(self.patch.id)
+        revert(self.patch.id)
         assert Target(self.patch.target).get() is self.original
 
     def drift(self):
@@ -63,7 +64,7 @@ def stock(request):
     """Runs go without the patch that the test's module names ``PATCH``."""
     swift_grpo_ext.register()
     registry.import_what_is_awaited()
-    registry.revert(request.module.PATCH)
+    revert(request.module.PATCH)
     yield
     registry.settle(registry.patches()[request.module.PATCH])
 

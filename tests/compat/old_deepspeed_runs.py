@@ -11,6 +11,7 @@ from pathlib import Path
 import gloo_for_zero3  # noqa: F401
 import length_reward
 import swift
+from reverting import revert
 from swift.rewards import orms
 
 import swift_grpo_ext
@@ -47,8 +48,8 @@ def zero1_offload():
 
 def without_patches():
     """The same runs refused, and what becomes of them if they are not."""
-    registry.revert("B1-zero2-offload")
-    registry.revert("A3-zero3-trace")
+    revert("B1-zero2-offload")
+    revert("A3-zero3-trace")
     refused2 = run("refused2", deepspeed="zero2_offload", **ACCUMULATE)
     refused3 = run("refused3", **LORA_ZERO3)
     arguments.refuse = lambda run: None

@@ -9,6 +9,7 @@ import pytest
 import swift_grpo_ext
 from swift_grpo_ext.compat import registry
 from swift_grpo_ext.compat.native_config import is_native
+from tests.compat.reverting import revert
 
 CODE = """
 import pathlib
@@ -46,7 +47,7 @@ def test_before_the_host_runs_it(booby_trapped):
 
     swift_grpo_ext.register()
     registry.import_what_is_awaited()
-    registry.revert("C1-native-config")
+    revert("C1-native-config")
     try:
         with pytest.raises(SystemExit, match="remote code was run"):
             get_model_info_meta(str(booby_trapped))

@@ -7,6 +7,7 @@ import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import none_labels, registry
 from swift_grpo_ext.errors import RefusedError
+from tests.compat.reverting import revert
 
 PATCH = "A1-none-labels"
 
@@ -51,7 +52,7 @@ def stock():
     """The host without the patch."""
     swift_grpo_ext.register()
     registry.import_what_is_awaited()
-    registry.revert(PATCH)
+    revert(PATCH)
     yield
     registry.settle(registry.patches()[PATCH])
 

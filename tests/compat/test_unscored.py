@@ -16,6 +16,7 @@ import swift_grpo_ext
 from swift_grpo_ext.compat import registry, unscored
 from swift_grpo_ext.group.advantages import group_advantages
 from swift_grpo_ext.testing import contract
+from tests.compat.reverting import revert
 
 NAN = torch.nan
 before = advantage.compute_advantages
@@ -41,7 +42,7 @@ def test_it_is_applied_where_ms_swift_has_the_function():
 
 def test_before_the_one_that_was_not_scored_is_the_worst():
     original = registry.patches()["unscored"]
-    registry.revert(original.id)
+    revert(original.id)
     try:
         scores = torch.tensor([[1.0], [1.0], [1.0], [NAN]])
         found, _ = advantage.compute_advantages(scores, torch.ones(1), 4)

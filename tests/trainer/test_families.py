@@ -13,6 +13,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
 from tests.precision import in_float64
+from tests.trainer.placeholder_model import sample_placeholders, unguarded
 from tests.trainer.runs import (
     CHANGING_FEATURES,
     REWARD,
@@ -23,11 +24,10 @@ from tests.trainer.runs import (
     mixed_rows,
     told,
 )
-from tests.trainer.tempted import tempted, unguarded
 
 SLOW = pytest.mark.slow
 IN_THE_GATE = ("qwen3_5", "qwen3_vl", "internvl", "gemma3", "minicpmv4_6", "mistral3", "deepseek_v3")
-TEMPTING = Path(__file__).with_name("tempting.py")
+PLACEHOLDERS = Path(__file__).with_name("placeholder_plugin.py")
 # Four prompts a step, so that the first gradient is of rows with no image to three.
 MIXED = {
     "per_device_train_batch_size": 16,
@@ -50,7 +50,7 @@ MOST_IMAGES = {"llava_onevision": 1}
 
 @pytest.fixture(autouse=True)
 def _tempted(monkeypatch):
-    monkeypatch.setattr(GenerationMixin, "generate", tempted)
+    monkeypatch.setattr(GenerationMixin, "generate", sample_placeholders)
 
 
 def families(gate, chosen=TINY):
@@ -127,7 +127,7 @@ def assert_all_is_on(output, messages, images=True):
         assert states[one]["state"] == "on", states[one]
     given_up = (
         "self-check failed",
-        "went the stock way",
+        "not packed",
         "computed once for each",
         "placeholder",
         "nothing is any more",
@@ -215,7 +215,7 @@ def test_without_the_guard_the_model_says_placeholders(family, tmp_path, monkeyp
 @pytest.mark.parametrize("family", families(("minicpmv4_6",)), indirect=True)
 def test_the_command_with_a_model_that_prefers_placeholders(family, tmp_path):
     name, model, data = family
-    plugins = [TEMPTING, REWARD, plugin_file()]
+    plugins = [PLACEHOLDERS, REWARD, plugin_file()]
     overrides = {**MIXED, "reward_funcs": "even_characters", "external_plugins": plugins}
     result = testing.run_swift("rlhf", testing.grpo_arguments(model, data, tmp_path, **overrides))
     assert gains(tmp_path)["shared_prefix"]["state"] == "on"

@@ -13,27 +13,28 @@ from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.parts import FEATURES
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
-from swift_grpo_ext.trainer.features import FEATURES, decide
+from swift_grpo_ext.trainer.features import decide
 from swift_grpo_ext.trainer.gains import facts_of, line_of
 from swift_grpo_ext.trainer.noise import noise_in_config
 from swift_grpo_ext.trainer.passes import Passes
-from tests.trainer.built import built
 from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.unstarted_trainer import unstarted_trainer
 
-FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "spare_recompute", "skip_silent")
+FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "reduced_recompute", "skip_zero_advantage")
 
 
 @pytest.fixture(scope="module")
 def trainer(tiny_qwen, digits, tmp_path_factory):
-    return built(tiny_qwen, digits.train, tmp_path_factory.mktemp("built"))
+    return unstarted_trainer(tiny_qwen, digits.train, tmp_path_factory.mktemp("built"))
 
 
 def reasons(trainer, **switches):
     """Why each is off, without what would turn it on."""
     found = causes(decide(trainer, Settings(**switches)))
-    return {name: found.get(name, "") for name in FEATURES if name != "skip_silent"}
+    return {name: found.get(name, "") for name in FEATURES if name != "skip_zero_advantage"}
 
 
 def causes(enabled):
@@ -44,15 +45,15 @@ def test_all_is_on_in_an_ordinary_run(trainer):
     assert set(reasons(trainer).values()) == {""}
     assert not decide(trainer, Settings()).stock_forward
     line = line_of(facts_of(trainer, decide(trainer, Settings())))
-    assert line.startswith("shared_prefix on, vision_once on, skip_old on")
+    assert line.startswith("shared_prefix on, vision_once on, skip_old_logps on")
 
 
-@pytest.mark.parametrize("name", sorted(set(FEATURES) - {"skip_silent"}))
+@pytest.mark.parametrize("name", sorted(set(FEATURES) - {"skip_zero_advantage"}))
 def test_each_has_a_switch(trainer, name):
-    switch = {"skip_old": "skip_old_logps", "spare_recompute": "reduced_recompute"}.get(name, name)
-    found = reasons(trainer, disable=f"trainer.{switch}")
-    assert found.pop(name) == "switched off"
-    assert not any(found.values())
+    for switch in (f"trainer.{name}", name):  # the second is the word that the line shows
+        found = reasons(trainer, disable=switch)
+        assert found.pop(name) == "switched off"
+        assert not any(found.values())
 
 
 def test_a_fallback_turns_the_whole_forward_back(trainer):
@@ -145,7 +146,7 @@ def test_attention_that_a_pack_does_not_know(trainer, monkeypatch, name, value, 
 def test_parameters_that_are_gathered_for_a_layer(trainer, monkeypatch):
     monkeypatch.setattr(trainer, "is_fsdp_enabled", True)
     found = reasons(trainer)
-    assert found.pop("spare_recompute").startswith("ZeRO-3 and FSDP release")
+    assert found.pop("reduced_recompute").startswith("ZeRO-3 and FSDP release")
     assert not any(found.values())
 
 
@@ -220,24 +221,24 @@ def test_a_tower_that_trains(trainer):
 
 def test_adapters_in_the_tower(tiny_qwen, digits, tmp_path):
     overrides = {"tuner_type": "lora", "lora_dropout": 0, "target_modules": "all-linear"}
-    trains = built(tiny_qwen, digits.train, tmp_path / "a", freeze_vit=False, **overrides)
+    trains = unstarted_trainer(tiny_qwen, digits.train, tmp_path / "a", freeze_vit=False, **overrides)
     assert reasons(trains)["vision_once"].endswith("of the vision tower or the aligner trains")
     for parameter in trains.model.parameters():
         parameter.requires_grad_(False)  # adapters of another tuning step, kept as they are
     assert reasons(trains)["vision_once"] == "the vision tower or the aligner has adapters"
-    aside = built(tiny_qwen, digits.train, tmp_path / "b", **overrides)
+    aside = unstarted_trainer(tiny_qwen, digits.train, tmp_path / "b", **overrides)
     assert reasons(aside)["vision_once"] == ""
 
 
 def test_a_tokenizer_that_samples(tiny_ovis, digits, tmp_path):
-    trainer = built(tiny_ovis, digits.train, tmp_path)
+    trainer = unstarted_trainer(tiny_ovis, digits.train, tmp_path)
     assert reasons(trainer)["vision_once"] == ""
     trainer.model.config.vision_config.tokenize_function = "gumbel_argmax"
     assert reasons(trainer)["vision_once"] == "the visual tokenizer samples"
 
 
 def test_a_reference_with_another_tower(tiny_qwen, digits, tmp_path):
-    trainer = built(tiny_qwen, digits.train, tmp_path)
+    trainer = unstarted_trainer(tiny_qwen, digits.train, tmp_path)
     assert trainer.ref_model is not None
     with torch.no_grad():
         next(trainer.ref_model.model.visual.parameters()).add_(1)
@@ -247,7 +248,7 @@ def test_a_reference_with_another_tower(tiny_qwen, digits, tmp_path):
 @pytest.mark.parametrize("synced", [False, True])
 def test_the_reference_has_the_memory_of_the_policys_tower(tiny_qwen, digits, tmp_path, synced):
     """Unless the policy is mixed into the reference from time to time, in place."""
-    trainer = built(tiny_qwen, digits.train, tmp_path, sync_ref_model=synced)
+    trainer = unstarted_trainer(tiny_qwen, digits.train, tmp_path, sync_ref_model=synced)
     before = [one.clone() for one in trainer.ref_model.parameters()]
     Passes(trainer, Settings())
     pairs = zip(trainer.model.named_parameters(), trainer.ref_model.parameters(), strict=True)
@@ -265,3 +266,58 @@ def test_vllm_is_asked_once_for_a_group_unless_it_takes_completions_by_themselve
     monkeypatch.setattr(trainer.args, "multi_turn_scheduler", None)
     monkeypatch.setattr(trainer, "vllm_use_async_engine", True)
     assert reasons(trainer)["shared_prefill"] == "the async engine takes each completion by itself"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "why"),
+    [
+        ("", "beta", 0.04, "beta is 0.04"),
+        ("", "loss_type", "real", "loss_type real compares them"),
+        ("", "compute_entropy", True, "entropies are asked for"),
+        ("", "rollout_importance_sampling_mode", "token_truncate", "importance sampling"),
+        ("", "off_policy_sequence_mask_delta", 0.1, "a mask"),
+        ("", "advantage_reweight", "rlsd", "the teacher's loss"),
+    ],
+)
+def test_who_needs_silent_completions(trainer, monkeypatch, owner, name, value, why):
+    monkeypatch.setattr(trainer, "beta", 0.0)
+    assert decide(trainer, Settings()).skip_zero_advantage
+    assert (
+        causes(decide(trainer, Settings(disable="trainer.skip_zero_advantage")))["skip_zero_advantage"]
+        == "switched off"
+    )
+    monkeypatch.setattr(trainer, name, value)
+    assert causes(decide(trainer, Settings())) == {"skip_zero_advantage": why} | (
+        {"skip_old_logps": "--advantage_reweight rlsd"} if value == "rlsd" else {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "why"),
+    [
+        ("", "_needs_old_logps", bool, "ms-swift leaves it out itself"),
+        ("", "kl_in_reward", True, "the KL in rewards reads it"),
+        ("", "_teacher_use_disable_adapter", True, "the teacher's loss reads old log-probs"),
+        ("", "advantage_reweight", "rlsd", "--advantage_reweight rlsd"),
+        ("", "sdar_loss_coef", 0.1, "the SDAR loss reads it"),
+    ],
+)
+def test_who_needs_old_log_probs(trainer, monkeypatch, owner, name, value, why):
+    monkeypatch.setattr(trainer.args if owner else trainer, name, value, raising=False)
+    found = reasons(trainer)
+    assert found["skip_old_logps"] == why
+    assert found["shared_prefix"] == ""
+
+
+def test_updates_that_begin_within_a_rollout_need_old_log_probs(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.args, "steps_per_generation", 3)
+    assert reasons(trainer)["skip_old_logps"] == ""
+    monkeypatch.setattr(trainer.args, "gradient_accumulation_steps", 2)
+    assert reasons(trainer)["skip_old_logps"] == "updates begin within rollouts"
+
+
+def test_liger_with_rollout_importance_sampling_needs_old_log_probs(trainer, monkeypatch):
+    monkeypatch.setattr(trainer.args, "use_liger_kernel", True)
+    assert reasons(trainer)["skip_old_logps"] == ""
+    monkeypatch.setattr(trainer.args, "rollout_importance_sampling_mode", "token_truncate")
+    assert reasons(trainer)["skip_old_logps"] == "the liger loss corrects rollouts by it"

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import group_cut
-from tests.trainer.built import built
 from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.unstarted_trainer import unstarted_trainer
 
 # Adam turns the rounding of a gradient that is zero into a whole step, so SGD.
 SGD = {"optim": "sgd", "learning_rate": 0.5}
@@ -69,7 +69,7 @@ def test_a_run_is_resumed_with_another_cut(tiny_qwen, digits, tmp_path):
 
 
 def sizes(tiny_qwen, digits, tmp_path, **overrides):
-    args = built(tiny_qwen, digits.train, tmp_path, **{**TYPED, **overrides}).args
+    args = unstarted_trainer(tiny_qwen, digits.train, tmp_path, **{**TYPED, **overrides}).args
     assert args.generation_batch_size == args.per_device_train_batch_size * args.steps_per_generation
     return args.per_device_train_batch_size, args.gradient_accumulation_steps
 

@@ -6,8 +6,8 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.old_pass import OldPass, before_update
-from tests.trainer.built import built
 from tests.trainer.runs import figures
+from tests.trainer.unstarted_trainer import unstarted_trainer
 
 RUN = {
     "model_type": "llama",
@@ -49,13 +49,13 @@ def rows(tmp_path):
 @pytest.fixture
 def spared(monkeypatch):
     """Of each micro-batch that is prepared, whether its old pass is left out."""
-    found, is_spared = [], OldPass.is_spared
+    found, is_needless = [], OldPass.is_needless
 
     def watched(self, known):
-        found.append(is_spared(self, known))
+        found.append(is_needless(self, known))
         return found[-1]
 
-    monkeypatch.setattr(OldPass, "is_spared", watched)
+    monkeypatch.setattr(OldPass, "is_needless", watched)
     return found
 
 
@@ -109,7 +109,7 @@ def test_a_switch_turns_it_off(llama, rows, spared, tmp_path):
 def test_where_the_first_pass_cannot_be_kept_all_have_one(
     llama, rows, tmp_path, monkeypatch, owner, name, value
 ):
-    trainer = built(llama, rows(), tmp_path, **RUN, **TWICE)
+    trainer = unstarted_trainer(llama, rows(), tmp_path, **RUN, **TWICE)
     assert before_update(trainer) == 2
     monkeypatch.setattr(trainer, "old_policy", lambda: True)  # would ask the ranks of sequence parallel
     monkeypatch.setattr(getattr(trainer, owner) if owner else trainer, name, value)

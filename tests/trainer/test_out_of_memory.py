@@ -74,7 +74,7 @@ def test_the_step_goes_on_in_halves(tiny_qwen, digits, tmp_path, small_device, s
         ours = figures(tiny_qwen, digits.train, tmp_path, **OVERRIDES)
     lines = [message for message in messages if "out of memory" in message]
     assert len(lines) == 3 - fitting
-    assert f"micro-batches of 4 are from now on computed in {4 // fitting} parts" in lines[-1]
+    assert f"each micro-batch of 4 is now split into {4 // fitting} parts" in lines[-1]
     assert not any("self-check failed" in message for message in messages)
     expected, theirs = stock
     for name in expected:

@@ -31,9 +31,9 @@ def test_equals_rows_with_padding_and_without(tiny_qwen, digits, tmp_path, overr
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "ours", switches, **overrides, **FLAT)
     said = "\n".join(messages)
-    assert "vision_once on, skip_old on, chunked_logps on" in said
+    assert "vision_once on, skip_old_logps on, chunked_logps on" in said
     assert "self-check failed" not in said
-    assert "went the stock way" not in said
+    assert "not packed" not in said
     for name in stock:
         assert stock[name] == pytest.approx(padded[name], abs=2e-6, rel=2e-5), name
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
@@ -61,6 +61,6 @@ def test_without_packs_rows_stay_as_they_are(tiny_qwen, digits, tmp_path):
             tiny_qwen, digits.train, tmp_path / "ours", {"DISABLE": "trainer.shared_prefix"}, **overrides
         )
     said = "\n".join(messages)
-    assert "vision_once on, skip_old on, chunked_logps off (padding_free without shared_prefix" in said
+    assert "vision_once on, skip_old_logps on, chunked_logps off (padding_free without shared_prefix" in said
     assert "self-check failed" not in said
     assert ours["loss"] == pytest.approx(stock["loss"], abs=2e-6, rel=2e-5)

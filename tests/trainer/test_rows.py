@@ -272,7 +272,7 @@ def test_an_image_is_prepared_once_for_its_group(tiny_qwen, digits, tmp_path, mo
         Qwen2VLImageProcessor, "__call__", lambda *a, **k: prepared.append(1) or prepare(*a, **k)
     )
     # For a micro-batch of silent completions ms-swift would prepare a blank image.
-    monkeypatch.setenv("SWIFT_GRPO_EXT_DISABLE", "trainer.skip_silent")
+    monkeypatch.setenv("SWIFT_GRPO_EXT_DISABLE", "trainer.skip_zero_advantage")
     train(tiny_qwen, digits.train, tmp_path / "out", max_steps=1, num_generations=4)
     assert len(decoded) == 2, "two prompts, four completions each"
     assert len(prepared) == 2

@@ -59,24 +59,6 @@ def test_a_gpu_tells_its_own_time(clock):
     assert phases.drain() == {"start": 2}
 
 
-def test_what_a_server_did_is_booked_under_its_name(clock):
-    phases = Phases(clock)
-    with phases.within("rollout"):
-        clock.now = 10
-    phases.move("rollout", "encode", 4)
-    phases.move("data", "encode", 4)
-    assert phases.drain() == {"start": 0, "rollout": 6, "encode": 4, "data": 0}
-    assert phases.drain() == {"start": 0}
-
-
-def test_of_a_rollout_that_ran_meanwhile_the_wait_is_shared(clock):
-    phases = Phases(clock)
-    with phases.within("rollout"):
-        clock.now = 8
-    phases.move("rollout", "encode", share=0.25)
-    assert phases.drain() == {"start": 0, "rollout": 6, "encode": 2}
-
-
 def test_an_error_leaves_the_phase(clock):
     phases = Phases(clock)
     with pytest.raises(KeyError), phases.within("reward"):

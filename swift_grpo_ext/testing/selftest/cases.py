@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from swift_grpo_ext.losses import LOSSES as TABLE
+from swift_grpo_ext.losses import loss_named
+
 Options = dict[str, Any]
 
 FAMILIES = ("qwen2_5_vl", "ovis2")  # by default: those with a template of this package
@@ -22,14 +25,13 @@ BASE: Options = {
     "reward_funcs": "selftest",
     "save_strategy": "steps",
 }
-_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo")
+_TYPES = [loss.name for loss in TABLE.values() if not (loss.whole_groups or loss.liger_only)]
 LOSSES: dict[str, Options] = {
     **{name: {"loss_type": name} for name in _TYPES},
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
     "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     "gspo_token": {"loss_type": "grpo", "importance_sampling_level": "sequence_token"},
 }
-BNPO = "bnpo divides by the tokens of the micro-batch"
 # A ratio off 1 by one rounding counts as clipped where the update is against it.
 ON_POLICY: Options = {"epsilon": 0.0, "max_steps": 3}
 LORA: Options = {"tuner_type": "lora", "learning_rate": 1.0}
@@ -60,7 +62,7 @@ def cases() -> Iterator[Case]:
     some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
     finest = {**LOSSES, "dapo, some unscored": some, "LoRA": LORA}
     for name, options in finest.items():
-        differs = BNPO if name == "bnpo" else ""
+        differs = loss_named(options.get("loss_type", "grpo")).why_sizes_matter(with_liger=False)
         yield Case(f"{name}: 1 x 8 = 8 x 1", options | cut(8), options | cut(1, 8), differs=differs)
     # It compares the completions of a group.
     real = {"loss_type": "real"}

@@ -25,7 +25,7 @@ from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift.trainers.trainer_factory import TrainerFactory
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -104,9 +104,11 @@ class Scripted(HostGRPOTrainer):
         return logps, entropies
 
     def _compute_loss_and_metrics(
-        self, model: PreTrainedModel, model_inputs: object, grpo_batch: GRPOBatch
-    ) -> object:
-        result = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
+        self, model: nn.Module, model_inputs: dict[str, Any], grpo_batch: GRPOBatch
+    ) -> tuple[Tensor, dict[str, Any]]:
+        result: tuple[Tensor, dict[str, Any]] = super()._compute_loss_and_metrics(
+            model, model_inputs, grpo_batch
+        )
         old = grpo_batch.old_per_token_logps  # where there are none, the loss takes the policy's own
         self._measure("log_ratio", self._latest - (self._latest if old is None else old), grpo_batch)
         return result

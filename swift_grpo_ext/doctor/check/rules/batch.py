@@ -12,6 +12,7 @@ from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, grouped
+from swift_grpo_ext.losses import loss_named
 
 table.on("args-refused")(lambda run: run.arguments.refusals)
 
@@ -49,13 +50,15 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
 
 @table.on("real-cuts-groups")
 def _parts_of_groups(run: Run) -> Iterator[Problem]:
-    group, losses = run.arguments.num_generations, run.arguments.loss_type
-    if "real" not in (losses if isinstance(losses, (list, tuple)) else [losses]):
+    group, names = run.arguments.num_generations, run.arguments.loss_type
+    names = names if isinstance(names, (list, tuple)) else [names]
+    loss = next((name for name in names if loss_named(str(name)).whole_groups), None)
+    if loss is None:
         return
     with suppress(SwiftGrpoExtError):  # of which other rules tell
         size = run.arguments.micro_batch_size if run.megatron else _sizes(run).batch
         if size % group:
-            what = f"micro-batches of {size} hold parts of groups of {group}; loss_type real needs whole"
+            what = f"micro-batches of {size} hold parts of groups of {group}; loss_type {loss} needs whole"
             name = "micro_batch_size" if run.megatron else "per_device_train_batch_size"
             more = "" if run.megatron else f", or {SWITCH}=1 alone"
             yield option(name, what, f"{-(-size // group) * group}{more}")

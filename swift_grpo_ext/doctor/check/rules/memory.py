@@ -20,6 +20,7 @@ from swift_grpo_ext.doctor.plan.search import as_cut
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import NotKnownError, Problem
+from swift_grpo_ext.losses import loss_named
 
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
@@ -128,8 +129,12 @@ def _shares(run: Run) -> bool:
 def _is_cut(run: Run) -> bool:
     """Whether the trainer cuts micro-batches by groups on its own."""
     args = run.arguments
-    per_batch = args.loss_type in ("bnpo", ["bnpo"]) or (args.top_entropy_quantile or 1.0) < 1.0
-    if per_batch or args.num_generations < 2 or not _shares(run):
+    losses = args.loss_type if isinstance(args.loss_type, (list, tuple)) else [args.loss_type or "grpo"]
+    liger = bool(args.use_liger_kernel)
+    sizes_matter = any(loss_named(str(name)).why_sizes_matter(liger) for name in losses)
+    if sizes_matter or (args.top_entropy_quantile or 1.0) < 1.0:
+        return False
+    if args.num_generations < 2 or not _shares(run):
         return False
     with suppress(SwiftGrpoExtError):  # of which another rule tells
         return run.settings.group_batch is None

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import yaml
 
+from swift_grpo_ext import losses
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, table, variable
 from swift_grpo_ext.doctor.check.run import Run
@@ -25,7 +26,7 @@ _OURS = {
 # Tables that no plugin of ms-swift adds to.
 _FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 # What grpo_trainer computes; any other name is found at the first loss, after model load and rollout.
-LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "real", "fipo")
+LOSSES = tuple(loss.name for loss in losses.LOSSES.values() if not loss.liger_only)
 
 
 @table.on("out-of-range")

@@ -12,7 +12,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.noise import asked_for_dropout, turn_lora_dropout_off
-from tests.trainer.built import built
+from tests.trainer.unstarted_trainer import unstarted_trainer
 
 
 def lora(dropout):
@@ -113,11 +113,11 @@ def test_real_needs_whole_groups(tiny_qwen, digits, tmp_path, monkeypatch, switc
     current_settings.cache_clear()
     overrides = {"loss_type": "real", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
     if not refused:
-        args = built(tiny_qwen, digits.train, tmp_path, **overrides).args
+        args = unstarted_trainer(tiny_qwen, digits.train, tmp_path, **overrides).args
         assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (4, 1)
         return
     with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4"):
-        built(tiny_qwen, digits.train, tmp_path, **overrides)
+        unstarted_trainer(tiny_qwen, digits.train, tmp_path, **overrides)
 
 
 def test_real_is_refused_where_a_limit_cuts_groups(tiny_qwen, digits, tmp_path, monkeypatch):
@@ -125,4 +125,4 @@ def test_real_is_refused_where_a_limit_cuts_groups(tiny_qwen, digits, tmp_path, 
     monkeypatch.setenv("SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS", "16")
     current_settings.cache_clear()
     with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4"):
-        built(tiny_qwen, digits.train, tmp_path, loss_type="real")
+        unstarted_trainer(tiny_qwen, digits.train, tmp_path, loss_type="real")

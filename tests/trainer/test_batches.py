@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import torch
 from swift.rl_core.data import GRPOBatch
 
-from swift_grpo_ext.trainer.batches import Batches
+from swift_grpo_ext.trainer.batches import BatchRecords
 from swift_grpo_ext.trainer.samples import VisionSample
 
 HOST = SimpleNamespace(
@@ -21,7 +21,7 @@ def micro_batch():
 
 def test_samples_are_kept_for_their_names_alone():
     samples = [VisionSample([number], encoded={"pixel_values": number}) for number in range(3)]
-    made, batches = Batches(), [micro_batch(), micro_batch()]
+    made, batches = BatchRecords(), [micro_batch(), micro_batch()]
     with made.preparing(HOST, samples):
         assert [made.phase_of(batch, lambda: True) for batch in batches] == ["old", "old"]
         assert [made.phase_of(batch, lambda: True) for batch in batches] == ["reference", "reference"]
@@ -33,7 +33,7 @@ def test_samples_are_kept_for_their_names_alone():
 
 
 def test_what_is_known_of_a_micro_batch_goes_with_it():
-    made, batch = Batches(), micro_batch()
+    made, batch = BatchRecords(), micro_batch()
     made.of(batch).samples = ("one",)
     assert made.of(batch).samples == ("one",)
     del batch

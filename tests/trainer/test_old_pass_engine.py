@@ -1,12 +1,14 @@
 """Where importance sampling is asked for, the engine's log-probs are the old ones: no old pass, the same update."""
 
+from pathlib import Path
+
 import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from tests.trainer.runs import REWARD, figures
 
-TELLING = __file__.replace("test_engine_old", "telling_engine")
+TELLING = str(Path(__file__).with_name("logprob_engine.py"))
 PASS_BY_PASS = {"DISABLE": "trainer.engine_old_logps"}
 
 

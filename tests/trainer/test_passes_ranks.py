@@ -77,7 +77,7 @@ def test_equals_the_stock_passes(family, way, shared_folder, digits, tmp_path):
     shared = family not in BY_SLICE or deepspeed != "zero3"
     assert gains(tmp_path / "ours")["shared_prefix"]["state"] == ("on" if shared else "off")
     if shared and seeing and family not in CHANGING_FEATURES:
-        assert "shared_prefix on, vision_once on, skip_old on, chunked_logps on" in tail
+        assert "shared_prefix on, vision_once on, skip_old_logps on, chunked_logps on" in tail
     recut = {1: "of 1 x 6 are now 6 x 1", 2: "of 2 x 4 are now 4 x 2"}
     if shared:
         assert recut.get(overrides.get("per_device_train_batch_size"), "") in tail
@@ -131,7 +131,7 @@ def test_memory_that_runs_out_on_one_rank_halves_the_cut_of_both(tiny_qwen, digi
     plugins = [Path(__file__).with_name("small_rank.py")]
     ours, tail = figures(tiny_qwen, digits.train, tmp_path / "ours", None, overrides, {}, plugins)
     assert "are now 4 x 2" in tail
-    assert "micro-batches of 4 are from now on computed in 2 parts" in tail
+    assert "each micro-batch of 4 is now split into 2 parts" in tail
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 
@@ -142,9 +142,9 @@ def test_memory_that_runs_out_on_one_rank_halves_the_cut_of_both(tiny_qwen, digi
 def test_groups_that_are_silent_on_one_rank(deepspeed, tiny_qwen, digits, tmp_path):
     here = Path(__file__)
     overrides = {"reward_funcs": "silent", "beta": 0, "per_device_train_batch_size": 4, "num_generations": 4}
-    plugins = [here.with_name("silent_reward.py")]
+    plugins = [here.with_name("equal_reward.py")]
     stock, _ = figures(tiny_qwen, digits.train, tmp_path / "s", deepspeed, overrides, STOCK, plugins)
     ours, _ = figures(tiny_qwen, digits.train, tmp_path / "o", deepspeed, overrides, {}, plugins)
-    assert gains(tmp_path / "o")["skip_silent"]["state"] == "on"
+    assert gains(tmp_path / "o")["skip_zero_advantage"]["state"] == "on"
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

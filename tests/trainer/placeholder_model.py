@@ -11,7 +11,7 @@ generate = GenerationMixin.generate
 STOPS = 1 / 8  # of all tokens after which a completion might go on
 
 
-def tempted(self, *args, **kwargs):
+def sample_placeholders(self, *args, **kwargs):
     config, family = kwargs["generation_config"], family_of(self.config)
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     tokens = min(500, speaking(self.config).get_text_config().vocab_size)  # it samples among the likeliest
@@ -25,4 +25,4 @@ def tempted(self, *args, **kwargs):
 def unguarded(self, *args, **kwargs):
     """The same, and nothing is forbidden."""
     kwargs["generation_config"].suppress_tokens = None
-    return tempted(self, *args, **kwargs)
+    return sample_placeholders(self, *args, **kwargs)

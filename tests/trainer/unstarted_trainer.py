@@ -3,7 +3,7 @@
 from swift_grpo_ext import testing
 
 
-def built(model, dataset, output, **overrides):
+def unstarted_trainer(model, dataset, output, **overrides):
     """Our trainer for a short run."""
     from swift.pipelines.train.rlhf import SwiftRLHF
 

@@ -9,7 +9,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.trainer import one_pass
 from tests.trainer.runs import STOCK, figures, told
 
-PLUGINS = [Path(__file__).with_name("silent_reward.py"), plugin_file()]
+PLUGINS = [Path(__file__).with_name("equal_reward.py"), plugin_file()]
 RUN = {"reward_funcs": "silent", "external_plugins": PLUGINS, "beta": 0, "per_device_train_batch_size": 8}
 RUNS = {
     "grpo": {},
@@ -47,14 +47,14 @@ def forwarded(monkeypatch):
 @pytest.mark.parametrize("run", sorted(RUNS))
 def test_equals_stock(tiny_qwen, run, digits, tmp_path, forwarded):
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **{**RUN, **RUNS[run]})
-    full = {"DISABLE": "trainer.skip_silent,callbacks.report"}
+    full = {"DISABLE": "trainer.skip_zero_advantage,callbacks.report"}
     figures(tiny_qwen, digits.train, tmp_path / "full", full, **{**RUN, **RUNS[run]})
     everything = sum(forwarded)
     forwarded.clear()
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "ours", **{**RUN, **RUNS[run]})
     assert not any("self-check failed" in text for text in messages)
-    assert any("skip_silent on" in text for text in messages)
+    assert any("skip_zero_advantage on" in text for text in messages)
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
     assert any(value > 1e-4 for value in stock["grad_norm"])

@@ -1,6 +1,6 @@
 """A plugin for the tests: the model of a command says placeholders whenever it may."""
 
-from tempted import tempted
+from placeholder_model import sample_placeholders
 from transformers import GenerationMixin
 
-GenerationMixin.generate = tempted
+GenerationMixin.generate = sample_placeholders

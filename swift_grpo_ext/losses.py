@@ -1,0 +1,53 @@
+"""The losses of ``--loss_type``, one row each: what decides how micro-batches are cut and what is left out.
+
+A new loss is a row here and its code. One that has no row is computed as ms-swift computes it: its
+micro-batches stay as the user typed them, and every completion is forwarded.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the trainer and ``check`` have to know of one loss."""
+
+    name: str
+    per_micro_batch: bool = False  # divided by what one micro-batch holds, so its size is part of the result
+    over_window: bool = False  # divided by the tokens of all micro-batches of an optimizer step
+    whole_groups: bool = False  # compares the completions of a group, which must lie in one micro-batch
+    # What it does with log-probs of completions whose advantage is 0, in a clause; empty: nothing.
+    reads_zero_advantage: str = ""
+    # Liger's version is divided by what one micro-batch holds: its tokens, or its longest completion.
+    liger_per_micro_batch: bool = False
+    liger_only: bool = False  # without --use_liger_kernel ms-swift does not have it
+    is_known: bool = True  # it has a row in the table
+
+    def why_sizes_matter(self, with_liger: bool) -> str:
+        """Why the loss depends on the size of a micro-batch, in a clause; empty if it does not."""
+        if self.per_micro_batch:
+            return f"loss_type {self.name} is defined per micro-batch"
+        if with_liger and self.liger_per_micro_batch:
+            return f"loss_type {self.name} of liger is defined per micro-batch"
+        return "" if self.is_known else f"nothing is known about loss_type {self.name}"
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("grpo"),
+        Loss("bnpo", per_micro_batch=True, liger_per_micro_batch=True),
+        Loss("dr_grpo"),
+        Loss("dapo", over_window=True, liger_per_micro_batch=True),
+        Loss("cispo", over_window=True, liger_per_micro_batch=True),
+        Loss("sapo"),
+        Loss("real", whole_groups=True, reads_zero_advantage="compares them"),  # arXiv 2602.05630
+        Loss("fipo", over_window=True, reads_zero_advantage="logs them"),
+        Loss("luspo", liger_per_micro_batch=True, liger_only=True),
+        Loss("vespo", liger_per_micro_batch=True, liger_only=True),
+    )
+}
+
+
+def loss_named(name: str) -> Loss:
+    """The row of a loss; for a name without one, a row that takes nothing for granted."""
+    return LOSSES.get(name) or Loss(name, reads_zero_advantage="may read them", is_known=False)

@@ -1,0 +1,31 @@
+"""Every method that a class of ours overrides is looked up in ms-swift's class, which may have lost it."""
+
+import inspect
+
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.versions import HOST, HOST_RANGE, installed_version
+
+
+def require_overridden(ours: type, theirs: type, part: str) -> None:
+    """Check that ``theirs`` has each method and class that ``ours`` defines: ms-swift calls no other.
+
+    Args:
+        ours: A subclass that only overrides: what is not a method or class (a property) is its own.
+        theirs: ms-swift's class.
+        part: The part of this package that can be left out instead.
+
+    Raises:
+        RefusedError: ms-swift has lost some of them, which are named.
+    """
+    overrides = [
+        name
+        for name, value in vars(ours).items()
+        if (inspect.isfunction(value) or inspect.isclass(value)) and not name.startswith("__")
+    ]
+    gone = [name for name in overrides if not hasattr(theirs, name)]
+    if gone:
+        raise RefusedError(
+            f"{HOST} {installed_version(HOST)} has no {', '.join(gone)}, so what replaces it would never run",
+            where=f"{theirs.__module__}.{theirs.__qualname__}",
+            fix=f"install {HOST} {HOST_RANGE}, or set SWIFT_GRPO_EXT_DISABLE={part}",
+        )
