@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from swift_grpo_ext.doctor.check import command, inputs, probing
 from swift_grpo_ext.doctor.check.script import read_script
@@ -14,7 +15,7 @@ from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.findings import Severity, exit_code
 
 SCRIPTS = Path(__file__).parent / "scripts"
-BROKEN = sorted((SCRIPTS / "broken").glob("*.sh"))
+TABLE = yaml.safe_load(Path(__file__).with_name("broken.yaml").read_text(encoding="utf-8"))
 GOOD = sorted((SCRIPTS / "good").glob("*.sh"))
 
 
@@ -31,19 +32,62 @@ def _little_patience():
 INTERNAL = re.compile(r"\b[A-D]\d{1,2}\b|\bF\d{1,2}\b")  # names of defects that users do not know
 
 
+def changed(base, change):
+    """A command of a base's variables and options with others; without those behind the word ``without``."""
+    change, _, without = change.partition("without")
+    others = parts(change)
+    gone = {name for name, _ in others} | set(without.split())
+    texts = [text for name, text in parts(base) if name not in gone] + [text for _, text in others]
+    environ = [text for text in texts if not text.startswith("--")]
+    options = [text for text in texts if text.startswith("--")]
+    return " ".join([*environ, "swift rlhf", *options])
+
+
+def parts(texts):
+    """(name, text) of each variable and each option."""
+    each = [text.strip() for text in re.split(r" (?=--|[A-Z_]+=)", f" {texts}") if text.strip()]
+    return [(re.split(r"[= ]", text)[0], text) for text in each]
+
+
+def broken():
+    """(name, rule, text of the script) of each fault."""
+    for name, (rule, text) in TABLE["whole"].items():
+        yield name, rule, text
+    for base in ("colocate", "transformers"):
+        for name, (rule, change) in TABLE[base].items():
+            yield name, rule, changed(TABLE["base"][base], change)
+
+
+BROKEN = {name: (rule, text) for name, rule, text in broken()}
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A file with the text of a fault, in a folder beside the data."""
+    (tmp_path / "data").symlink_to(SCRIPTS / "data")
+    (tmp_path / "broken").mkdir()
+
+    def write(name):
+        path = tmp_path / "broken" / f"{name}.sh"
+        path.write_text(f"#!/usr/bin/env bash\n{BROKEN[name][1]}\n", newline="")
+        return path
+
+    return write
+
+
 def diagnosed(path):
     return command.findings_of(inputs.runs_of_script(path, gpu_memory=80)[0])
 
 
 def test_there_are_enough_of_both():
-    assert len(BROKEN) >= 25
+    assert len(BROKEN) >= 140
     assert len(GOOD) >= 10
 
 
-@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
-def test_a_broken_script_gets_its_diagnosis(path):
-    expected = re.search(r"^# expect: (\S+)$", path.read_text(), re.MULTILINE)[1]
-    found = diagnosed(path)
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_script_gets_its_diagnosis(name, script):
+    expected = BROKEN[name][0]
+    found = diagnosed(script(name))
     for one in found:
         assert not INTERNAL.search(f"{one.what} {one.fix}".replace("H20", "")), one
     mine = [finding for finding in found if finding.rule == expected]
@@ -58,18 +102,18 @@ def test_a_good_script_raises_no_alarm(path):
     assert found == []
 
 
-def test_valid_values_are_listed():
-    found = diagnosed(SCRIPTS / "broken" / "groups_do_not_fit.sh")
+def test_valid_values_are_listed(script):
+    found = diagnosed(script("groups_do_not_fit"))
     assert any("[2, 4, 8]" in finding.what and "--num_generations 8" in finding.fix for finding in found)
 
 
-def test_the_reported_72b_run_gets_every_reason():
-    rules = {finding.rule for finding in diagnosed(SCRIPTS / "broken" / "qwen_72b_reported.sh")}
+def test_the_reported_72b_run_gets_every_reason(script):
+    rules = {finding.rule for finding in diagnosed(script("qwen_72b_reported"))}
     assert {"memory", "vllm-model-len"} <= rules
 
 
-def test_json_and_exit_codes(capsys):
-    assert command.check([str(SCRIPTS / "broken" / "greedy.sh")], as_json=True) == 2
+def test_json_and_exit_codes(capsys, script):
+    assert command.check([str(script("greedy"))], as_json=True) == 2
     found = json.loads(capsys.readouterr().out)
     assert found[0]["severity"] == "error"
     assert {"rule", "what", "where", "fix", "reports"} <= set(found[0])
@@ -114,7 +158,10 @@ def test_the_command_line_takes_the_host_arguments():
 def test_the_words_may_begin_with_the_command_itself(capsys):
     words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--temperature", "0"]
     first = command.check(words, as_json=True), capsys.readouterr().out
-    assert first == (command.check(["swift", "rlhf", *words], as_json=True), capsys.readouterr().out)
+    assert first == (
+        command.check(["swift", "rlhf", *words], as_json=True),
+        capsys.readouterr().out,
+    )
 
 
 def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
@@ -168,11 +215,6 @@ def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
         (["--use_vllm", "true", "stray"], "args-refused", "quote"),
         (["--num_generations", Unknown("$N")], "not-known-here", ""),
         (["--deepspeed", "zero33"], "deepspeed-unreadable", "--deepspeed zero3"),
-        (
-            ["--use_liger_kernel", "true", "--loss_type", "real", "--delta", "2"],
-            "liger-refuses",
-            "--use_liger_kernel false",
-        ),
     ],
 )
 def test_spellings(words, rule, fix):
@@ -202,3 +244,44 @@ def test_other_kinds_of_training_are_not_judged_by_these_rules():
     )
     assert [one.rule for one in found if one.severity is not Severity.NOTE] == ["no-dataset"]
     assert "other-training" in {one.rule for one in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("Makefile", "train:\n\tswift rlhf --rlhf_type grpo\n", "a makefile is not read"),
+        ("train.py", "import swift\n", "a Python program is not read"),
+        ("train.fish", "swift rlhf --rlhf_type grpo\n", "a script of the fish shell is not read"),
+        ("train", "#!/usr/bin/env fish\nswift rlhf\n", "a script for fish is not read"),
+        ("job.yaml", "apiVersion: batch/v1\nkind: Job\n", "a manifest, not a table of arguments"),
+        (
+            "train.sh",
+            "train() { swift rlhf; }\ntrain\n",
+            "started by a function (line 1), which is not followed",
+        ),
+    ],
+)
+def test_what_is_not_read_is_named_with_the_way_to_check_it(name, text, what, tmp_path, capsys):
+    (tmp_path / name).write_text(text)
+    assert command.check([str(tmp_path / name)]) == command.COULD_NOT_CHECK
+    first, fix = capsys.readouterr().out.splitlines()
+    assert what in first
+    assert "SWIFT_GRPO_EXT_PREFLIGHT=only" in fix
+
+
+def test_an_option_behind_a_configuration_file_takes_the_place_of_the_one_in_it(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("rlhf_type: grpo\nlearning_rate: 1.0e-5\nnum-generations: 4\n")
+    arguments = inputs.run_of(
+        [str(path), "--learning-rate", "1e-6", "--num_generations=8"], environ={}
+    ).arguments
+    assert arguments.repeated == ()
+    assert (arguments.learning_rate, arguments.num_generations) == (1e-6, 8)
+
+
+def test_ranks_that_are_not_exported_are_one_rank(tmp_path):
+    path = tmp_path / "train.sh"
+    path.write_text("NPROC_PER_NODE=8\nNNODES=2\nswift rlhf --rlhf_type grpo\n")
+    assert inputs.runs_of_script(path)[0].ranks == 1
+    path.write_text("export NPROC_PER_NODE=8\nNNODES=2 swift rlhf --rlhf_type grpo\n")
+    assert inputs.runs_of_script(path)[0].ranks == 16

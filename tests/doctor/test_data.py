@@ -261,7 +261,7 @@ def test_a_gold_below_the_maximum_is_told(folder, found_in):
 def test_words_that_the_script_does_not_say_leave_rows_and_rewards_checked(tmp_path, monkeypatch):
     """A wrapper ends with "$@": its data set and its rewards are looked at all the same."""
     monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text('{"query": "<image>How many?", "solution": "3"}\n')
+    Path("rows.jsonl").write_text('{"query": "<image>How many?"}\n')
     Path("train.sh").write_text(
         "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset rows.jsonl "
         '--reward_funcs ext_count --external_plugins "$(swift-grpo-ext path)" $EXTRA "$@"\n'

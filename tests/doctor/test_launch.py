@@ -30,7 +30,6 @@ def rlhf(text, **environ):
         "A='--a 1'\nswift rlhf $A --b 'x y'",
         "B='x y'; swift rlhf --a ${N:-1} --b \"$B\"",
         "swift rlhf --a 1 --b 'x'\\\n\" y\"",
-        'CMD="swift rlhf --a 1 --b \'x y\'"\neval "$CMD"',
         "python -m swift.cli.main rlhf --a 1 --b 'x y'",
         "N=8; swift rlhf --a $((N / 8)) --b 'x y'",
         "cat > c.yaml <<EOF\nswift rlhf --no\nEOF\nswift rlhf --a 1 --b 'x y'",
@@ -169,13 +168,12 @@ def test_what_bash_cannot_read_is_told_and_nothing_is_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_sourced_file_is_followed_or_named():
-    text = "source ./ranks.env\n. ~/.bashrc\nswift rlhf --a $A"
-    known = read_script(text, read={"./ranks.env": "export A=1"}.get)
-    assert list(known.first("rlhf").arguments) == ["--a", "1"]
-    assert known.unread == []
-    assert read_script(text).unread == ["./ranks.env"]
-    read_script("source ./again", read=lambda name: "source ./again")  # ends
+def test_a_sourced_file_may_set_anything_and_is_named():
+    launch = read_script("N=1\nsource ./ranks.env\n. ~/.bashrc\nswift rlhf --a ${A:-1} --n $N")
+    assert launch.unread == ["./ranks.env"]
+    assert not launch.first("rlhf").complete
+    assert isinstance(launch.first("rlhf").arguments[1], Unknown)
+    assert read_script(". ~/.bashrc\nswift rlhf").first("rlhf").complete
 
 
 def test_the_plugin_path_is_known_in_every_spelling():
@@ -219,6 +217,7 @@ def test_shift_takes_as_many_words_as_it_says():
         ("docker run img swift rlhf --a 1", "another machine or container (line 1)"),
         ("bash -c 'swift rlhf --a 1'", "the words of bash (line 1)"),
         ("bash <<EOF\nswift rlhf --a 1\nEOF", "a here-document (line 1)"),
+        ('CMD="swift rlhf --a 1"\neval "$CMD"', "the words of eval (line 2)"),
         ("./train.sh 8", "./train.sh (line 1)"),
     ],
 )

@@ -52,7 +52,11 @@ class Arguments:
     kind: str = "RLHFArguments"  # ms-swift's argument class
 
     def __getattr__(self, name: str) -> Any:
-        """An argument's value."""
+        """An argument's value.
+
+        Raises:
+            AttributeError: of a name that begins with two underscores.
+        """
         if name.startswith("__"):
             raise AttributeError(name)
         return self.get(name)
@@ -71,10 +75,11 @@ class Arguments:
     def as_written(self) -> "Arguments":
         """As if words that may hold options held none: what is not written has its default.
 
-        But for plugins: they may register any name.
+        But for plugins, where none is written: they may register any name.
         """
-        plugins = {name: self.get(name) for name in ("external_plugins", "custom_register_path")}
-        return replace(self, values=self.values | plugins, open=())
+        plugins = ("external_plugins", "custom_register_path")
+        hidden = {} if self.given.intersection(plugins) else {name: self.get(name) for name in plugins}
+        return replace(self, values=self.values | hidden, open=())
 
 
 def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
@@ -204,7 +209,7 @@ def _fix(message: str, name: str) -> str:
     if match := re.search(r"ambiguous option: (\S+) could match (.*)", message):
         return nearest(match[1], match[2].split(", "), 0) or match[2]
     if match := re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
-        choices = [one.strip("' ") for one in match[2].split(",")]
+        choices = [choice.strip("' ") for choice in match[2].split(",")]
         return f"{name} {nearest(match[1], choices, NEAR) or choices[0]}"
     if name in _USUAL and "invalid float" in message:
         return f"{name} {_USUAL[name]}"

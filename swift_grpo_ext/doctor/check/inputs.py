@@ -27,7 +27,6 @@ _PACKAGES = """
     ms-swift transformers trl peft accelerate deepspeed torch torchvision msgspec nvidia-cublas-cu12
     vllm flash-attn kernels
     """
-_MOST_BYTES = 2**20
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
 # What is started, and is not a script of the shell.
 _OTHER_PROGRAMS = {
@@ -90,15 +89,14 @@ def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_me
         raise SwiftGrpoExtError(what, where=str(path), fix=fix)
     here = path.resolve().parent
     try:
-        launch = read_script(
-            text, os.environ, lambda name: _sourced(name, here), path=str(path), arguments=arguments
-        )
+        launch = read_script(text, os.environ, path=str(path), arguments=arguments)
     except RecursionError:
         raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
     launch.refusal = syntax_refusal(text)
     commands = launch.all("rlhf")
     if not commands:
-        raise _nothing_read(path, launch)
+        what, fix = _why_none(path, launch)
+        raise SwiftGrpoExtError(what, where=str(path), fix=fix)
     return [_run(command, launch, gpu_memory, _folders(command, here)) for command in commands]
 
 
@@ -112,18 +110,17 @@ def _other_program(path: Path, text: str) -> str:
     return _OTHER_PROGRAMS.get(path.suffix.lower(), "")
 
 
-def _nothing_read(path: Path, launch: Launch) -> SwiftGrpoExtError:
-    """Why no command of a script could be checked."""
+def _why_none(path: Path, launch: Launch) -> tuple[str, str]:
+    """Why no command of a script could be checked, and what to do."""
     if launch.not_followed:
         places = ", ".join(dict.fromkeys(launch.not_followed))
         what = f"swift rlhf may be started by {places}, which is not followed"
         fix = f"SWIFT_GRPO_EXT_PREFLIGHT=only bash {path} checks exactly what the shell makes of it"
-        return SwiftGrpoExtError(what, where=str(path), fix=fix)
+        return what, fix
     others = ", ".join(
         dict.fromkeys(" ".join(map(written, command.words[:2])) for command in launch.commands)
     )
-    what = f"no swift rlhf command{f', only {others}' if others else ''}"
-    return SwiftGrpoExtError(what, where=str(path), fix="give a script that has one")
+    return f"no swift rlhf command{f', only {others}' if others else ''}", "give a script that has one"
 
 
 def syntax_refusal(text: str) -> str:
@@ -147,15 +144,6 @@ def _folders(command: Command, here: Path) -> tuple[Path, ...]:
     if command.folder is None:
         return ()
     return tuple(base / Path(command.folder).expanduser() for base in (Path.cwd(), here, here.parent))
-
-
-def _sourced(name: str, folder: Path) -> str | None:
-    """Text of a file that a script reads, beside it or where check is started."""
-    for path in (place / Path(name).expanduser() for place in (Path.cwd(), folder)):
-        with suppress(OSError):
-            if path.is_file() and path.stat().st_size < _MOST_BYTES:
-                return path.read_bytes().decode("utf-8", errors="replace")
-    return None
 
 
 def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
@@ -210,7 +198,10 @@ def _with_config(
     rest = words[at + 1 :]
     given = {written(word).partition("=")[0].replace("-", "_") for word in rest}
     inside = [
-        word for flag, values in table.items() if f"__{flag}" not in given for word in (f"--{flag}", *values)
+        word
+        for flag, values in table.items()
+        if f"__{flag.replace('-', '_')}" not in given
+        for word in (f"--{flag}", *values)
     ]
     return [*words[:at], *inside, *rest], environ
 

@@ -4,6 +4,7 @@ import os.path
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from tree_sitter import Node
@@ -24,7 +25,7 @@ ELSEWHERE = frozenset(
 )
 # The script goes on while it runs, or something else decides when it runs.
 DETACHED = frozenset(("tmux", "screen", "srun", "sbatch", "daemonize", "qsub", "bsub"))
-_SHELLS = ("bash", "sh", "zsh", "dash", "ksh", "sbatch", "qsub", "bsub")
+_SHELLS = ("bash", "sh", "zsh", "sbatch", "qsub", "srun")
 # Options of torchrun, deepspeed and accelerate; the last one counts the ranks of all nodes together.
 _OPTIONS = {
     "NPROC_PER_NODE": ("nproc_per_node", "num_gpus"),
@@ -149,44 +150,28 @@ def split_at_swift(words: Sequence[Word]) -> tuple[list[Word], list[Word]] | Non
 
 def script_of(words: Sequence[str]) -> str:
     """The script in ``bash -x train.sh``, ``sbatch train.sh`` and ``./train.sh``; empty if there is none."""
-    for index, word in enumerate(words):
-        if word.endswith((".sh", ".bash", ".slurm", ".sbatch")) and not word.startswith("-"):
-            return word
-        if os.path.basename(word) not in _SHELLS and index:
-            break
-    return ""
+    places = words[1:] if os.path.basename(words[0]) in _SHELLS else words[:1]
+    return next((word for word in places if word.endswith((".sh", ".bash", ".slurm", ".sbatch"))), "")
 
 
 def variables(words: Sequence[Word]) -> dict[str, Word]:
     """Variables that a launcher's words set: ``env A=1``, ranks and nodes of torchrun."""
-    found: dict[str, Word] = {}
-    for index, word in enumerate(words):
-        text = written(word)
-        option, _, value = text.partition("=")
-        name = option.lstrip("-").replace("-", "_")
-        if text.startswith("--") and name in _VARIABLES:
-            own: Word = Unknown(value) if isinstance(word, Unknown) else value
-            found[_VARIABLES[name]] = own if value else next(iter(words[index + 1 : index + 2]), "")
-        elif re.fullmatch(r"[A-Z_][A-Z0-9_]*", option) and value:
-            found[option] = Unknown(value) if isinstance(word, Unknown) else value
-    _complete_ranks(found, names(words))
-    if any(name.lstrip("-").replace("-", "_").startswith("rdzv_endpoint") for name in names(words)):
-        found.setdefault("NODE_RANK", "0")  # given by the rendezvous
-    return found
-
-
-def _complete_ranks(found: dict[str, Word], programs: set[str]) -> None:
-    """Ranks of a node from those of all nodes; what a launcher takes from elsewhere is not known."""
-    world = found.pop("WORLD_SIZE", "")
-    nodes = found.get("NNODES", "1")
-    if isinstance(world, str) and world.isdecimal() and isinstance(nodes, str) and nodes.isdecimal():
-        found["NPROC_PER_NODE"] = str(max(1, int(world) // max(1, int(nodes))))
-    elif isinstance(world, Unknown) or world:
-        found["NPROC_PER_NODE"] = Unknown("--num_processes")
-    for launcher in sorted(programs & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
-        found.setdefault("NPROC_PER_NODE", Unknown(f"ranks of {launcher}"))  # a file of its own, or all GPUs
+    environ: dict[str, Word] = {}
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        option, _, value = written(word).partition("=")
+        name = _VARIABLES.get(option.replace("-", "_").lstrip("_")) if option.startswith("--") else option
+        if name and re.fullmatch(r"[A-Z_]+", name) and (value or name != option):
+            environ[name] = following if not value else Unknown(value) if isinstance(word, Unknown) else value
+    if "WORLD_SIZE" in environ:
+        world, nodes = (written(word) for word in (environ.pop("WORLD_SIZE"), environ.get("NNODES", "1")))
+        known = world.isdecimal() and nodes.isdecimal()
+        ranks = str(max(1, int(world) // max(1, int(nodes)))) if known else Unknown("--num_processes")
+        environ["NPROC_PER_NODE"] = ranks
+    for launcher in sorted(names(words) & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
+        environ.setdefault("NPROC_PER_NODE", Unknown(f"ranks of {launcher}"))  # its own file, or all GPUs
         if launcher != "accelerate":  # these start the processes of every node
             for name in ("MASTER_ADDR", "NODE_RANK"):
-                found.setdefault(name, Unknown(f"{name} of the launcher"))
-    if isinstance(nodes, str) and re.fullmatch(r"\d+:\d+", nodes):
-        found["NNODES"] = Unknown(nodes)
+                environ.setdefault(name, Unknown(f"{name} of the launcher"))
+    if "rdzv_endpoint" in "".join(names(words)).replace("-", "_"):
+        environ.setdefault("NODE_RANK", "0")  # given by the rendezvous
+    return environ

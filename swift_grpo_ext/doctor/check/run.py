@@ -233,7 +233,11 @@ def _table(value: object) -> dict[str, object]:
 
 
 def _number(environ: Mapping[str, Any], name: str, default: int = 1) -> int:
-    """A whole number of at least one; the default where it is not set."""
+    """A whole number of at least one; the default where it is not set.
+
+    Raises:
+        NotKnownError: it is not a whole number.
+    """
     text = (environ.get(name) or "").strip()
     if text and not text.isdecimal():
         raise NotKnownError(f"{name} ({text})")

@@ -1,12 +1,12 @@
 """Follows a script statement by statement: its variables, and the ``swift`` commands that it starts.
 
-Nothing is executed. Functions, other scripts, other machines and here-documents are not followed; what a
+Nothing is executed. Functions, other files, other machines and here-documents are not followed; what a
 branch or a loop sets is not known behind it.
 """
 
 import os.path
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -18,13 +18,17 @@ from swift_grpo_ext.doctor.check.shell import Text, Variables, parsed, text_of
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, joined, written
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
+# Variables that the text of a function sets, but for its local ones.
+_SETS = re.compile(r"(?:^|[;{])\s*(?:export\s+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
 _OPTION = re.compile(r"[-–—]+[A-Za-z]")
 _TEST = re.compile(r"(\[|test\b|grep\b|command\b|which\b|!)")
 _LEFT_OUT = re.compile(r"#+ *(\.\.\.|…)")  # "# ... other parameters", at the end of a command in a document
-_PARTS = ("program", "do_group", "compound_statement", "else_clause", "elif_clause", "case_item", "pipeline")
+_PARTS = (
+    *("program", "do_group", "compound_statement", "else_clause", "elif_clause", "case_item"),
+    *("pipeline", "negated_command", "variable_assignments"),
+)
 _BRANCHES = ("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement")
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
-_DEEPEST = 8  # files that source each other, and texts that `eval` takes
 # Files that people source for their shell, not for a run's ranks; and programs that print variables for it.
 _OF_THE_SHELL = re.compile(
     r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
@@ -46,39 +50,35 @@ _WRITE_NOTHING = frozenset(
 def read_script(
     text: str,
     environ: Mapping[str, str] | None = None,
-    read: Callable[[str], str | None] = lambda name: None,
     *,
     path: str = "",
     arguments: Sequence[str] | None = None,
 ) -> Launch:
     """Read a shell script, started with these variables and arguments (None: not known).
 
-    ``read`` gives the text of a file that it sources, None where it is not here. A command that a line cuts
-    short is read as it was meant, so that the other checks still see all of it.
+    A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
     """
     inherited = {name: (value,) for name, value in (environ or {}).items()}
     given: list[Word] | None = None if arguments is None else list(arguments)
-    reader = _Reader(Variables(dict(inherited), positional=given, script=path), read)
+    reader = _Reader(Variables(dict(inherited), positional=given, script=path))
     reader.launch.windows = "\r\n" in text
     reader.launch.makes_files = bool(_FETCHES.search(text))
     reader.block(parsed(text))
-    found = reader.launch
-    found.names |= {name for command in found.commands for name in command.environ} - set(inherited)
-    found.used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
-    return found
+    result = reader.launch
+    result.names |= {name for command in result.commands for name in command.environ} - set(inherited)
+    result.used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
+    return result
 
 
 class _Reader:
     """What is known of a script at one of its statements."""
 
-    def __init__(self, variables: Variables, read: Callable[[str], str | None]) -> None:
+    def __init__(self, variables: Variables) -> None:
         self.variables = variables
-        self.read = read
         self.launch = Launch()
         self.exported = set(variables.values)
         self.exports_all = False  # after `set -a`
         self.waits = True  # the script goes on only when the command has ended
-        self.depth = 0  # files around this one
         self.functions: dict[str, set[str]] = {}  # the variables that each sets
         self.previous: Node | None = None  # the last `swift` command
         self.ended = False  # after `exit`
@@ -98,29 +98,25 @@ class _Reader:
                 self._command(node)
             case "variable_assignment":
                 self._assign(node)
-            case "variable_assignments":
-                for child in node.named_children:
-                    self._assign(child)
             case "declaration_command":
                 self._declare(node)
             case "unset_command":
                 for child in node.named_children:
                     self.variables.values.pop(text_of(child), None)
             case "function_definition":
-                self._function(node)
+                self._not_followed(node, "a function")
+                self.functions[text_of(node.named_children[0])] = set(_SETS.findall(text_of(node)))
             case "list":
                 self._list(node)
             case "subshell":
-                before = dict(self.variables.values), self.variables.folder
-                self.block(node)
-                self.variables.values, self.variables.folder = before
+                self._apart(node.children)
             case "redirected_statement":
                 self._redirected(node)
             case "comment" if self.previous is not None and _LEFT_OUT.match(text_of(node)):
                 self._append([Unknown(text_of(node), many=True)])
             case kind if kind in _BRANCHES:
                 self._branch(node)
-            case kind if kind in _PARTS or kind == "negated_command":
+            case kind if kind in _PARTS:
                 self.block(node)
 
     def _list(self, node: Node) -> None:
@@ -134,11 +130,10 @@ class _Reader:
             self._apart([second])
 
     def _branch(self, node: Node) -> None:
-        """``if``, ``for``, ``case``, ``while``; a loop's variable is known if it has but one value."""
+        """``if``, ``for``, ``case``, ``while``."""
         if node.type == "for_statement":
-            name, *values = [child for child in node.named_children if child.type != "do_group"]
-            words = self.variables.words(values)
-            self._put(text_of(name), (words[0] if len(words) == 1 else Unknown(f"${text_of(name)}"),))
+            name = text_of(node.named_children[0])
+            self._put(name, (Unknown(f"${name}"),))
         waits, self.waits = self.waits, False
         self._apart(node.children)
         self.waits = waits
@@ -159,23 +154,9 @@ class _Reader:
         if variables.folder != folder:
             variables.folder = None
 
-    def _function(self, node: Node) -> None:
-        """A function is not followed; the variables that it sets are not known once it is called."""
-        self._not_followed(node, "a function")
-        names: set[str] = set()
-        nodes = [node]
-        while nodes:
-            inner = nodes.pop()
-            if inner.type == "variable_assignment":
-                names.add(text_of(inner.children[0]))
-            local = inner.type == "declaration_command" and not text_of(inner).startswith("export")
-            if not local and inner.type != "command":
-                nodes += inner.children
-        self.functions[text_of(node.named_children[0])] = names
-
-    def _not_followed(self, node: Node, place: str) -> None:
+    def _not_followed(self, node: Node, place: str, text: str = "") -> None:
         """A `swift rlhf` command that stands where it is not read."""
-        if launch.INNER.search(text_of(node)):
+        if launch.INNER.search(text or text_of(node)):
             self.launch.not_followed.append(f"{place} (line {node.start_point.row + 1})")
 
     def _redirected(self, node: Node) -> None:
@@ -183,8 +164,7 @@ class _Reader:
         for child in node.children:
             if child.type == "heredoc_redirect":
                 self._not_followed(child, "a here-document")
-                inside = [part for part in child.children if part.type == "file_redirect"]
-                self.launch.made |= set(map(self._target, inside))
+                self._redirected(child)
             elif child.type == "file_redirect":
                 self.launch.made.add(self._target(child))
             elif child.type not in _REDIRECTS:
@@ -231,10 +211,10 @@ class _Reader:
                 self._assign(child)
                 name = text_of(child.children[0])
                 empty = name if len(child.children) == 2 else ""
-            elif child.type in ("command_substitution", "string", "concatenation"):
-                self._sets_anything(joined(self.variables.text(child)))
             elif empty and not _NAME.fullmatch(name):
                 self._slip(node, empty, name)
+            elif child.type in ("command_substitution", "string", "concatenation"):
+                self._sets_anything(joined(self.variables.text(child)))
             if exports and _NAME.fullmatch(name):
                 self.exported.add(name)
 
@@ -307,46 +287,27 @@ class _Reader:
             other = launch.script_of(texts)
             if other:
                 self.launch.not_followed.append(f"{other} (line {node.start_point.row + 1})")
-            self._not_followed(node, f"the words of {name}")
+            self._not_followed(node, f"the words of {name}", " ".join(texts))
             self.launch.makes_files |= name not in _WRITE_NOTHING
 
     def _builtin(self, name: str, words: list[Word], texts: list[str]) -> None:
         """What a command of the shell changes."""
-        if name in ("source", ".") and len(words) > 1:
-            self._source(words[1])
+        if name in ("source", ".") and not _OF_THE_SHELL.search(texts[-1]):
+            self._sets_anything(Unknown(texts[-1]))
         elif name in ("cd", "pushd", "popd") and texts[1:] != ["-"]:
-            to = words[-1] if len(words) > 1 else Unknown(name) if name == "popd" else "~"
-            known = self.variables.folder is not None and isinstance(to, str)
-            self.variables.folder = os.path.join(self.variables.folder or "", texts[-1]) if known else None
-            if isinstance(to, str) and to.startswith("~") and known:
-                self.variables.folder = to
+            here = self.variables.folder
+            known = name == "cd" and len(words) == 2 and isinstance(words[1], str) and here is not None
+            to = texts[-1] if texts[-1].startswith("~") else os.path.join(here or "", texts[-1])
+            self.variables.folder = to if known else None
         elif name == "set":
-            self.exports_all |= texts[1:2] == ["-a"] or texts[1:3] == ["-o", "allexport"]
+            self.exports_all |= texts[1:2] == ["-a"]
             if "--" in texts:
                 self.variables.positional = None
         elif name == "eval":
-            text = " ".join(texts[1:])
             self._sets_anything(joined(tuple(words[1:])))
-            self._nested(text if all(isinstance(word, str) for word in words) else "")
         elif name in ("read", "mapfile", "readarray", "getopts"):
             for variable in filter(_NAME.fullmatch, texts[1:]):
                 self._put(variable, (Unknown(f"${variable}"),))
-
-    def _source(self, word: Word) -> None:
-        """The statements of another file, if it is here."""
-        text = self.read(word) if isinstance(word, str) else None
-        if text is not None:
-            self._nested(text)
-        elif not _OF_THE_SHELL.search(written(word)):
-            self.launch.unread.append(written(word))
-            self.variables.complete = False
-
-    def _nested(self, text: str) -> None:
-        """Statements within a statement."""
-        if self.depth < _DEEPEST:
-            self.depth += 1
-            self.block(parsed(text))
-            self.depth -= 1
 
     def _append(self, words: list[Word]) -> None:
         """Words that belong to the last command."""

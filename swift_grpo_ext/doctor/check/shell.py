@@ -17,6 +17,7 @@ Text = tuple[Word, ...]
 
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "/": floordiv, "%": mod}
 _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
+_OTHERS = ("process_substitution", "ansi_c_string", "translated_string")  # their text is not read
 _ARRAY = re.compile(r'"?\$(?:\{?([@*])\}?|\{(\w+)\[[@*]\]\})"?')
 _SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)""")
 _PATTERN = re.compile(r"[*?]|\[.+\]|\{[^{}]*(,|\.\.)[^{}]*\}")
@@ -76,10 +77,6 @@ class Variables:
 
     def get(self, name: str) -> Text | None:
         """A variable's value; None if nobody sets it."""
-        if name == "PWD" and self.folder:
-            return (self.folder,)
-        if name in ("0", "BASH_SOURCE"):
-            return (self.script,) if self.script else None
         if name.isdecimal() or name in ("@", "*"):
             return self._given(name)
         if name in self.arrays and name not in self.values:
@@ -111,16 +108,11 @@ class Variables:
             return [piece for child in node.children for piece in self._pieces(child, files=files)]
         if kind == "raw_string":
             return [((source[1:-1],), True)]
-        if kind == "ansi_c_string":
-            plain = source[2:-1].replace("\\n", "\n").replace("\\t", "\t").replace("\\'", "'")
-            return [((plain,), True)]
         if kind == "string":
             return [(self._quoted(node), True)]
-        if kind == "translated_string":
-            return self._pieces(node.children[-1])
         if kind in _EXPANSIONS:
             return [(self._expanded(node), False)]
-        if kind == "process_substitution" or (files and _PATTERN.search(source)):
+        if kind in _OTHERS or (files and _PATTERN.search(source)):
             return [((Unknown(source),), True)]  # files, or words, that the shell makes of it
         return [((re.sub(r"\\(.)", r"\1", source.replace("\\\n", "")),), False)]
 

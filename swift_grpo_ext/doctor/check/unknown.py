@@ -38,7 +38,11 @@ class Unknown:
         raise NotKnownError(self.name)
 
     def __getattr__(self, name: str) -> "Unknown":
-        """A method or an attribute of the value: not known, as what it is called with."""
+        """A method or an attribute of the value, which is not known either.
+
+        Raises:
+            AttributeError: of a name that begins with two underscores.
+        """
         if name.startswith("__"):
             raise AttributeError(name)
         return self

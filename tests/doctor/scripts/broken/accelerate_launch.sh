@@ -1,8 +1,0 @@
-#!/usr/bin/env bash
-# expect: eval-batch
-# report: batch arithmetic
-accelerate launch --num_machines 1 --num_processes 4 -m swift.cli.rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-7B-Instruct --dataset ../data/numbers.jsonl --reward_funcs accuracy \
-    --tuner_type lora --torch_dtype bfloat16 --learning_rate 1e-5 --deepspeed zero2 --ddp_timeout 3600 \
-    --per_device_train_batch_size 1 --max_completion_length 512 \
-    --num_generations 4 --num_generations_eval 3 --val_dataset ../data/numbers.jsonl --eval_strategy steps \
-    --per_device_eval_batch_size 1

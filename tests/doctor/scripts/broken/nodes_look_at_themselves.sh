@@ -1,7 +1,0 @@
-#!/usr/bin/env bash
-# expect: nodes-without-address
-# report: the start hangs on every node
-export NPROC_PER_NODE=8 MAX_PIXELS=602112 NNODES=2 NODE_RANK=1 MASTER_ADDR=127.0.0.1
-swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-7B-Instruct --dataset ../data/numbers.jsonl --reward_funcs accuracy \
-    --tuner_type lora --torch_dtype bfloat16 --learning_rate 1e-5 --deepspeed zero2 --ddp_timeout 3600 \
-    --per_device_train_batch_size 1 --max_completion_length 512 --num_generations 8

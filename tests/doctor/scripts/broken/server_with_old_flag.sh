@@ -1,9 +1,0 @@
-#!/usr/bin/env bash
-# expect: server-args-refused
-# report: remaining_argv
-CUDA_VISIBLE_DEVICES=4,5,6,7 MAX_PIXELS=602112 swift rollout --model Qwen/Qwen2.5-VL-7B-Instruct --tensor_parallel_size 4 &
-export MAX_PIXELS=602112
-NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-7B-Instruct --dataset ../data/numbers.jsonl --reward_funcs accuracy \
-    --tuner_type lora --torch_dtype bfloat16 --learning_rate 1e-5 --deepspeed zero2 --ddp_timeout 3600 \
-    --per_device_train_batch_size 1 --max_completion_length 512 --num_generations 4 \
-    --use_vllm true --vllm_mode server --vllm_server_host 127.0.0.1
