@@ -5,7 +5,8 @@
 
 Both trainers are built by the host's own pipeline from one random checkpoint and run their own ``train`` with
 the same made-up completions and rewards. Measured is the training step: encoding, old and reference passes,
-policy pass, loss and backward. ``--repeats`` runs of each, taken in turn.
+policy pass, loss and backward. ``--repeats`` runs of each, taken in turn. ``--engine megatron`` measures
+steps of `megatron rlhf` instead, with PyTorch in the place of its kernels (docs/megatron.md).
 """
 
 from __future__ import annotations
@@ -196,6 +197,16 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
+def measure_megatron(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All figures of one case under Megatron."""
+    import megatron_update
+
+    case = case_of(asked)
+    model = build_checkpoint(asked.family, SHAPES[asked.size], case, folder / "model")
+    rows = build_dataset(case, folder / "data", PATCH[asked.family])
+    return megatron_update.measure(asked, case, model, rows, folder)
+
+
 def arguments_of_benchmark(
     description: str | None, further: Callable[[argparse.ArgumentParser], None] = lambda parser: None
 ) -> argparse.Namespace:
@@ -249,9 +260,12 @@ def report(asked: argparse.Namespace, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    asked = arguments_of_benchmark(__doc__)
+    engines = {"transformers": measure, "megatron": measure_megatron}
+    asked = arguments_of_benchmark(
+        __doc__, lambda parser: parser.add_argument("--engine", default="transformers", choices=engines)
+    )
     with tempfile.TemporaryDirectory() as folder:
-        report(asked, (measure_silent if asked.silent else measure)(asked, Path(folder)))
+        report(asked, (measure_silent if asked.silent else engines[asked.engine])(asked, Path(folder)))
 
 
 if __name__ == "__main__":

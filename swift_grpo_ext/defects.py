@@ -9,6 +9,8 @@ from swift_grpo_ext.versions import HOST, HOST_RANGE, installed_version
 
 SWIFT = "https://github.com/modelscope/ms-swift"
 DEEPSPEED = "https://github.com/deepspeedai/DeepSpeed"
+ENGINE = "https://github.com/NVIDIA/TransformerEngine"
+MEGATRON = "https://github.com/NVIDIA/Megatron-LM"
 BRIDGE = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
 TORCH = "https://github.com/pytorch/pytorch"
 
@@ -251,6 +253,35 @@ _ALL = (
         "--padding_free false, or --micro_batch_size 2",
         (f"{SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py",),
         "M2-pack-padding",
+    ),
+    Defect(
+        "M3",
+        "under Megatron with tensor parallelism above 1, --expert_tensor_parallel_size 1 and "
+        "--expert_model_parallel_size 1 each rank trains its copy of the experts with its own tokens alone, "
+        "and the copies drift apart",
+        {**_ANY_HOST, "megatron-core": ">=0.16"},
+        "--expert_tensor_parallel_size with the value of --tensor_model_parallel_size, or "
+        "--expert_model_parallel_size above 1",
+        (f"{MEGATRON}/pull/5916",),
+        "M3-expert-gradients",
+    ),
+    Defect(
+        "M4",
+        "under Megatron with tensor parallelism the LoRA factors that each rank has in full count once per "
+        "rank in the norm of the gradient, so it is clipped too much",
+        {**_ANY_HOST, "megatron-core": ">=0.16"},
+        "--clip_grad with a value that allows for it",
+        (f"{ENGINE}/blob/main/transformer_engine/pytorch/module/linear.py",),
+        "M4-replicated-weights",
+    ),
+    Defect(
+        "M5",
+        "under Megatron with --sequence_parallel true and a trained tower each rank updates its copy of "
+        "Qwen3-VL's tower with the deepstack gradient of its own tokens alone, and the copies drift apart",
+        {**_ANY_HOST, "mcore-bridge": ">=1.6"},
+        "--freeze_vit true and --freeze_aligner true, ms-swift's defaults, or --sequence_parallel false",
+        (f"{SWIFT}/blob/main/swift/megatron",),
+        "M5-deepstack-gradient",
     ),
 )
 

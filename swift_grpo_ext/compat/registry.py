@@ -37,6 +37,9 @@ MODULES: tuple[str, ...] = (
     "vocabulary_shards",
     "pack_padding",
     "vocabulary_gradient",
+    "expert_gradients",
+    "replicated_weights",
+    "deepstack_gradient",
 )
 
 

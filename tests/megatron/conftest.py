@@ -37,6 +37,7 @@ def make_environment(folder: Path) -> None:
 # to transformers. Experts whose matrices are not square show which way round they are.
 UNTIED = {"tie_word_embeddings": False}
 SIZES = {
+    "qwen3_vl": {"num_hidden_layers": 4},  # as many on each of two stages as the tower has deepstack features
     "qwen3_vl_moe": {**UNTIED, "moe_intermediate_size": 24},
     "qwen3_5": {**UNTIED, "top": UNTIED},
 }

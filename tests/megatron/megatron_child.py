@@ -179,8 +179,8 @@ def main():
         arguments = run["arguments"]
         os.environ["MASTER_PORT"] = str(run["port"])
         made_up.use_small_vocabulary(arguments[arguments.index("--model") + 1])
-        made_up.LENGTHS[:] = run.get("lengths", [4, 14])
-        recording.__init__(run.get("gradients", True))
+        made_up.LENGTHS[:] = run["lengths"]
+        recording.__init__(run["gradients"])
         megatron_rlhf_main(arguments)
         recording.write(run["folder"], os.environ["RANK"])
         clear()

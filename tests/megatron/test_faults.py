@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.megatron.comparing import assert_equal, gradient_differences
+from tests.megatron.comparing import GRADIENT, assert_equal, gradient_differences
 from tests.megatron.runs import FIXES, Order, RunError, train_all, train_megatron
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 
 TENSOR = {"tensor_model_parallel_size": 2}
+FROZEN = {"freeze_vit": True, "freeze_aligner": True}  # ms-swift's defaults
 SEQUENCE = {**TENSOR, "sequence_parallel": True}
 
 
@@ -28,6 +29,15 @@ def test_m1_the_norm_of_the_gradient(python, tiny, four_rows, reference, tmp_pat
     assert_equal(fixed, reference())
 
 
+def test_m1_with_an_output_layer_of_its_own(python, tiny, four_rows, reference, tmp_path):
+    """Here the switch that repairs the embedding alone does not."""
+    options = {**SEQUENCE, **FROZEN, "micro_batch_size": 2, "expert_tensor_parallel_size": 2}
+    stock, fixed = both(python, tiny("qwen3_vl_moe"), four_rows, tmp_path, **options)
+    expected = reference("qwen3_vl_moe", **FROZEN)
+    assert stock.logs[0]["grad_norm"] < 0.99 * expected.logs[0]["grad_norm"]
+    assert_equal(fixed, expected)
+
+
 def test_m2_before_the_first_step_stops(python, tiny, four_rows, tmp_path):
     with pytest.raises(RunError, match="must match the existing size"):
         train_megatron(python, tiny("qwen2_5_vl"), four_rows, tmp_path, ranks=2, **SEQUENCE)
@@ -37,3 +47,30 @@ def test_m2_micro_batches_of_four(python, tiny, four_rows, reference, tmp_path):
     run = train_megatron(python, tiny("qwen2_5_vl"), four_rows, tmp_path, ranks=2, **SEQUENCE, **FIXES)
     assert run.mode["sequence_parallel"]
     assert_equal(run, reference())
+
+
+def test_m3_experts_without_expert_parallelism(python, tiny, four_rows, reference, tmp_path):
+    options = {**SEQUENCE, **FROZEN, "micro_batch_size": 2}
+    stock, fixed = both(python, tiny("qwen3_vl_moe"), four_rows, tmp_path, **options)
+    assert (fixed.mode["tp"], fixed.mode["ep"], fixed.mode["etp"]) == (2, 1, 1)
+    expected = reference("qwen3_vl_moe", **FROZEN)
+    differences = gradient_differences(stock.gradients[0], expected.gradients[0])
+    wrong = {name for name, share in differences.items() if share > GRADIENT}
+    assert wrong == {name for name in differences if ".experts." in name}
+    assert_equal(fixed, expected)
+
+
+def test_m3_experts_on_ranks_of_their_own_are_left_as_they_are(python, tiny, four_rows, reference, tmp_path):
+    options = {**SEQUENCE, **FROZEN, **FIXES, "expert_model_parallel_size": 2}
+    run = train_megatron(python, tiny("qwen3_vl_moe"), four_rows, tmp_path, ranks=2, **options)
+    assert run.mode["ep"] == 2
+    assert_equal(run, reference("qwen3_vl_moe", **FROZEN))
+
+
+def test_m5_the_deepstack_of_a_trained_tower(python, tiny, four_rows, reference, tmp_path):
+    options = {**SEQUENCE, "micro_batch_size": 2}
+    stock, fixed = both(python, tiny("qwen3_vl"), four_rows, tmp_path, **options)
+    expected = reference("qwen3_vl")
+    differences = gradient_differences(stock.gradients[0], expected.gradients[0])
+    assert all(share > 0.1 for name, share in differences.items() if "deepstack_merger" in name)
+    assert_equal(fixed, expected)

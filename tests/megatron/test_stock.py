@@ -38,7 +38,7 @@ LAYOUTS = {
         },
         {"pp": 2, "recompute": "full"},
     ),
-    "data parallel": (2, {}, {"dp": 2, "distributed_optimizer": True}),
+    "data parallel": (2, {"micro_batch_size": 2}, {"dp": 2, "distributed_optimizer": True}),
     # Last, since fixes stay: without those of M1 and M2 this layout is wrong, see test_faults.py.
     "sequence parallel": (
         2,
@@ -48,23 +48,20 @@ LAYOUTS = {
 }
 
 
-EXPERTS = {"tensor_model_parallel_size": 2, "sequence_parallel": True, "expert_model_parallel_size": 2}
+EXPERTS = {"expert_model_parallel_size": 2, "micro_batch_size": 2}
 # Family, processes, arguments, and what of the run's mode must then be so.
 FAMILIES = {
     "Qwen3-VL": ("qwen3_vl", 1, {}, {}),
     "Qwen3-MoE": ("qwen3_moe", 1, {}, {}),
     "Qwen3-VL-MoE": ("qwen3_vl_moe", 1, {}, {}),
-    "Qwen3.5": ("qwen3_5", 1, {}, {"padding_free": True}),
-    "Qwen3.5, padded rows": ("qwen3_5", 1, {"padding_free": False}, {"padding_free": False}),
     "Qwen3-VL, pipeline": ("qwen3_vl", 2, {"pipeline_model_parallel_size": 2}, {"pp": 2}),
-    "Qwen3-MoE, expert parallel": ("qwen3_moe", 2, {"expert_model_parallel_size": 2}, {"ep": 2, "dp": 2}),
+    "Qwen3-MoE, expert parallel": ("qwen3_moe", 2, EXPERTS, {"ep": 2, "dp": 2}),
     "Qwen3-VL-MoE, expert parallel": (
         "qwen3_vl_moe",
         2,
         {"expert_model_parallel_size": 2},
         {"ep": 2, "dp": 2},
     ),
-    "Qwen3.5, pipeline": ("qwen3_5", 2, {"pipeline_model_parallel_size": 2}, {"pp": 2}),
 }
 
 
