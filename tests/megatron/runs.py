@@ -213,8 +213,17 @@ def train_all(python, orders, ranks=1):
     first = orders[0].folder
     for order in orders:
         order.folder.mkdir(parents=True, exist_ok=True)
-    words = [{"folder": str(order.folder), "port": free_port(), "arguments": order.words} for order in orders]
-    (first / "runs.json").write_text(json.dumps(words), encoding="utf-8")
+    runs = [
+        {
+            "folder": str(order.folder),
+            "port": free_port(),
+            "lengths": order.lengths,
+            "gradients": order.gradients,
+            "arguments": order.words,
+        }
+        for order in orders
+    ]
+    (first / "runs.json").write_text(json.dumps(runs), encoding="utf-8")
     launcher = [
         "-m",
         "torch.distributed.run",
