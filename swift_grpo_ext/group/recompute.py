@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 
 from swift_grpo_ext.group.shared_prefix import Pack
 from swift_grpo_ext.swap import swapped
@@ -33,7 +34,7 @@ def reduced_compute(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator
     with ExitStack() as stack:
         if recompute and torch.is_grad_enabled():
             stack.enter_context(_recomputing_less(layers, layers_to_keep(layers, pack)))
-        if layers and not (torch.is_grad_enabled() and _is_checkpointed(layers[-1])):
+        if layers and not (torch.is_grad_enabled() and _is_computed_again(layers[-1])):
             stack.enter_context(_predicting_only(layers[-1], pack))
         yield
 
@@ -58,6 +59,11 @@ def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
 
 def _is_checkpointed(layer: nn.Module) -> bool:
     return bool(getattr(layer, "gradient_checkpointing", False) and layer.training)
+
+
+def _is_computed_again(layer: nn.Module) -> bool:
+    """By its own checkpointing, or by FSDP's, which wraps it."""
+    return isinstance(layer, CheckpointWrapper) or _is_checkpointed(layer)
 
 
 @contextmanager
