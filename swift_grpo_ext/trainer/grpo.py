@@ -122,7 +122,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.held_out.resume(resume_from_checkpoint)
             result = super().train(resume_from_checkpoint, *args, **kwargs)
             self.held_out.end()
-        if status := self.monitors.exit_status:
+        if self.monitors.watch and (status := self.monitors.watch.exit_status):
             raise SystemExit(status)
         return result
 

@@ -40,11 +40,6 @@ class Monitors:
         self._join(callbacks, args)
         return callbacks
 
-    @property
-    def exit_status(self) -> int:
-        """What the process is to end with because it was asked to end before its last step; else 0."""
-        return self.watch.exit_status if self.watch else 0
-
     @watches("monitors")
     def _join(self, callbacks: list[object], args: object) -> None:
         kind = callbacks_map.get(CALLBACK)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,18 +20,18 @@ class UnfinishedSaveError(CheckpointError):
 def is_whole(checkpoint: Path) -> bool:
     """Whether a checkpoint was written to its end."""
     try:
-        return isinstance(json.loads((checkpoint / _STATE).read_bytes()), dict)
+        json.loads((checkpoint / _STATE).read_bytes())
     except (OSError, ValueError):
         return False
+    return True
 
 
 def newest_whole(output_dir: Path) -> Path | None:
     """The whole checkpoint of the latest step in a folder; None if there is none."""
-    steps = {}
-    for folder in output_dir.glob("checkpoint-*"):
-        if (number := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and is_whole(folder):
-            steps[int(number[1])] = folder
-    return steps[max(steps)] if steps else None
+    name = "checkpoint-"
+    steps = {folder.name.removeprefix(name): folder for folder in output_dir.glob(f"{name}*")}
+    whole = [int(step) for step, folder in steps.items() if step.isdigit() and is_whole(folder)]
+    return steps[str(max(whole))] if whole else None
 
 
 def _in_words(output_dir: Path) -> str:
@@ -66,13 +65,12 @@ def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        aside = ""
+        aside = folder.with_name(f"unfinished-{folder.name}")
         if first and folder.is_dir() and not is_whole(folder):
-            os.replace(folder, folder.with_name(f"unfinished-{folder.name}"))
-            aside = f", what was written of it is now {folder.with_name(f'unfinished-{folder.name}')}"
+            os.replace(folder, aside)
         raise UnfinishedSaveError(
-            f"the checkpoint of step {step} could not be written: {type(error).__name__}: {error}{aside}",
-            where=str(folder),
+            f"the checkpoint of step {step} could not be written: {type(error).__name__}: {error}",
+            where=str(aside),
             fix=f"make room on the disk, then --resume_from_checkpoint: {_in_words(output_dir)}",
         ) from error
 
