@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 LAUNCHES = Path(__file__).parents[1] / "tests" / "doctor" / "launches.yaml"
+_WHOLE = ("wrappers", "failures", "not_followed", "written_by_the_script")  # the others are options alone
 
 
 def commands() -> list[str]:
@@ -27,7 +28,7 @@ def commands() -> list[str]:
             text = (
                 entry[0] if isinstance(entry, list) else entry["text"] if isinstance(entry, dict) else entry
             )
-            text = text if part in ("wrappers", "failures") else f"{base} {text}"
+            text = text if part in _WHOLE else f"{base} {text}"
             found.append(text.replace("{GRPO}", base).replace("{ARGS}", base.split(" rlhf ")[1]))
     return found
 
