@@ -14,8 +14,12 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
+# Tests that compare numbers, and the processors that they are run as: instructions of ATen, oneDNN and MKL, threads.
+NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_pass_check.py tests/trainer/test_loss_fixes.py
+PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
+
 .PHONY: bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
-	test-legacy test-liger test-megatron test-trackers test-upstream test-vllm docs format clean
+	test-legacy test-liger test-megatron test-processors test-trackers test-upstream test-vllm docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -72,6 +76,12 @@ test-liger: $(READY) $(ENVS)/liger/.ready  ## liger's own GRPO loss over our log
 
 test-megatron: $(READY) $(ENVS)/megatron/.ready  ## Megatron's trainer on the CPU: every layout and family
 	$(BIN)/python -m pytest tests/megatron -n 2 --dist loadgroup
+
+test-processors: $(READY)  ## the tests that compare numbers, under other instruction sets and numbers of threads
+	set -e; for one in $(PROCESSORS); do IFS=/; set -- $$one; unset IFS; \
+		echo "ATen $$1, oneDNN $$2, MKL $$3, threads $$4"; \
+		ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3 OMP_NUM_THREADS=$$4 \
+		$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(NUMERIC); done
 
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py

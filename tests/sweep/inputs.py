@@ -3,6 +3,8 @@
 import json
 from functools import partial
 
+from PIL import Image
+
 from swift_grpo_ext import testing
 from swift_grpo_ext.testing.families import TINY
 
@@ -70,10 +72,27 @@ def pictures(folder, counts):
     return write(folder / "pictures.jsonl", rows)
 
 
+def sized(folder, without=()):
+    """Twelve questions with one image each, of four sizes; those rows without have none."""
+    rows = [json.loads(line) for line in pictures(folder, (1,)).read_text().splitlines()]
+    for number, row in enumerate(rows):
+        if number in without:
+            row["images"] = []
+            row["messages"][0]["content"] = row["messages"][0]["content"].removeprefix("<image>")
+        elif not without:
+            path = folder / f"sized{number}.png"
+            size = ((56, 56), (84, 56), (56, 112), (112, 84))[number % 4]
+            Image.open(row["images"][0]).resize(size).save(path)
+            row["images"] = [str(path)]
+    return write(folder / "pictures.jsonl", rows)
+
+
 DATA = {
     "text": text_rows,
     "hints": hints,
     "image": lambda folder: pictures(folder, (1,)),
     "images 0-3": lambda folder: pictures(folder, (1, 0, 3, 2)),
+    "sizes": sized,
+    "one row without": lambda folder: sized(folder, without=(1, 6)),
     "two images": lambda folder: pictures(folder, (2,)),
 }

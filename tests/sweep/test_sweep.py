@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import built_once
-from sweep import inputs, runner
+from sweep import axes, inputs, runner
 from sweep.table import GATE, SLOW
 
 # Of a figure of a micro-batch; of the parameters, relative to the way of the farthest.
@@ -52,3 +52,22 @@ def test_equals_stock(name, bench, tmp_path):
 @pytest.mark.parametrize("name", SLOW)
 def test_equals_stock_too(name, bench, tmp_path):
     hold_against_stock(SLOW[name], bench, tmp_path)
+
+
+COVERING = axes.covering()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COVERING)
+def test_every_two_values_of_two_axes_equal_stock(name, bench, tmp_path):
+    hold_against_stock(COVERING[name], bench, tmp_path)
+
+
+def test_every_two_values_of_two_axes_meet():
+    """But for those that ms-swift itself cannot train together; a name says all values of its row."""
+    text = {str(value): value for values in axes.AXES.values() for value in values}
+    rows = [
+        {part.split(" ", 1)[0]: text[part.split(" ", 1)[1]] for part in name.split(", ")} for name in COVERING
+    ]
+    assert len(rows) >= 150
+    assert not list(axes.missing(rows))
