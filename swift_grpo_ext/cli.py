@@ -169,6 +169,7 @@ def check(
     gpu: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
     cpu: Annotated[float, typer.Option("--cpu-memory", help="GiB of one machine; 0 if unknown.")] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not ask ms-swift itself (ten seconds).")] = False,
 ) -> None:
     """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked).
 
@@ -180,7 +181,13 @@ def check(
     from swift_grpo_ext.doctor.check import command
 
     code = command.check(
-        context.args, as_json=json, show_all=show_all, row_limit=rows, gpu_memory=gpu, cpu_memory=cpu
+        context.args,
+        as_json=json,
+        show_all=show_all,
+        quick=quick,
+        row_limit=rows,
+        gpu_memory=gpu,
+        cpu_memory=cpu,
     )
     raise typer.Exit(code)
 

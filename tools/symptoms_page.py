@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.doctor.check.refused import host_rules
 from swift_grpo_ext.doctor.check.rules import data_rules, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "symptoms.md"
@@ -40,7 +41,7 @@ def rows() -> Iterator[Row]:
 
 
 def _rows() -> Iterator[Row]:
-    for rule in (*table.rules, *data_rules.rules):
+    for rule in (*table.rules, *host_rules.rules, *data_rules.rules):
         for symptom in rule.symptoms:
             yield Row(
                 symptom,

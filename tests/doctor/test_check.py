@@ -113,11 +113,11 @@ def test_the_reported_72b_run_gets_every_reason(script):
 
 
 def test_json_and_exit_codes(capsys, script):
-    assert command.check([str(script("greedy"))], as_json=True) == 2
+    assert command.check([str(script("greedy"))], as_json=True, quick=True) == 2
     found = json.loads(capsys.readouterr().out)
     assert found[0]["severity"] == "error"
     assert {"rule", "what", "where", "fix", "reports"} <= set(found[0])
-    assert command.check([str(SCRIPTS / "good" / "7b_lora_colocate.sh")]) == 0
+    assert command.check([str(SCRIPTS / "good" / "7b_lora_colocate.sh")], quick=True) == 0
     assert "no problems found in what could be checked" in capsys.readouterr().out
 
 
@@ -157,7 +157,7 @@ def test_the_command_line_takes_the_host_arguments():
 
 def test_the_words_may_begin_with_the_command_itself(capsys):
     words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--temperature", "0"]
-    first = command.check(words, as_json=True), capsys.readouterr().out
+    first = command.check(words, as_json=True, quick=True), capsys.readouterr().out
     assert first == (
         command.check(["swift", "rlhf", *words], as_json=True),
         capsys.readouterr().out,
@@ -167,9 +167,9 @@ def test_the_words_may_begin_with_the_command_itself(capsys):
 def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
     path = tmp_path / "run.yaml"
     path.write_text("rlhf_type: grpo\nmodel: Qwen2.5-VL-7B\nnum_generations: 7\nENV:\n  NPROC_PER_NODE: 8\n")
-    assert command.check([str(path)], as_json=True) == 2
+    assert command.check([str(path)], as_json=True, quick=True) == 2
     assert "8 completions hold no whole groups of 7" in capsys.readouterr().out
-    command.check(["--config", str(path)], as_json=True)
+    command.check(["--config", str(path)], as_json=True, quick=True)
     assert "swift rlhf run.yaml" in capsys.readouterr().out
 
 

@@ -2,15 +2,13 @@
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from swift_grpo_ext.doctor.check import command, host_table
+from swift_grpo_ext.doctor.check import command
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.plan import catalogue
 from swift_grpo_ext.doctor.plan.catalogue import require_config
@@ -100,7 +98,7 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
     }.items():
         path, text = next((path, text) for one, path, text, _ in scripts("wrappers") if one == name)
         Path(path).write_text(text)
-        assert command.check([path], row_limit=0) == 0
+        assert command.check([path], row_limit=0, quick=True) == 0
         last = capsys.readouterr().out.splitlines()[-1]
         assert last.startswith("no problems found in what could be checked; not checked: ")
         assert what in last
@@ -164,17 +162,6 @@ def test_no_error_text_names_an_internal_id_and_each_fault_is_told_once():
         assert len({(one.what, one.where) for one in loud}) == len(loud), name
         ranks = [one.severity.rank for one in loud]
         assert ranks == sorted(ranks)
-
-
-def test_the_stored_table_is_that_of_ms_swift():
-    # In a process of its own: other tests have registered templates and models in this one.
-    make = "from swift_grpo_ext.doctor.check import host_table as h; print('TABLE', h.as_text(h.make()))"
-    printed = subprocess.run([sys.executable, "-c", make], capture_output=True, text=True, timeout=200)
-    made = json.loads(printed.stdout.partition("TABLE ")[2])
-    stored = json.loads(host_table.OWN.read_text(encoding="utf-8"))
-    if stored["versions"] != made["versions"]:
-        pytest.skip("other releases than the tested ones")
-    assert stored == made
 
 
 def test_ms_swift_says_the_same_to_every_setting():

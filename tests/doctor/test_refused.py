@@ -1,170 +1,115 @@
-"""What ms-swift's own argument classes refuse, in our rows and by their own methods."""
+"""What ms-swift's own argument classes refuse, asked in a child process."""
 
-import ast
-import importlib.metadata
-import logging
-import types
+import json
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from swift_grpo_ext.doctor.check import inputs
-from swift_grpo_ext.doctor.check.host_table import folder
-from swift_grpo_ext.doctor.check.rules import table
+from swift_grpo_ext.doctor.check import command, host_table, inputs, refused
+from swift_grpo_ext.doctor.check.unknown import Unknown
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Severity
 
-RULES = ("host-refuses", "liger-refuses", "teacher-refuses", "megatron-refuses")
-CHECKS = """
-    _process_loss_type _init_grpo _set_default _init_lazy_tokenize _handle_hf_removed_args _check_padding_free
-    _check_sequence_parallel _check_teacher _check_grpo _check_opd_rl _check_rlsd _check_sdar
-    get_quantization_config
-    """
-TEACHER = "--teacher_model some/teacher"
-RLSD = "--advantage_reweight rlsd"
-REFUSED = f"""
-    --cached_dataset a
-    --cached_val_dataset a
-    --lazy_tokenize true --packing true --attn_impl flash_attn
-    --lazy_tokenize true --streaming true
-    --warmup_ratio 0.1 --warmup_steps 5
-    --warmup_ratio 1
-    --async_generate true --multi_turn_scheduler math_tip_trick
-    --loss_weights 1 --loss_type grpo
-    --loss_type grpo bnpo
-    --quant_method bnb
-    --quant_method eetq
-    --quant_method bnb --quant_bits 3
-    --quant_method quanto --quant_bits 3
-    --use_liger_kernel true --delta 2
-    --use_liger_kernel true --sequence_parallel_size 2
-    --use_liger_kernel true --padding_free true --attn_impl flash_attn
-    --use_liger_kernel true --packing true --attn_impl flash_attn
-    --use_liger_kernel true --top_entropy_quantile 0.2
-    --use_liger_kernel true --log_entropy true
-    --use_liger_kernel true --off_policy_sequence_mask_delta 1
-    --use_liger_kernel true --importance_sampling_level sequence_token
-    --use_liger_kernel true --advantage_estimator rloo
-    {TEACHER} --teacher_model_server http://10.0.0.1:8000
-    {TEACHER} --use_liger_kernel true
-    {TEACHER} --loss_type real --num_generations 1
-    --teacher_model_server http://10.0.0.1:8000 --loss_type fipo
-    {TEACHER} --off_policy_sequence_mask_delta 1
-    {TEACHER} --dynamic_sample true
-    {TEACHER} --scale_rewards gdpo
-    {RLSD} --reward_funcs format --rlsd_lambda 2
-    {RLSD} --reward_funcs format --rlsd_lambda -1
-    {RLSD} --reward_funcs format --rlsd_reweight_clip_range -1
-    {RLSD}
-    {RLSD} --reward_funcs format --use_liger_kernel true
-    {RLSD} --reward_funcs format --loss_type real --num_generations 1
-    {RLSD} --reward_funcs format --off_policy_sequence_mask_delta 1
-    {RLSD} --reward_funcs format --teacher_model_server http://10.0.0.1:8000
-    --sdar_loss_coef 1 --sdar_gate_beta 0
-    --sdar_loss_coef 1 --use_liger_kernel true
-    --sdar_loss_coef 1 {RLSD} --reward_funcs format
-    --sdar_loss_coef 1 --teacher_model_server http://10.0.0.1:8000
-    """
-OF_MEGATRON = f"""
-    --async_generate true
-    --sync_ref_model true
-    --num_iterations 2
-    {TEACHER} --teacher_model_server http://10.0.0.1:8000
-    --use_ray true --teacher_model_server http://10.0.0.1:8000
-    --truncation_strategy right
-    --reward_funcs soft_overlong
-    --use_vllm false
-    --loss_type real --micro_batch_size 4
-    """
+TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
+PLAIN = ("--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--dataset", "my/data")
+MEGATRON = ("--tensor_model_parallel_size", "1", "--reward_funcs", "format", "--use_vllm", "true")
 
 
-def found(words, *more):
-    """The run of some words, and what our rows say to it, without what is ours in it."""
-    run = inputs.run_of(["--rlhf_type", "grpo", *more, *words.split()], environ={})
-    rules = [one for one in table.judged(run) if one.rule in RULES or one.rule == "real-cuts-groups"]
-    return run, [one.what.removeprefix("ms-swift refuses it: ") for one in rules]
+@pytest.fixture(autouse=True, scope="module")
+def _cache_of_its_own(tmp_path_factory):
+    """Answers of this test alone; the table of the parser is the one that is there."""
+    table = host_table.table()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        host_table.kept(host_table.cache_folder() / "table.json", table)
+        yield
 
 
-def raised(arguments, methods):
-    """What the methods of an object of ms-swift raise."""
-    for method in methods:
-        try:
-            method(arguments)
-        except (ValueError, NotImplementedError, AssertionError) as error:
-            yield f"{type(error).__name__}: {error}"
-        except AttributeError:  # of a model that is not loaded
-            continue
+def arguments_of(words, *more):
+    return inputs.run_of([*PLAIN, *more, *words], environ={}).arguments
 
 
-def said_by_both(ours, theirs):
-    """The beginning of a message, up to what ms-swift explains in brackets."""
-    return [
-        one for one in ours if any(other.startswith(one.partition(" (")[0].rstrip(".")) for other in theirs)
-    ]
+def said_to(commands):
+    """The messages of each command, from one child for all."""
+    questions = [refused._question(arguments) for arguments in commands]
+    return [[text for text, _ in said["refused"]] for said in host_table.ask(questions, 500)]
 
 
-def lines(text):
-    return [line.strip() for line in text.strip().splitlines()]
+def test_ms_swift_refuses_what_it_refuses_in_a_run():
+    cases = [(words, (), begins) for words, begins in TABLE["swift"].items()]
+    cases += [(words, MEGATRON, begins) for words, begins in TABLE["megatron"].items()]
+    answers = said_to([arguments_of(words.split(), *more) for words, more, _ in cases])
+    missed = {}
+    for (words, _, begins), texts in zip(cases, answers, strict=True):
+        if not any(text.startswith(begins) for text in texts):
+            missed[words] = texts
+    assert missed == {}
+    assert len(cases) >= 48
 
 
-@pytest.fixture
-def own_methods(monkeypatch):
-    """ms-swift's own checks of a run's arguments. It asks for Liger's release first, which is not installed."""
-    from swift.arguments import RLHFArguments
-
-    real = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.7.0" if "liger" in name else real(name)
-    )
-
-    def ask(run):
-        arguments = object.__new__(RLHFArguments)
-        vars(arguments).update(run.arguments.values, model_meta=None)
-        return list(raised(arguments, [getattr(RLHFArguments, name) for name in CHECKS.split()]))
-
-    return ask
-
-
-@pytest.mark.parametrize("words", lines(REFUSED))
-def test_ms_swift_refuses_it_with_the_same_words(words, own_methods):
-    run, ours = found(words)
-    assert said_by_both(ours, own_methods(run)) == ours != []
-
-
-@pytest.mark.parametrize("words", lines(OF_MEGATRON))
-def test_megatron_refuses_it_with_the_same_words(words):
-    """Its class cannot be imported without megatron-core; its methods can be made from its source."""
-    source = (folder() / "megatron/arguments/megatron_args.py").read_text(encoding="utf-8")
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    own = next(node for node in classes if node.name == "RLHFMegatronArgumentsMixin")
-    wanted = [node for node in own.body if getattr(node, "name", "") in ("_check_teacher", "_init_grpo")]
-    names = {"logger": logging.getLogger("megatron"), "Optional": None, "List": list}
-    exec(compile(ast.Module(wanted, []), "megatron_args.py", "exec"), names)
-    more = () if "--use_vllm" in words else ("--use_vllm", "true")
-    run, ours = found(words, "--tensor_model_parallel_size", "1", "--reward_funcs", "format", *more)
-    arguments = types.SimpleNamespace(**run.arguments.values, _init_generation_batch_params=lambda: None)
-    theirs = list(raised(arguments, [names["_check_teacher"], names["_init_grpo"]]))
-    assert theirs
-    assert ours
-    assert said_by_both(ours, theirs) or "REAL" in theirs[0]
-
-
-def test_every_row_has_its_command():
-    rows = {row["what"][:70] for rule in RULES for row in table.texts[rule]["finds"]}
-    said = {one for words in lines(REFUSED) for one in found(words)[1]}
-    said |= {
-        one for words in lines(OF_MEGATRON) for one in found(words, "--tensor_model_parallel_size", "1")[1]
-    }
-    missed = [
-        row
-        for row in rows
-        if not any(
-            one.startswith(row.removeprefix("ms-swift refuses it: ").partition("{")[0]) for one in said
-        )
-    ]
-    assert missed == []
-
-
-def test_ms_swift_refuses_no_setting_that_runs(own_methods):
+def test_ms_swift_refuses_no_setting_that_runs():
+    """No false alarm from this machine, which has no GPU, no vLLM, no liger-kernel, no model and no server."""
     launches = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))
-    for text in (*launches["settings"].values(), *launches["warned"].values()):
-        assert own_methods(found(text)[0]) == found(text)[1] == [], text
+    texts = [*launches["settings"].values(), *launches["warned"].values()]
+    answers = said_to([arguments_of(text.split()) for text in texts])
+    assert {text: said for text, said in zip(texts, answers, strict=True) if said} == {}
+
+
+def test_a_check_that_needs_a_value_that_is_not_known_says_nothing():
+    words = ["--use_liger_kernel", "true", "--delta", Unknown("$DELTA"), "--log_entropy", "true"]
+    lazy = ["--lazy_tokenize", "true", "--streaming", "true"]
+    of_delta, of_others = said_to([arguments_of(words), arguments_of([*words, *lazy])])
+    assert of_delta == []
+    assert of_others == ["ValueError: Streaming and lazy_tokenize are incompatible."]
+
+
+def test_ours_come_first_then_ms_swifts_and_the_second_time_from_the_cache(capsys, monkeypatch):
+    words = [*PLAIN, "--temperature", "0", "--use_liger_kernel", "true", "--delta", "2"]
+    words += ["--truncation_strategy", "right"]
+    assert command.check(words, row_limit=0) == 2
+    printed = capsys.readouterr().out
+    ours = printed.index("all completions of a group will be the same")
+    theirs = printed.index(
+        "ms-swift refuses it: ValueError: Liger loss does not support two-sided GRPO loss yet."
+    )
+    assert ours < theirs < printed.index("it will fail: ")
+    assert "[--delta]" in printed
+    assert "GRPO requires `truncation_strategy" not in printed  # a rule of ours says it already
+    monkeypatch.setattr(host_table, "ask", None)  # no child is started any more
+    assert command.check(words, row_limit=0) == 2
+    assert capsys.readouterr().out == printed
+    assert command.check(words, row_limit=0, as_json=True) == 2
+    assert "host-refuses" in {row["rule"] for row in json.loads(capsys.readouterr().out)}
+    command.check(words, row_limit=0, quick=True)
+    last = capsys.readouterr().out
+    assert "Liger loss" not in last
+    assert "ms-swift's own checks (--quick)" in last
+
+
+def test_a_child_that_cannot_answer_is_named_and_ours_stand(monkeypatch):
+    def fails(questions):
+        raise SwiftGrpoExtError("ms-swift could not be asked: no such module", fix="install it")
+
+    monkeypatch.setattr(host_table, "ask", fails)
+    (note,) = refused.refusals([arguments_of(["--seed", "7"])], [])
+    assert note.severity is Severity.NOTE
+    assert "no such module" in note.what
+
+
+def test_a_folder_called_swift_beside_the_script_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "swift").mkdir()
+    (tmp_path / "swift/__init__.py").write_text("raise RuntimeError('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    assert said_to([arguments_of(["--warmup_ratio", "1"])])[0] != []
+    assert os.listdir(tmp_path) == ["swift"]
+
+
+def test_the_cached_table_is_written_whole_and_a_broken_one_is_made_again(tmp_path):
+    path = tmp_path / "deep/table.json"
+    assert host_table.kept(path, {"a": 1}) == {"a": 1}
+    assert host_table.cached(path) == {"a": 1}
+    assert [file.name for file in path.parent.iterdir()] == ["table.json"]
+    path.write_text('{"a": ')
+    assert host_table.cached(path) is None

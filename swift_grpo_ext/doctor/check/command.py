@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 
 from swift_grpo_ext.doctor.check import inputs, rewards, rows
+from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.doctor.check.refused import refusals
 from swift_grpo_ext.doctor.check.rules import data_rules, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -25,6 +27,7 @@ class Verdict:
 
     findings: tuple[Finding, ...]  # each fault once
     code: int  # 0: no problems in what could be checked, 1: warnings, 2: it will fail, 3: could not check
+    runs: tuple[Arguments, ...] = ()  # of what could be read
 
     @property
     def closing(self) -> str:
@@ -66,15 +69,14 @@ def _once(findings: Sequence[Finding]) -> list[Finding]:
 def verdict_of(
     words: Sequence[str], *, row_limit: int = 32, gpu_memory: float = 0, cpu_memory: float = 0
 ) -> Verdict:
-    """Check a command line, or a script or configuration file."""
+    """Check a command line, a script or a configuration file by the rules of this package."""
     try:
-        found = inputs.runs(words, gpu_memory=gpu_memory)
-        runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in found]
+        read = inputs.runs(words, gpu_memory=gpu_memory)
+        runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in read]
     except SwiftGrpoExtError as error:
-        return Verdict((not_known_here(error.what, error.where, error.fix),), 3)
-    found_in_all = [one for run in runs for one in findings_of(run, row_limit=row_limit)]
-    findings = worst_first(_once(found_in_all))
-    return Verdict(tuple(findings), exit_code(findings))
+        return Verdict((not_known_here(error.what, error.where, error.fix),), COULD_NOT_CHECK)
+    findings = worst_first(_once([one for run in runs for one in findings_of(run, row_limit=row_limit)]))
+    return Verdict(tuple(findings), exit_code(findings), tuple(run.arguments for run in runs))
 
 
 def check(
@@ -82,18 +84,33 @@ def check(
     *,
     as_json: bool = False,
     show_all: bool = False,
+    quick: bool = False,
     row_limit: int = 32,
     gpu_memory: float = 0,
     cpu_memory: float = 0,
     console: Console | None = None,
 ) -> int:
-    """Check, and print what was found."""
+    """Check, and print what was found: first by the rules of this package, then what ms-swift itself refuses.
+
+    ``quick`` leaves ms-swift out. Returns the exit code: 0 nothing was found in what could be checked,
+    1 warnings, 2 the run will fail, 3 nothing could be checked.
+    """
+    console = console or Console(soft_wrap=True)
     with _others_to_stderr():
         verdict = verdict_of(words, row_limit=row_limit, gpu_memory=gpu_memory, cpu_memory=cpu_memory)
+    findings = verdict.findings
+    if not as_json:
+        _print(verdict, console, show_all=show_all)
+    if verdict.runs:
+        left_out = [not_known_here("ms-swift's own checks (--quick)")]
+        findings += tuple(left_out if quick else refusals(verdict.runs, findings))
+        first = len(verdict.findings)
+        verdict = replace(verdict, findings=findings, code=exit_code(findings))
+        if not as_json:
+            _print(replace(verdict, findings=findings[first:]), console, show_all=show_all)
+            console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        print(json.dumps([asdict(one) for one in verdict.findings], indent=1, ensure_ascii=False))
-    else:
-        _print(verdict, console or Console(soft_wrap=True), show_all=show_all)
+        print(json.dumps([asdict(one) for one in findings], indent=1, ensure_ascii=False))
     return verdict.code
 
 
@@ -117,15 +134,14 @@ def _others_to_stderr() -> Iterator[None]:
 
 
 def _print(verdict: Verdict, console: Console, *, show_all: bool) -> None:
-    for one in verdict.findings:
+    for finding in verdict.findings:
+        label = f"{finding.severity.value:8}"
+        colour = _COLOURS[finding.severity]
         if verdict.code == COULD_NOT_CHECK:
-            text = f"could not check: {one.what} [{one.where}]\n        -> {one.fix}"
-            console.print(text, markup=False, soft_wrap=True)
-            return
-        if one.severity is Severity.NOTE and not show_all:
+            label, colour = "could not check: ", ""
+        elif finding.severity is Severity.NOTE and not show_all:
             continue
-        place = f" [{one.where}]" if one.where else ""
-        fix = f"\n        -> {one.fix}" if one.fix else ""
-        text, colour = f"{one.severity.value:8}{one.what}{place}{fix}", _COLOURS[one.severity]
+        place = f" [{finding.where}]" if finding.where else ""
+        fix = f"\n        -> {finding.fix}" if finding.fix else ""
+        text = f"{label}{finding.what}{place}{fix}"
         console.print(text, style=colour, markup=False, highlight=False, soft_wrap=True)
-    console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)

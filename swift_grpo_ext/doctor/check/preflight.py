@@ -21,11 +21,14 @@ def register() -> list[str]:
 
 
 def preflight() -> None:
-    """Check this process's command line and print what was found to stderr.
+    """Check this process's command line and print what was found to stderr; ms-swift's own checks come next.
 
     The first rank of each node does it; the launcher ends the others when it raises.
+
+    Raises:
+        RefusedError: the run will fail.
     """
-    if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr) == 2:
+    if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr, quick=True) == 2:
         what, fix = "preflight found errors, listed above", "fix them, or start without the variable"
         raise RefusedError(what, where="SWIFT_GRPO_EXT_PREFLIGHT", fix=fix)
 
@@ -44,10 +47,11 @@ def preflight_only() -> None:
     sys.exit(2 if _is_first_rank() and _checked(sys.stdout) == 2 else 0)
 
 
-def _checked(stream: TextIO) -> int:
+def _checked(stream: TextIO, *, quick: bool = False) -> int:
+    """Check this process's command line; returns the exit code of `command.check`."""
     from swift_grpo_ext.doctor.check import command
 
-    code = command.check(sys.argv[1:], console=Console(file=stream, soft_wrap=True))
+    code = command.check(sys.argv[1:], quick=quick, console=Console(file=stream, soft_wrap=True))
     stream.flush()
     return code
 

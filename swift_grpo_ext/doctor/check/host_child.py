@@ -1,0 +1,272 @@
+"""Run as a child process, which imports ms-swift: what its argument classes take and refuse.
+
+A question is a line of stdin, its answer a line of stdout, both JSON: ``{}`` asks for `table`, ``{"kind",
+"values", "unknown"}`` for `refusals`. Without network and GPU; no model is loaded and no file written.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from importlib import import_module
+from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest.mock import MagicMock
+
+MEGATRON = "MegatronRLHFArguments"
+KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
+# What megatron's argument classes import and this machine may lack. They only name things of it.
+_OF_MEGATRON = (
+    *("megatron", "megatron.core", "megatron.core.transformer", "megatron.core.transformer.enums"),
+    *("mcore_bridge", "mcore_bridge.model", "swift.megatron.utils"),
+)
+# Methods that look at files, a server, ranks or a GPU of this machine, which may not be the one that trains;
+# other rules of check look at them as far as the launch says.
+_OF_THIS_MACHINE = frozenset(
+    """
+    _add_version _check_is_adapter _init_adapters _init_ckpt_dir _init_custom_dataset_info _init_deepspeed
+    _init_device _init_distributed _init_external_vllm
+    _init_generation_batch_params _init_liger _init_new_special_tokens
+    _init_output_dir _init_swanlab _init_teacher_deepspeed _import_external_plugins _handle_pai_compat
+    _check_mcore_bridge _load_adapter_config
+    """.split()  # noqa: SIM905
+)
+_CHECKS = ("_check", "_init", "_process", "_set", "_handle", "_add", "_import", "_load", "__post_init__")
+_ARGUMENTS = (
+    *("/swift/arguments/", "/swift/megatron/arguments/"),
+    *("/swift/trainers/arguments.py", "/swift/rlhf_trainers/args_mixin.py"),
+)
+_REFUSALS = (ValueError, NotImplementedError, AssertionError)
+
+
+class _NotKnownHereError(Exception):
+    """A check reads an argument whose value is not known."""
+
+
+@cache
+def argument_class(kind: str) -> type:
+    """ms-swift's class of that name."""
+    if kind != MEGATRON:
+        plain: type = getattr(import_module("swift.arguments"), kind)
+        return plain
+    if find_spec("megatron") is None or find_spec("mcore_bridge") is None:
+        import swift
+
+        sys.modules.update({name: MagicMock() for name in _OF_MEGATRON})
+        core = sys.modules["megatron.core"]
+        core.__version__ = "0.16.0"  # type: ignore[attr-defined]
+        sys.modules["megatron"].core = core  # type: ignore[attr-defined]
+        package = ModuleType("swift.megatron")  # its own __init__ patches megatron
+        package.__path__ = [str(Path(swift.__path__[0]) / "megatron")]
+        sys.modules["swift.megatron"] = package
+    made: type = getattr(import_module("swift.megatron.arguments.rlhf_args"), kind)
+    return made
+
+
+@dataclass
+class _Recorder:
+    """What the checks of a class say, each asked on its own."""
+
+    values: dict[str, Any]  # the arguments that are given
+    unknown: frozenset[str]  # names of those whose value is not known
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    last_read: str = ""
+
+    def recorded(self, check: Callable[..., Any]) -> Callable[..., Any]:
+        """The check; what it raises does not end the others."""
+
+        @wraps(check)
+        def asked(arguments: Any, *more: Any, **named: Any) -> Any:
+            try:
+                return check(arguments, *more, **named)
+            except _NotKnownHereError:
+                pass  # nothing is said of it: check names the values that are not known
+            except _REFUSALS as error:
+                if _is_of_the_arguments(error):
+                    self.refused.append((_message(error), self.last_read))
+            except Exception as error:  # of a model or a package that is not here: nothing is said then
+                traceback.print_exception(error)
+            return None
+
+        return asked
+
+    def reader(self) -> Callable[[Any, str], Any]:
+        """What reads an attribute of the arguments, and remembers it."""
+
+        def read(arguments: Any, name: str) -> Any:
+            if name in self.unknown:
+                raise _NotKnownHereError(name)
+            if name in self.values and name != "rlhf_type":  # which nearly all of them look at
+                self.last_read = name
+            return object.__getattribute__(arguments, name)
+
+        return read
+
+
+def refusals(kind: str, values: dict[str, Any], unknown: list[str]) -> dict[str, Any]:
+    """What the class raises for these arguments.
+
+    ``unknown`` names arguments whose value is not known; a check that reads one is left. Returns ``refused``:
+    pairs of a message and the given argument that was read last before it.
+    """
+    base = argument_class(kind)
+    recorder = _Recorder(values, frozenset(unknown))
+    own: dict[str, Any] = dict.fromkeys(_OF_THIS_MACHINE, _not_asked)
+    own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None}
+    own["__getattribute__"] = recorder.reader()
+    checks = [
+        (owner, name, check)
+        for owner in base.__mro__
+        for name, check in vars(owner).items()
+        if owner.__module__.startswith("swift.")
+        and name.startswith(_CHECKS)
+        and isinstance(check, FunctionType)
+    ]
+    # Megatron's own start needs its package and a GPU; the rest of the checks come before it.
+    skipped = {"skip_megatron_init": True} if hasattr(base, "skip_megatron_init") else {}
+    try:
+        for owner, name, check in checks:
+            setattr(owner, name, own.get(name) or recorder.recorded(check))
+        type(base.__name__, (base,), own)(**{"output_dir": "output", **skipped, **values})
+    finally:
+        for owner, name, check in checks:
+            setattr(owner, name, check)
+    return {"refused": list(dict.fromkeys(recorder.refused))}
+
+
+def _not_asked(*_arguments: Any, **_named: Any) -> bool:
+    """In place of a check that looks at this machine."""
+    return True
+
+
+def _without_model(arguments: Any) -> Any:
+    """In place of what downloads the model; it checks the quantisation, too."""
+    import torch
+
+    arguments.get_quantization_config()
+    return arguments.torch_dtype or torch.bfloat16
+
+
+def _message(error: BaseException) -> str:
+    """What it says, in one line; the line of code where it says nothing."""
+    line = traceback.extract_tb(error.__traceback__)[-1].line
+    return " ".join(f"{type(error).__name__}: {str(error) or line}".split())
+
+
+def _is_of_the_arguments(error: BaseException) -> bool:
+    """Whether ms-swift's argument classes raise it themselves, not a package or a file that they need."""
+    place = Path(traceback.extract_tb(error.__traceback__)[-1].filename).as_posix()
+    return any(part in place for part in _ARGUMENTS)
+
+
+def table() -> dict[str, Any]:
+    """What ms-swift's parser takes, the names that it knows, and types of model by their architecture."""
+    from swift.utils.utils import _patch_get_type_hints
+    from transformers import HfArgumentParser
+
+    options: dict[str, list[Any]] = {}
+    names = {name: sorted(str(known) for known in read()) for name, read in _NAMES.items()}
+    architectures = _architectures()
+    for kind in KINDS:
+        with _patch_get_type_hints():
+            actions = HfArgumentParser([argument_class(kind)])._actions
+        options[kind] = [_option(action) for action in actions if action.dest != "help"]
+    return {"options": options, "names": names, "architectures": architectures}
+
+
+def _option(action: argparse.Action) -> list[Any]:
+    """Option strings, type, nargs, choices, default and const of an option."""
+    choices = list(action.choices) if action.choices is not None else None
+    named = {"string_to_bool": "bool", "int": "int", "float": "float"}
+    kind = named.get(getattr(action.type, "__name__", "str"), "str") if choices is None else "choice"
+    kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else kind
+    default = getattr(action.default, "value", action.default)
+    return [list(action.option_strings), kind, action.nargs, choices, default, action.const]
+
+
+def _architectures() -> dict[str, list[str]]:
+    """Types of model by the architecture that a checkpoint's config.json names."""
+    from swift.model import MODEL_MAPPING
+
+    types: dict[str, list[str]] = {}
+    for name, meta in MODEL_MAPPING.items():
+        for architecture in meta.architectures or ():
+            types.setdefault(architecture, []).append(name)
+    return types
+
+
+def _models() -> Iterable[str]:
+    """Names of folders that say the type of model where the architecture does not."""
+    from swift.model import MODEL_MAPPING
+
+    several = {name for types in _architectures().values() if len(types) > 1 for name in types}
+    groups = [group for name in several for group in MODEL_MAPPING[name].model_groups]
+    ids = [(model.ms_model_id, model.hf_model_id) for group in groups for model in group.models]
+    return {str(name).rsplit("/", 1)[-1].lower() for pair in ids for name in pair if name}
+
+
+def _registry(module: str, path: str, *more: str) -> Callable[[], Iterable[str]]:
+    """Names in a table of a module, or the values of an enumeration, and some that stand in none."""
+    return lambda: {
+        *(getattr(name, "value", name) for name in attrgetter(path)(import_module(module))),
+        *more,
+    }
+
+
+_NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "lr_scheduler_type": _registry("transformers", "SchedulerType"),
+    "callbacks": _registry("swift.callbacks", "callbacks_map"),
+    "multi_turn_scheduler": _registry("swift.rollout", "multi_turns"),
+    "template": _registry("swift.template", "TEMPLATE_MAPPING"),
+    "model_type": _registry("swift.model", "MODEL_MAPPING"),
+    "optimizer": _registry("swift.optimizers", "optimizers_map"),
+    "reward_model_plugin": _registry("swift.rewards", "rm_plugins"),
+    "eval_strategy": _registry("transformers.trainer_utils", "IntervalStrategy"),
+    "report_to": _registry("transformers.integrations", "INTEGRATION_TO_CALLBACK", "all", "none"),
+    "attn_impl": _registry("transformers", "AttentionInterface._global_mapping", "eager", "flash_attn"),
+    "tuner_type": lambda: import_module("swift.arguments.base_args.base_args").get_supported_tuners(),
+    "model": _models,
+    "reward_funcs": _registry("swift.rewards", "orms"),
+}
+
+
+_real_version = importlib.metadata.version
+
+
+def _version(distribution_name: str) -> str:
+    """The release of a package; of Liger, which the machine that trains may have, one that is new enough."""
+    return "99" if distribution_name == "liger-kernel" else _real_version(distribution_name)
+
+
+def _no_network(*_args: object, **_named: object) -> None:
+    raise OSError("no network in this process")
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what packages print must not stand between the answers
+    sys.stdout = sys.stderr
+    socket.socket.connect = _no_network  # type: ignore[method-assign]
+    for line in sys.stdin:
+        question = json.loads(line)
+        before = dict(os.environ)
+        importlib.metadata.version = _version
+        answer = refusals(**question) if question else table()
+        importlib.metadata.version = _real_version
+        os.environ.clear()
+        os.environ.update(before)
+        print(json.dumps(answer), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

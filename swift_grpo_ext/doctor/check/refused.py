@@ -1,0 +1,82 @@
+"""What ms-swift's own argument classes refuse, asked in a child process."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import Finding, Problem, RuleTable, Severity, not_known_here
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What ms-swift says to the arguments of the runs."""
+
+    refused: tuple[tuple[str, str], ...]  # (message, the argument that was looked at last)
+
+
+host_rules: RuleTable[Answer] = RuleTable()
+
+
+@host_rules.rule(
+    "host-refuses",
+    Severity.ERROR,
+    symptoms=(
+        "ValueError: cached_dataset is not supported for GRPO.",
+        "ValueError: `warmup_ratio` and `warmup_steps` cannot be set at the same time.",
+        "Streaming and lazy_tokenize are incompatible.",
+        "ValueError: Please set the quant_bits.",
+        "ValueError: Liger loss does not support ... yet.",
+        "ValueError: Liger loss currently only support ...",
+        "ValueError: OPD-RL is not supported with use_liger_kernel.",
+        "ValueError: OPD-RL (teacher) does not support ...",
+        "ValueError: dynamic_sample requires reward_funcs",
+        "ValueError: advantage_reweight=rlsd ...",
+        "ValueError: sdar_loss_coef>0 ...",
+        "ValueError: ... is not supported for Megatron GRPO right now",
+        "AssertionError: use_vllm must be True for Megatron GRPO",
+    ),
+    cause="ms-swift's own checks of its arguments, before any model is loaded.",
+)
+def _refuses(answer: Answer) -> Iterator[Problem]:
+    for message, name in answer.refused:
+        fix = f"another value of --{name}, or leave it out" if name else "see ms-swift's documentation of it"
+        yield Problem(f"ms-swift refuses it: {message[:300]}", f"--{name}" if name else "", fix)
+
+
+def refusals(runs: Sequence[Arguments], others: Sequence[Finding]) -> list[Finding]:
+    """What ms-swift refuses of some runs, without what the others say of an argument; kept in the cache."""
+    questions = list(map(_question, runs))
+    digest = sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
+    path = host_table.cache_folder() / "refusals" / f"{digest[:32]}.json"
+    try:
+        answers = host_table.cached(path) or host_table.kept(path, host_table.ask(questions))
+    except SwiftGrpoExtError as error:
+        return [not_known_here(f"ms-swift's own checks: {error.what}", error.where, error.fix)]
+    errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
+    options = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
+    pairs = [(text, name) for answer in answers for text, name in answer["refused"]]
+    refused = tuple(dict.fromkeys(pair for pair in pairs if not _is_about(*pair, options)))
+    return host_rules.judged(Answer(refused))
+
+
+def _is_about(message: str, name: str, options: set[str]) -> bool:
+    """Whether a refusal is about one of these options."""
+    return name in options or not options.isdisjoint(re.findall(r"\w+", message))
+
+
+def _question(arguments: Arguments) -> dict[str, Any]:
+    """What `host_child` is asked: the values that are given, and the names of those that are not known."""
+    names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
+    unknown = [name for name in names if not arguments.known(name)]
+    given = arguments.given.intersection(arguments.values) - set(unknown)
+    return {
+        "kind": arguments.kind,
+        "values": {name: arguments.values[name] for name in sorted(given)},
+        "unknown": unknown,
+    }
