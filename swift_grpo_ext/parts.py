@@ -65,6 +65,7 @@ FEATURES = tuple(each.name for each in fields(Enabled) if not each.name.startswi
 _FIXES = tuple(
     dict.fromkeys(name for defect in DEFECTS.values() if defect.patch for name in (defect.id, defect.patch))
 )
+_MEGATRON = ("shared_prefix", "vision_once", "completion_logits", "skip_old_logps", "self_check")
 
 # In the order in which they are applied: defects of the stack first, then what builds on it.
 PARTS: dict[str, Part] = {
@@ -79,9 +80,19 @@ PARTS: dict[str, Part] = {
         commands=("rlhf grpo",),
         features=(*FEATURES, "held_out"),  # which says itself whether it is on
     ),
+    "megatron": Part(
+        "swift_grpo_ext.megatron",
+        (versions.HOST, "torch", "transformers"),
+        commands=("megatron rlhf",),
+        features=_MEGATRON,
+    ),
     "rewards": Part("swift_grpo_ext.rewards", commands=("rlhf grpo", "megatron rlhf")),
     "presets": Part("swift_grpo_ext.deepspeed", commands=("rlhf grpo", "rlhf", "sft", "pt")),
-    "callbacks": Part("swift_grpo_ext.watch", commands=("rlhf grpo",), features=("trace_numerics", "report")),
+    "callbacks": Part(
+        "swift_grpo_ext.watch",
+        commands=("rlhf grpo", "megatron rlhf"),
+        features=("trace_numerics", "report"),
+    ),
 }
 PREFLIGHT = Part("swift_grpo_ext.doctor.check.preflight")  # last, and only where the settings ask for it
 

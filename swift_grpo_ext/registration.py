@@ -55,10 +55,10 @@ def summary() -> str:
     working = [
         f"{name}: {names[0] if len(names) == 1 and len(names[0]) < 6 else len(names)}"
         for name, names in _registered.items()
-        if names and (not command or not PARTS[name].commands or command in PARTS[name].commands)
+        if names and (not PARTS[name].commands or (command or "rlhf grpo") in PARTS[name].commands)
     ]
-    if command == "megatron rlhf":
-        working.append(NOT_UNDER_MEGATRON)
+    if command == "megatron rlhf" and not _registered.get("megatron"):
+        working = [*(text for text in working if not text.startswith("callbacks")), NOT_UNDER_MEGATRON]
     head = f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}"
     disabled = current_settings().disable
     for off in (", ".join(disabled), str(len(disabled))):

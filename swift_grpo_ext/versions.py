@@ -37,6 +37,8 @@ OPTIONAL: dict[str, tuple[str, str]] = {
     "deepspeed": (">=0.18.9", "ZeRO; from 0.19.2 on without the defects that compat fixes or refuses"),
     "vllm": (">=0.11", "fast rollouts on a GPU"),
     "flash-attn": ("", "variable-length attention on a GPU"),
+    "megatron-core": (">=0.16.1,<0.17", "training with Megatron"),
+    "mcore-bridge": (">=1.6.5,<1.7", "checkpoints and models of Megatron"),
     "liger-kernel": ("", "fused losses on a GPU"),
 }
 

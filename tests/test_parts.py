@@ -69,6 +69,7 @@ ALL = {
     "compat": [f"fix-{number}" for number in range(20)],
     "templates": ["qwen2_5_vl", "ovis2_hf"],
     "trainer": ["grpo"],
+    "megatron": ["grpo"],
     "rewards": [f"ext_{number}" for number in range(30)],
     "presets": [f"ext_zero{number}" for number in range(9)],
     "callbacks": ["ext_watch"],
@@ -78,16 +79,20 @@ ALL = {
 @pytest.mark.parametrize(
     ("argv", "command", "silent"),
     [
-        (["/x/swift/cli/rlhf.py", "--rlhf_type", "grpo"], "rlhf grpo", set()),
-        (["/x/swift/cli/rlhf.py", "--rlhf_type=grpo"], "rlhf grpo", set()),
-        (["/x/swift/cli/rlhf.py", "--rlhf_type", "dpo"], "rlhf", {"trainer", "rewards", "callbacks"}),
-        (["/x/swift/cli/rollout.py"], "rollout", {"trainer", "rewards", "presets", "callbacks"}),
+        (["/x/swift/cli/rlhf.py", "--rlhf_type", "grpo"], "rlhf grpo", {"megatron"}),
+        (["/x/swift/cli/rlhf.py", "--rlhf_type=grpo"], "rlhf grpo", {"megatron"}),
+        (
+            ["/x/swift/cli/rlhf.py", "--rlhf_type", "dpo"],
+            "rlhf",
+            {"trainer", "megatron", "rewards", "callbacks"},
+        ),
+        (["/x/swift/cli/rollout.py"], "rollout", {"trainer", "megatron", "rewards", "presets", "callbacks"}),
         (
             ["/x/swift/cli/_megatron/rlhf.py", "--rlhf_type", "grpo"],
             "megatron rlhf",
-            {"trainer", "presets", "callbacks"},
+            {"trainer", "presets"},
         ),
-        (["/x/my_script.py"], "", set()),
+        (["/x/my_script.py"], "", {"megatron"}),
     ],
 )
 def test_the_line_is_short_and_names_what_works_in_this_process(monkeypatch, argv, command, silent):

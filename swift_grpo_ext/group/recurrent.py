@@ -8,6 +8,7 @@ call both by names in their module: wrapped once per process, a call without a l
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any
@@ -32,8 +33,8 @@ def install(decoder: nn.Module) -> None:
         module = sys.modules[type(layer).__module__]
         if module not in _wrapped:
             _wrapped.add(module)
-            setattr(module, CONVOLUTION, _by_layout(getattr(module, CONVOLUTION), convolve))
-            setattr(module, DELTA_RULE, _by_layout(getattr(module, DELTA_RULE), delta_rule))
+            setattr(module, CONVOLUTION, by_layout(getattr(module, CONVOLUTION), convolve))
+            setattr(module, DELTA_RULE, by_layout(getattr(module, DELTA_RULE), delta_rule))
 
 
 def unsupported(decoder: nn.Module) -> str:
@@ -63,16 +64,25 @@ def _opening_the_layout(forward: Callable[..., object]) -> Callable[..., object]
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, PackMask):
             return forward(layer, hidden_states, *args, **kwargs)
-        token = _layout.set(mask.pack_layout)
-        try:
+        with within(mask.pack_layout):
             return forward(layer, hidden_states, *args, **{**kwargs, "attention_mask": None})
-        finally:
-            _layout.reset(token)
 
     return packed_or_rows
 
 
-def _by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> Callable[..., object]:
+@contextmanager
+def within(layout: PackLayout) -> Iterator[None]:
+    """While this is open, a recurrent layer goes over a pack of this layout."""
+    token = _layout.set(layout)
+    try:
+        yield
+    finally:
+        _layout.reset(token)
+
+
+def by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> Callable[..., object]:
+    """The usual function; within a layout ``packed`` instead, which is given the usual one and the layout."""
+
     @functools.wraps(usual)
     def packed_or_usual(*args: object, **kwargs: object) -> object:
         layout = _layout.get()

@@ -24,7 +24,7 @@ class Baselines:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._kept: Tensor | None = None  # of the last batch, all ranks, (n,) bool
+        self.kept: Tensor | None = None  # of the last batch, all ranks, (n,) bool: it is scored
 
     def deviations(self, samples: Sequence[VisionSample], rewards: Tensor) -> Tensor:
         """Deviation of the rewards of each completion's group, ``(n,)``; 0 sends it to resampling."""
@@ -48,7 +48,7 @@ class Baselines:
         for name, column in zip(host.reward_func_names, rewards.T, strict=True):
             scores = [None if score != score else score for score in column.tolist()]
             host._logs["rewards"][name].extend(scores)
-        self._kept = result.kept[rows]
+        self.kept = result.kept[rows]
         return result.advantages[rows]
 
     def leave_out_unscored(
@@ -56,9 +56,9 @@ class Baselines:
     ) -> None:
         """Take completions that are not scored out of the loss of this rank's micro-batches."""
         host = self._host
-        if self._kept is None or self._kept.all():  # the same on every rank: rewards are gathered
+        if self.kept is None or self.kept.all():  # the same on every rank: rewards are gathered
             return
-        for sample, kept in zip(samples, get_even_process_data(host, self._kept), strict=True):
+        for sample, kept in zip(samples, get_even_process_data(host, self.kept), strict=True):
             sample.kept = bool(kept)
         for chunk, batch in zip(host.split_by_mini_batches(samples), batches, strict=True):
             grpo_batch = batch["grpo_batch"]
@@ -105,12 +105,12 @@ class Baselines:
         if host.dynamic_num_samples:
             prompts = gather_object([sample.prompt_id for sample in samples])
             requests = gather_object([sample.request_id for sample in samples])
-            return _numbers(prompts), _numbers(requests)
+            return numbers(prompts), numbers(requests)
         size = host.num_generations if host.model.training else host.num_generations_eval
         rows = torch.arange(total)
         places = (rows // size).tolist()
         prompts = gather_object([sample.prompt_key for sample in samples])
-        groups = _numbers(list(zip(places, prompts, strict=True)))
+        groups = numbers(list(zip(places, prompts, strict=True)))
         if len(set(groups.tolist())) > len(set(places)):
             logger.warning_once(
                 "swift-grpo-ext: a group holds completions of different prompts. Only completions of one "
@@ -130,7 +130,7 @@ class Baselines:
         return penalty
 
 
-def _numbers(names: Sequence[Hashable]) -> Tensor:
+def numbers(names: Sequence[Hashable]) -> Tensor:
     """Names as numbers, counted in the order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names])

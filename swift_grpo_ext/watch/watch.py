@@ -38,7 +38,8 @@ class Watch(TrainerCallback):
         self.monitor: LearningMonitor | None = None  # from the begin on
         self._settings = settings = current_settings()
         self._trainer = trainer
-        self._first = args.process_index == 0
+        # With Megatron the last rank, which has the loss, speaks.
+        self._first = getattr(args, "speaks", args.process_index == 0)
         self.phases = Phases()
         self.bill = Bill()
         self.journal = Journal(args.output_dir, args.process_index)

@@ -1,0 +1,115 @@
+"""Micro-batches that hold as much of a group as fits, with Megatron.
+
+The same prompts are drawn, the same completions generated, and stepped on, as the user's sizes say.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core import mpu
+
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting
+from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, WORKSPACES
+from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
+from swift_grpo_ext.megatron.host import Host
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.group_cut import PROMPT, TOKENS_WITHOUT_GPU
+
+ADAM = 8  # bytes of a trained parameter's two moments, made at the first step, over data-parallel ranks
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How a run cuts its completions, and what is to be said of it."""
+
+    batch: int  # completions of a micro-batch
+    accumulation: int  # micro-batches of an optimizer step
+    line: str = ""  # empty if there is nothing to say
+
+
+def cut_by_groups(host: Host, settings: Settings, shared: bool) -> Sizes:
+    """Micro-batches with as much of a group as fits, if prompts are ``shared``.
+
+    Raises:
+        RefusedError: Whole groups are asked for (``SWIFT_GRPO_EXT_GROUP_BATCH=1``), and there is no way.
+    """
+    sizes = _cut(host, settings, shared)
+    if settings.group_batch and sizes.batch % host.num_generations:
+        raise RefusedError(
+            f"micro-batches of {sizes.batch} completions hold no whole group of {host.num_generations}",
+            where=f"{SWITCH}=1",
+            fix=sizes.line or "a larger --global_batch_size",
+        )
+    return sizes
+
+
+def _cut(host: Host, settings: Settings, shared: bool) -> Sizes:
+    args, group = host.args, host.num_generations
+    batch, accumulation = args.micro_batch_size, args.num_microbatches
+    given = Sizes(batch, accumulation)
+    if settings.group_batch is False or not shared or group == 1:
+        return given
+    before = BatchSizes(batch, accumulation, accumulation * host.steps_per_generation)
+    stages = args.pipeline_model_parallel_size
+    ways = [cut for cut in cuts(before, group) if cut.sizes.accumulation >= stages]
+    if reason := _users_own(host):
+        return Sizes(batch, accumulation, f"micro-batches stay {batch} x {accumulation}: {reason}")
+    if not ways:
+        return given
+    chosen = first_fitting(ways, lambda cut: bool(settings.group_batch) or _fits(host, settings, cut))
+    best = agreed_max(chosen, host.device)
+    if best == len(ways):
+        return Sizes(
+            batch, accumulation, f"micro-batches stay {batch} x {accumulation}: no more of a group fits"
+        )
+    after = ways[best].sizes
+    return Sizes(
+        after.batch,
+        after.accumulation,
+        f"micro-batches of {batch} x {accumulation} are now {after.batch} x {after.accumulation}, the same "
+        f"completions per step, to share prompts; logged clip ratios are theirs; {SWITCH}=0 keeps yours",
+    )
+
+
+def _users_own(host: Host) -> str:
+    """Why the user's sizes are part of what is computed."""
+    if host.args.top_entropy_quantile < 1.0:
+        return "top_entropy_quantile is defined per micro-batch"
+    return "loss_type real compares the groups of a micro-batch" if host.loss_type == "real" else ""
+
+
+def _fits(host: Host, settings: Settings, cut: Cut) -> bool:
+    args = host.args
+    free = None if settings.group_batch_tokens else _free(host)
+    if free is None:
+        budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
+        return bool(cut.sizes.batch * args.max_completion_length <= budget)
+    shape = PackShape(
+        text_sizes(host.template.config.get_text_config()),
+        host.template.max_length or PROMPT,
+        args.max_completion_length,
+        "full" if args.tuner_type == "full" else "lora",
+        args.recompute_granularity == "full",
+        spare=False,
+    )
+    # Tensor parallelism divides what a layer holds; of a pipeline each stage holds its layers for all stages.
+    return fits(shape, cut.sizes.batch, cut.prompts, free * args.tensor_model_parallel_size)
+
+
+def _free(host: Host) -> float | None:
+    """Bytes that will be free beside the optimizer and a colocated vLLM; None without a GPU that tells."""
+    if not torch.cuda.is_available():
+        return None
+    try:
+        free, total = torch.cuda.mem_get_info()
+    except RuntimeError:
+        return None
+    args: Any = host.args
+    trained = sum(p.numel() for model in host.unwrapped_models for p in model.parameters() if p.requires_grad)
+    later = ADAM * trained / mpu.get_data_parallel_world_size() + COMMUNICATORS[1] + WORKSPACES
+    if args.use_vllm and args.vllm_mode == "colocate" and not args.sleep_level:
+        later += args.vllm_gpu_memory_utilization * total
+    return free - later - (ASLEEP[1] if args.sleep_level else 0)

@@ -1,0 +1,83 @@
+"""What we read of ms-swift's Megatron GRPO trainer, and a check that what we change is there."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor, nn
+
+from swift_grpo_ext.errors import RefusedError
+
+if TYPE_CHECKING:
+    from swift_grpo_ext.megatron.predictions import OutputLayers
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This rank among all, by the names that accelerate has for it."""
+
+    device: Any
+    process_index: int
+    num_processes: int
+    is_main_process: bool  # it speaks: with Megatron the last, which has the loss
+
+
+class Host(Protocol):
+    """ms-swift's Megatron GRPO trainer as our collaborators see it."""
+
+    # The run.
+    args: Any
+    template: Any
+    state: Any
+    device: Any
+    process_index: int
+    world_size: int
+    is_main_process: bool
+
+    # The models.
+    config: Any
+    optimizer: Any
+    accelerator: Ranks
+    unwrapped_models: list[nn.Module]
+    ref_models: list[nn.Module]
+    output_layers: "OutputLayers"
+
+    # The loss.
+    beta: float
+    loss_type: str
+    num_generations: int
+    reward_func_names: list[str]
+    kl_in_reward: bool
+    temperature: float
+    steps_per_generation: int
+    global_batch_size: int
+    micro_batch_size: int
+    enable_routing_replay: bool
+    _has_teacher_explicit: bool
+    _metrics: dict[str, Any]
+    _logs: dict[str, Any]
+
+    def _get_rollout_group(self) -> Any:
+        """Ranks that work on the same completions."""
+
+
+def require(own: type, host: type, *names: str) -> None:
+    """Look up what a trainer changes.
+
+    Raises:
+        RefusedError: ms-swift's trainer has no method of the name of one of ours, or not one of ``names``.
+    """
+    changed = [name for name, value in vars(own).items() if callable(value) and not name.startswith("__")]
+    for name in (*changed, *names):
+        if not hasattr(host, name):
+            raise RefusedError(
+                f"this ms-swift has no {host.__name__}.{name}, which is changed here",
+                where=f"{host.__module__}.{host.__qualname__}",
+                fix="install ms-swift >=4.5,<4.7, or set SWIFT_GRPO_EXT_DISABLE=megatron",
+            )
+
+
+Logps = tuple[Tensor | None, object]  # log-probs, None on other stages than the last; and routed experts
+Stock = Callable[[Iterator[Any]], Logps]
+Context = AbstractContextManager[None]

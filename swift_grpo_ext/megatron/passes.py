@@ -1,0 +1,288 @@
+"""The passes over a micro-batch with Megatron: old, reference and policy log-probs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import mpu
+from swift.megatron.trainers import base, grpo_trainer, utils, vocab_parallel_utils
+from swift.rl_core.data import GRPOBatch
+from swift.utils import get_logger
+from torch import Tensor
+from torch.nn.functional import pad
+
+from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.micro_batch import MicroBatch
+from swift_grpo_ext.group.self_check import limits, mismatch
+from swift_grpo_ext.megatron.attention import ONE_CALL, TWO_PART, why_not_one_call
+from swift_grpo_ext.megatron.features import decide
+from swift_grpo_ext.megatron.host import Context, Host, Logps, Stock
+from swift_grpo_ext.megatron.layers import install
+from swift_grpo_ext.megatron.packs import Inputs, SharedBatch, analysed, shared
+from swift_grpo_ext.megatron.predictions import IGNORED, Predictions, predictions_of_rows
+from swift_grpo_ext.megatron.vision import Vision
+from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here
+from swift_grpo_ext.trainer.samples import VisionSample
+
+logger = get_logger()
+# Names of ms-swift that passes go through, in all modules that have them.
+COMPUTE = "compute_logps_and_entropy_from_logits"
+PREPARE = "prepare_batch"
+COLLATE = "collate_to_grpo_micro_batch"
+# Inputs with a value for each token, and what stands there for a token that is padding.
+_PADDING = {
+    "input_ids": 0,
+    "labels": IGNORED,
+    "position_ids": 0,
+    "text_position_ids": 0,
+    "mm_token_type_ids": 0,
+    "loss_scale": 0,
+}
+_PASS = ("shared_prefix", "vision_once", "completion_logits")
+
+
+@dataclass
+class Known:
+    """What is known of one micro-batch."""
+
+    prompts: list[str]  # of each row; equal ones are a group
+    predictions: Predictions | None = None  # its completion tokens; None if it goes ms-swift's way
+    batch: MicroBatch | None = None  # its images, if they are encoded once
+    shared: SharedBatch | None = None  # its pack, if prompts are shared in it
+    first_update: bool = False  # nothing is updated before its policy pass, so it needs no old one
+    taught: bool = False  # a teacher's log-probs are compared with the old ones
+
+
+class Passes:
+    """Answers the trainer's questions for log-probs."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self._host = host
+        self.enabled = decide(host, settings)
+        self._table: dict[int, Known] = {}  # by ms-swift's micro-batch
+        self._checked = settings.disables("megatron.self_check")
+        self._phase = ""  # of the passes while a generation batch is prepared
+        self._current: Known | None = None
+        self._before_update = 0  # micro-batches of the first update that are yet to come
+        self.changed: Callable[[], None] = lambda: None  # called when something is turned off
+        self.prepared: list[GRPOBatch] = []  # micro-batches of the generation batch at hand, in order
+        self._family = family_of(host.template.config) if host.args.is_multimodal else None
+        self._form: PackForm | None = None
+        self._vision: dict[bool, Vision] = {}  # of training, of evaluation
+        if "shared_prefix" in self.enabled:
+            install(self._models)
+            self._form = PackForm(self._attention())
+        if "vision_once" in self.enabled and self._family:
+            room = settings.vision_cache_mib * 2**20
+            self._vision = {mode: Vision(self._models, self._family, room) for mode in (True, False)}
+
+    def tell(self, message: str) -> None:
+        """Log a message, if there is one, once, on the rank that speaks."""
+        if message and self._host.is_main_process:
+            logger.info_once(f"swift-grpo-ext: {message}")
+
+    @property
+    def _models(self) -> list[torch.nn.Module]:
+        return [*self._host.unwrapped_models, *self._host.ref_models]
+
+    @property
+    def _training(self) -> bool:
+        return self._host.unwrapped_models[0].training
+
+    def _attention(self) -> str:
+        why = why_not_one_call(self._host.unwrapped_models, self._host.config)
+        if not agreed_max(int(bool(why)), self._host.device):
+            return ONE_CALL
+        self.tell(f"attention of packs goes in two parts ({why or 'one call failed on another rank'})")
+        return TWO_PART
+
+    # A generation batch.
+
+    @contextmanager
+    def generation_batch(self) -> Iterator[None]:
+        """While this is open, ms-swift makes micro-batches of samples."""
+        host = self._host
+        ranks = mpu.get_data_parallel_world_size()
+        self._before_update = host.global_batch_size // (host.micro_batch_size * ranks)
+        self.prepared.clear()
+        if self._training:
+            self._table.clear()
+        if vision := self._vision.get(self._training):
+            vision.clear()
+        with swapped(grpo_trainer, COLLATE, self._collating(getattr(grpo_trainer, COLLATE))):
+            yield
+
+    def _collating(self, stock: Callable[..., tuple[Inputs, GRPOBatch]]) -> Callable[..., Any]:
+        def collate(samples: list[VisionSample], template: Any, **options: Any) -> tuple[Inputs, GRPOBatch]:
+            if template.padding_free and "completion_logits" in self.enabled:
+                # Each token of ms-swift's padding counts as a row; here a pass is padded when it is made.
+                options["padding_to"] = None
+            inputs, grpo_batch = stock(samples, template, **options)
+            self._table[id(grpo_batch)] = Known([sample.prompt_key for sample in samples])
+            return inputs, grpo_batch
+
+        return collate
+
+    @contextmanager
+    def preparing(self, inputs: Inputs) -> Iterator[None]:
+        """While this is open, the reference's and the old pass over a micro-batch are made."""
+        known = self._table[id(inputs["grpo_batch"])]
+        self.prepared.append(inputs["grpo_batch"])
+        self._before_update -= 1
+        known.first_update = self._before_update >= 0 or not self._training
+        self._analyse(known, inputs)
+        self._current, self._phase = known, "old"
+        try:
+            # Passes change the mapping and none of its tensors, so pixels need no copy.
+            with swapped(grpo_trainer, "deepcopy", dict):
+                yield
+        finally:
+            self._current, self._phase = None, ""
+
+    def _analyse(self, known: Known, inputs: Inputs) -> None:
+        if "completion_logits" not in self.enabled:
+            return
+        known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
+        if not (self._form or self._vision):
+            return
+        batch = analysed(inputs, inputs["grpo_batch"], known.prompts, self._family, self._form)
+        if batch.reason:
+            self.tell(f"a micro-batch went the stock way: {batch.reason}")
+        known.shared = self._agreed(shared(batch, inputs["labels"], self._multiple) if self._form else None)
+        if known.shared:
+            known.predictions = known.shared.predictions
+        if self._vision:
+            known.batch = known.shared.batch if known.shared else batch
+
+    def _agreed(self, batch: SharedBatch | None) -> SharedBatch | None:
+        """The pack, if all ranks that compute it together have the same."""
+        group = self._host._get_rollout_group()
+        if dist.get_world_size(group) == 1:
+            return batch
+        mine = torch.tensor(batch.signature if batch else (0, 0), device=self._host.device)
+        both = torch.cat([mine, -mine])
+        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
+        if bool((both[:2] == -both[2:]).all()):
+            return batch
+        self.tell("a micro-batch went the stock way: ranks disagree about its layout")
+        return None
+
+    @property
+    def phase_now(self) -> str:
+        """What the passes of this moment are for, as in `watch.phases`."""
+        return "logps" if self._phase == "teacher" else self._phase
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """While this is open, passes are for something else than the old log-probs."""
+        before, self._phase = self._phase, name
+        try:
+            yield
+        finally:
+            self._phase = before
+
+    def logps(self, inputs: Inputs, stock: Stock) -> Logps:
+        """Log-probs of the micro-batch at hand, of reference, teacher or old policy; None: not needed."""
+        known = self._current
+        if known and self._phase == "teacher":
+            known.taught = True
+        if known is None or self._phase == "teacher":
+            return stock(iter([self._padded(inputs)]))
+        if not self._checked:
+            self._check(known, inputs, stock)
+        if self._phase == "old" and self._needs_no_old(known) and not known.taught:
+            return None, None
+        with self._way(known):
+            return stock(iter([inputs]))
+
+    # An update.
+
+    def policy(self, inputs: Inputs) -> Context:
+        """While this is open, the policy's pass over a micro-batch is made."""
+        known = self._table.get(id(inputs["grpo_batch"]))
+        return self._way(known) if known else nullcontext()
+
+    def note_policy(self, grpo_batch: GRPOBatch, logps: Tensor) -> None:
+        """The policy's pass is made: its log-probs ``(batch, seq)`` are the old ones before an update."""
+        known = self._table.get(id(grpo_batch))
+        if known and self._needs_no_old(known):
+            grpo_batch.old_per_token_logps = logps.detach()
+
+    def _needs_no_old(self, known: Known) -> bool:
+        return known.first_update and "skip_old_logps" in self.enabled
+
+    # How a pass goes.
+
+    @contextmanager
+    def _way(self, known: Known) -> Iterator[None]:
+        compute = vocab_parallel_utils.compute_logps_and_entropy_from_logits
+        with ExitStack() as stack:
+            for module in (base, utils):
+                prepare = self._preparing(known, getattr(module, PREPARE))
+                stack.enter_context(swapped(module, PREPARE, prepare))
+            if known.predictions:
+                for module in (grpo_trainer, vocab_parallel_utils):
+                    stack.enter_context(swapped(module, COMPUTE, known.predictions.computed_by(compute)))
+                stack.enter_context(self._host.output_layers.only(known.predictions.places))
+            if known.batch:
+                stack.enter_context(self._vision[self._training].standing_in(known.batch))
+            yield
+
+    def _preparing(self, known: Known, stock: Callable[..., Inputs]) -> Callable[..., Inputs]:
+        def prepare(args: Any, data: Inputs, vp_stage: int | None = None) -> Inputs:
+            if known.shared:
+                return known.shared.inputs(encoded=known.batch is not None)
+            return stock(args, self._padded(data), vp_stage)
+
+        return prepare
+
+    def _padded(self, inputs: Inputs) -> Inputs:
+        """Rows end to end, as many tokens as sequence parallelism can divide."""
+        rest = -inputs["input_ids"].shape[-1] % self._multiple
+        if not rest or not self._host.template.padding_free:
+            return inputs
+        given = {name: inputs[name] for name in _PADDING if isinstance(inputs.get(name), Tensor)}
+        return inputs | {name: pad(row, (0, rest), value=_PADDING[name]) for name, row in given.items()}
+
+    @property
+    def _multiple(self) -> int:
+        args = self._host.args
+        return int(args.tensor_model_parallel_size) if args.sequence_parallel else 1
+
+    # The check of the first pass.
+
+    def _check(self, known: Known, inputs: Inputs, stock: Stock) -> None:
+        """Hold our way against ms-swift's, once; where they differ on any rank, all go ms-swift's."""
+        self._checked = True
+        if not known.predictions:
+            return
+        problem = ""
+        try:
+            with self._way(known):
+                found, _ = stock(iter([inputs]))
+            with self._way(Known(known.prompts)):
+                expected, _ = stock(iter([inputs]))
+            problem = self._compared(inputs, found, expected)
+        except Exception as error:
+            if not all_ranks_are_here("megatron check"):
+                raise
+            problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        if agreed_max(int(bool(problem)), self._host.device):
+            logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
+            self.enabled = self.enabled.without(**dict.fromkeys(_PASS, "self-check failed"))
+            self._form, self._vision = None, {}
+            known.predictions = known.batch = known.shared = None
+            self.changed()
+
+    def _compared(self, inputs: Inputs, found: Tensor | None, expected: Tensor | None) -> str:
+        if found is None or expected is None:  # of a stage without log-probs
+            return ""
+        ahead = inputs["labels"].roll(-1, -1) != IGNORED
+        ours, theirs = (one[..., : ahead.shape[-1]] for one in (found, expected))
+        return mismatch(ours, theirs, ahead, limits(theirs, theirs, ahead, self._host.config.params_dtype))

@@ -1,0 +1,208 @@
+"""The trainer that ms-swift builds for ``megatron rlhf --rlhf_type grpo``: the script of a run."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer as HostGRPOTrainer
+from torch import Tensor, nn
+
+from swift_grpo_ext.megatron.gains import write_gains
+from swift_grpo_ext.megatron.group_cut import cut_by_groups
+from swift_grpo_ext.megatron.host import Logps, Ranks, require
+from swift_grpo_ext.megatron.packs import Inputs
+from swift_grpo_ext.megatron.passes import Passes
+from swift_grpo_ext.megatron.predictions import OutputLayers
+from swift_grpo_ext.megatron.scoring import RankScoring
+from swift_grpo_ext.megatron.watching import Watching
+from swift_grpo_ext.models.families import frame_of
+from swift_grpo_ext.rewards.registration import prepare, register_short_forms
+from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import ending_together
+from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.rows import Rows
+from swift_grpo_ext.trainer.samples import Samples, VisionSample
+from swift_grpo_ext.trainer.scoring import Scoring, names_of
+
+
+class MegatronGRPOTrainer(HostGRPOTrainer):
+    """ms-swift's Megatron GRPO trainer with every method that we change, once; its parts own their state."""
+
+    sample_cls = VisionSample
+    dynamic_num_samples = False
+    passes: Passes
+    train_dataset: Any = None
+    eval_dataset: Any = None
+
+    # What the collaborators of both trainers call by the names of transformers' one.
+
+    @cached_property
+    def accelerator(self) -> Ranks:
+        """This rank among all."""
+        return Ranks(self.device, self.process_index, self.world_size, self.is_main_process)
+
+    @property
+    def model(self) -> nn.Module:
+        """The policy, or this pipeline stage of it."""
+        return self.unwrapped_models[0]
+
+    # Construction.
+
+    def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
+        require(MegatronGRPOTrainer, HostGRPOTrainer)
+        with ending_together():
+            self.rows = Rows(self)
+            self.rollout = Rollout(self)
+            self.scoring = Scoring(self)
+            self.rank_scoring = RankScoring(self, self.scoring)
+            super().__init__(args, template, **kwargs)
+            self.output_layers = OutputLayers([*self.unwrapped_models, *self.ref_models])
+            self.passes = Passes(self, current_settings())
+            sizes = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.enabled)
+            self.micro_batch_size, self.args.num_microbatches = sizes.batch, sizes.accumulation
+            self.passes.tell(sizes.line)
+            self.passes.changed = lambda: self.passes.tell(write_gains(self, self.passes.enabled, sizes))
+            self.passes.changed()
+            self.watching = Watching(self)
+
+    def _prepare_rewards(self) -> None:
+        names = names_of(self.args.reward_funcs)
+        register_short_forms(names)
+        super()._prepare_rewards()
+        self.reward_functions = list(self.reward_funcs)
+        self.scoring.guard(names)
+
+    # Training.
+
+    def train(self, train_dataset: Any, val_dataset: Any) -> None:
+        """Train; an exception on one rank ends all."""
+        self.train_dataset, self.eval_dataset = train_dataset, val_dataset
+        with ending_together():
+            frame = frame_of(getattr(self.template.config, "model_type", ""))
+            prepare(self.reward_functions, frame, train_dataset)
+            self.rows.begin()
+            with self.watching.training():
+                super().train(train_dataset, val_dataset)
+
+    def setup_training(self, *args: Any, **kwargs: Any) -> Any:
+        """Model, optimizer and data are made ready."""
+        ready = super().setup_training(*args, **kwargs)
+        self.watching.begin()
+        return ready
+
+    def train_step(self, train_data_iterator: Any) -> Any:
+        """One update; a generation batch comes before the first."""
+        with self.watching.step():
+            metrics, grad_norm, updated = super().train_step(train_data_iterator)
+        if self.watching.end_step(grad_norm, updated):
+            self.args.train_iters = self.state.iteration + 1
+            self.state.should_save = True
+        return metrics, grad_norm, updated
+
+    def on_log(self, logs: dict[str, Any], prefix: str = "") -> None:
+        """Log, with the figures of the monitors."""
+        with self.watching.phase("log"):
+            super().on_log({**logs, **({} if prefix else self.watching.figures())}, prefix)
+
+    def evaluate(self, val_data_iterator: Any) -> Any:
+        """An evaluation, which has a generation batch of its own."""
+        with self.watching.phase("evaluate"):
+            return super().evaluate(val_data_iterator)
+
+    def save_checkpoint(self) -> Any:
+        """Write a checkpoint."""
+        with self.watching.phase("save"):
+            return super().save_checkpoint()
+
+    def get_num_iters_per_step(self) -> int:
+        """Batches of prompts in a generation batch: the dataset is read in the user's micro-batches."""
+        with swapped(self, "micro_batch_size", self.args.micro_batch_size):
+            return int(super().get_num_iters_per_step())
+
+    # A generation batch: roll out, score, prepare, finish, log.
+
+    def _generate_and_score_completions(self, inputs: list[Any]) -> list[Inputs]:
+        with self.passes.generation_batch(), self.watching.phase("prepare"):  # less the phases inside it
+            return super()._generate_and_score_completions(inputs)
+
+    def resample_encode_failed_inputs(self, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Leave rows that are too long to `to_samples`, which replaces them on all ranks alike."""
+        return inputs
+
+    def to_samples(self, rows: list[Any]) -> Samples:
+        """Samples of rows, once every broken row is replaced."""
+        return self.rows.named(super().to_samples(self.rows.good(rows)))
+
+    def _generate_completions(self, samples: Samples) -> Samples:
+        with self.watching.phase("rollout"):
+            return super()._generate_completions(samples)
+
+    def _move_model_to_vllm(self) -> Any:
+        with self.watching.phase("weight_sync"):
+            return super()._move_model_to_vllm()
+
+    def _get_request_config(self) -> object:
+        return self.rollout.seeded(super()._get_request_config())
+
+    def _postprocess_rollout_outputs(self, samples: Samples, outputs: Sequence[object]) -> Samples:
+        return self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
+
+    def _score_completions(self, samples: Samples) -> Tensor:
+        with self.watching.phase("reward"):
+            self.rows.add_image_columns(samples)
+            self.scoring.follow_schedule()
+            return self.rank_scoring.settled(samples, super()._score_completions(samples))
+
+    def _maybe_compute_logps(self, batch: Inputs, teacher_inputs: Any = None) -> Inputs:
+        with self.passes.preparing(batch):
+            return super()._maybe_compute_logps(batch, teacher_inputs)
+
+    @contextmanager
+    def null_ref_context(self) -> Iterator[list[nn.Module]]:
+        """The reference's models."""
+        with super().null_ref_context() as models, self.passes.phase("reference"):
+            yield models
+
+    def _compute_teacher_logps(self, *args: Any, **kwargs: Any) -> Tensor:
+        with self.passes.phase("teacher"):
+            return super()._compute_teacher_logps(*args, **kwargs)
+
+    def compute_per_token_logps(
+        self,
+        model: nn.Module,
+        data_iterator: Iterator[Inputs],
+        no_grad: bool = True,
+        temperature: float = 1.0,
+    ) -> Logps:
+        """A pass without an update: of reference, teacher or old policy."""
+        stock = partial(super().compute_per_token_logps, model, no_grad=no_grad, temperature=temperature)
+        with self.watching.phase(self.passes.phase_now):
+            return self.passes.logps(next(data_iterator), stock)
+
+    def _compute_advantages(
+        self, samples: Samples, rewards_per_func: Tensor, kl_values: Tensor | None = None
+    ) -> Tensor:
+        if kl_values is not None or not rewards_per_func.shape[1]:
+            return super()._compute_advantages(samples, rewards_per_func, kl_values=kl_values)
+        advantages = self.rank_scoring.advantages(samples, rewards_per_func, self.passes.prepared)
+        self.watching.look_at_rollout(samples, rewards_per_func)
+        return advantages
+
+    # An update: the passes and the loss of its micro-batches.
+
+    def forward_step(self, data_iterator: Iterator[Inputs], model: nn.Module) -> tuple[Tensor, Any]:
+        """The policy's pass over a micro-batch."""
+        if not hasattr(self, "passes"):  # Ray's workers take nothing but this method and the loss from here
+            return super().forward_step(data_iterator, model)
+        data = next(data_iterator)
+        with self.passes.policy(data), self.watching.phase("forward"):
+            return super().forward_step(iter([data]), model)
+
+    def loss_func(self, output_tensor: Tensor, data: Inputs) -> tuple[Tensor, Inputs]:
+        """The loss of a micro-batch."""
+        if hasattr(self, "passes"):
+            self.passes.note_policy(data["grpo_batch"], output_tensor)
+            self.watching.add_policy(data["grpo_batch"], output_tensor)
+        return super().loss_func(output_tensor, data)

@@ -1,0 +1,78 @@
+"""What happens where Megatron, or what is changed of ms-swift's trainer, is not there; needs neither."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from swift_grpo_ext import megatron, versions
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.megatron.host import require
+
+
+class Stock:
+    def forward_step(self):
+        """A method that is changed."""
+
+
+class Ours(Stock):
+    def __init__(self):
+        pass
+
+    def forward_step(self):
+        """The change."""
+
+
+class Gone(Ours):
+    def loss_func(self):
+        """A change of what is not there."""
+
+
+def test_every_method_that_is_changed_is_looked_up():
+    require(Ours, Stock)
+    with pytest.raises(RefusedError, match=r"this ms-swift has no Stock\.loss_func") as refused:
+        require(Gone, Stock)
+    assert "SWIFT_GRPO_EXT_DISABLE=megatron" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.fixture
+def hooked(monkeypatch):
+    """Modules that wait for others to be imported, by name."""
+    found = {}
+    hooks = SimpleNamespace(register_post_import_hook=lambda hook, name: found.update({name: hook}))
+    monkeypatch.setitem(sys.modules, "wrapt", hooks)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("core", "bridge", "names", "line"),
+    [
+        ("0.16.1", "1.6.5", ["grpo"], ""),
+        (None, None, [], ""),
+        ("0.16.1", None, [], ""),
+        ("0.17.0", "1.6.5", [], "megatron-core 0.17.0 is outside >=0.16.1,<0.17"),
+        ("0.16.1", "1.5.0", [], "mcore-bridge 1.5.0 is outside >=1.6.5,<1.7"),
+    ],
+)
+def test_other_releases_leave_it_off_with_one_line(monkeypatch, capsys, hooked, core, bridge, names, line):
+    installed = {"megatron-core": core, "mcore-bridge": bridge}
+    real = versions.installed_version
+    monkeypatch.setattr(
+        versions, "installed_version", lambda name: installed[name] if name in installed else real(name)
+    )
+    assert megatron.register() == names
+    assert list(hooked) == ([megatron.HOST] if names else [])
+    said = capsys.readouterr().err.strip()
+    assert (line in said) if line else not said
+    assert "\n" not in said
+
+
+def test_the_trainer_takes_the_place_of_ms_swifts_in_both_modules(monkeypatch):
+    trainer, host, package = (ModuleType(name) for name in ("trainer", "swift.megatron.trainers.x", "p"))
+    host.__package__ = "p"
+    trainer.MegatronGRPOTrainer = Ours
+    monkeypatch.setitem(sys.modules, "swift_grpo_ext.megatron.trainer", trainer)
+    monkeypatch.setitem(sys.modules, "p", package)
+    megatron._take_the_place(host)
+    assert host.MegatronGRPOTrainer is package.MegatronGRPOTrainer is Ours
