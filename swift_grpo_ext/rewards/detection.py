@@ -12,7 +12,7 @@ from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou, iou_m
 from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.boxes import parse_regions, says_nothing
+from swift_grpo_ext.rewards.reading.boxes import says_nothing, stated_regions
 from swift_grpo_ext.rewards.reading.region import Box
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
@@ -34,7 +34,7 @@ def _by_label(
         gold[" ".join(region.label.casefold().split())].append(region.box)
     unlabelled = set(gold) == {""}
     predicted: dict[str, list[Scored]] = defaultdict(list)
-    for region in parse_regions(extract_answer(completion) or "", "box", places.in_answers):
+    for region in stated_regions(extract_answer(completion) or "", "box", places.in_answers):
         if region.box is not None:
             confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
             confidence = 0.0 if math.isnan(confidence) else confidence

@@ -7,6 +7,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
+from swift_grpo_ext.rewards.reading.doubt import without_questions
 from swift_grpo_ext.rewards.reading.numbers import (
     Quantity,
     as_temperature,
@@ -61,7 +62,7 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    answer = short_answer(completion, fold=False) or ""
+    answer = without_questions(short_answer(completion, fold=False) or "")
     texts = durations(answer) if gold.unit.dimension == "time" else [answer]
     found = [one for one in map(stated_quantity, texts) if one is not None]
     return float(any(_close(one, gold, relative_tolerance, absolute_tolerance) for one in found))

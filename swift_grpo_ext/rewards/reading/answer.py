@@ -20,12 +20,14 @@ ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(DIALECTS.thinking.items())
 BLOCKS = tuple(DIALECTS.answers.items())
 FENCE = "```"
+MAX_SHORT_CHARS = 4_000  # of a longer answer, a short value stands at the start or at the end
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
 _OPENED, _CLOSED = (re.compile("|".join(map(re.escape, side)), re.I) for side in zip(*THINKING, strict=True))
 _MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
-_END = re.compile(
-    r"(?:\s{0,9}(?:<\|im_end\|>|<\|endoftext\|>|</s>|<\|eot_id\|>|<end_of_turn>|<eos>|<\|return\|>|<\|end\|>))+\Z"
+_END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
+_INVISIBLE = dict.fromkeys(
+    map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 _KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
@@ -174,7 +176,19 @@ def json_value(text: str) -> object:
 def short_answer(completion: str, fold: bool = True) -> str | None:
     """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
     answer = extract_answer(completion)
-    return None if answer is None else normalise_short(answer, fold)
+    return None if answer is None else normalise_short(visible(answer), fold)
+
+
+def visible(text: str) -> str:
+    """The text without letters that have no width: a number that they hide in is the whole of its digits."""
+    return text if text.isascii() else text.translate(_INVISIBLE)
+
+
+def ends_of(text: str) -> str:
+    """The start and the end of a long text, which state a short value if anything does."""
+    if len(text) <= MAX_SHORT_CHARS:
+        return text
+    return f"{text[: MAX_SHORT_CHARS // 6]}\n\n{text[-MAX_SHORT_CHARS * 5 // 6 :]}"
 
 
 def normalise_short(text: str, fold: bool = True) -> str:
@@ -183,5 +197,6 @@ def normalise_short(text: str, fold: bool = True) -> str:
     bare = text if boxed is None else boxed
     if (value := json_value(bare)) is not None:
         bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    bare = ends_of(bare)
     plain = unicodedata.normalize("NFKC", bare) if fold else bare
     return unwrapped(unwrapped(plain).strip(" \t\r\n*_`$\"'“”‘’「」『』【】"))

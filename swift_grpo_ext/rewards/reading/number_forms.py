@@ -66,7 +66,7 @@ BEFORE_FOLDING = (
         r"5\text{km}",
         "5 km",
     ),
-    Form(re.compile(r"\\[,;:! ]|~"), " ", r"5\,km", "5 km"),  # blanks in LaTeX
+    Form(re.compile(r"\\[,;:! ]|(?<!\d)~|~(?!\d)"), " ", r"5\,km", "5 km"),  # blanks in LaTeX
     Form(re.compile(r"[¼-¾⅐-⅞]"), r" \g<0>", "2½", "2 ½"),
     Form(re.compile(r"[⁰¹²³⁴-⁹⁺⁻]{1,8}"), r"^\g<0>", "m²", "m^²"),
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
@@ -68,11 +69,26 @@ _ASIDE = re.compile(
     r"[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by|compared with|up from|down from)\b) ?\d"
 )
 # " or maybe "
-_OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}| ?[-~] ?")
+_OR = re.compile(
+    r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
+    r"|[^\d.;=]{0,12}[,.;，。]?\s?(?:it )?(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
+    r"|也许|或许"
+    r"|可能)[^\d=]{0,12}",
+    re.IGNORECASE,
+)
 # " km and "
 _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
 # "between "
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
+
+
+# "it is not 12"
+_DENIED = (NEGATED, re.compile(""))
+# "12 is wrong"
+_WRONG = (
+    re.compile(""),
+    re.compile(r"[^\W\d]?[\s*\"')]{0,4}(?:is|are|was|seems) (?:wrong|incorrect|false|not|too )"),
+)
 
 
 @dataclass(frozen=True)
@@ -136,10 +152,13 @@ def durations(text: str) -> list[str]:
     return [_COLON.sub(rf"\1 {large} \2 {small}", with_hours) for large, small in units]
 
 
-def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
-    """The number that a text states, in one of the places `first` if it can; None if none, or "4.5 or 5"."""
-    plain, found = _read(text)
-    label, in_label = _read(after_label(text))
+def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:
+    """The number that a text states: in one of the places `first` if it can, in none of those of `never`.
+
+    None if it states no number, denies it ("not 5") or leaves it open ("4.5 or 5").
+    """
+    plain, found = _meant(text, never)
+    label, in_label = _meant(after_label(text), never)
     chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]
     if not chosen and in_label:
         plain, found = label, in_label
@@ -147,6 +166,13 @@ def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
         return None
     index = chosen[0] if chosen else _chosen(plain, found, bool(in_label))
     return None if _is_choice(plain, found, index) else found[index][2]
+
+
+def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
+    """The text and its numbers as `_read` gives them, without those that it denies."""
+    plain, found = _read(text)
+    left_out = {index for place in (_DENIED, _WRONG, *never) for index in _in_place(plain, found, place)}
+    return plain, [number for index, number in enumerate(found) if index not in left_out]
 
 
 def _in_place(plain: str, found: list[Located], place: Place) -> list[int]:

@@ -46,6 +46,7 @@ _CLASSIFIERS = (
 )
 
 
+_UP_TO = re.compile(r"(?:到|至|或|[~～-])[一二两三四五六七八九十]")  # 六到七只
 _CHINESE = re.compile(
     r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,24}(?!\d)"
 )
@@ -78,8 +79,9 @@ def _chinese_run(run: re.Match[str], text: str) -> str:
     """A lone numeral counts only before something that is counted: 一共 holds no number."""
     following = text[run.end() : run.end() + 1]
     whole = not text[: run.start()].strip(" -") and not text[run.end() :].strip(" 。.!")
-    counted = len(run[0]) > 1 or whole or (following and following in _CLASSIFIERS)
-    if not counted or run[0][0] in "万萬亿億百千":
+    counted = len(run[0]) > 1 or whole or (following != "" and following in _CLASSIFIERS)
+    up_to = _UP_TO.match(text, run.end())
+    if not (counted or up_to) or run[0][0] in "万萬亿億百千":
         return run[0]
     apart = " " if run.start() and text[run.start() - 1] != "-" else ""
     return f"{apart}{spelled(_han_values(run[0]))}"
