@@ -48,10 +48,6 @@ _NUMBER = re.compile(
 _GROUPED_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
 # "1.234,5": the points are
 _GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
-# "1:30"
-_COLON = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?![\d:]|\.\d)")
-# "1:02:03"
-_TWO_COLONS = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d):([0-5]\d)(?![\d:])")
 # " h ": between two parts of one quantity
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
 # "the area is about 12"
@@ -98,7 +94,6 @@ class Quantity:
     written: float  # in the unit that it was written in; a percentage is divided by 100
     percent: bool = False  # written with a percent or per-mille sign
     unit: Unit = NO_UNIT
-    thousands: bool = False  # with a bare K behind it, which may be kelvin
 
     @property
     def value(self) -> float:
@@ -137,19 +132,6 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
     one, other = whole.unit, part.unit
     same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
     return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
-
-
-def as_temperature(quantity: Quantity) -> Quantity:
-    """The quantity beside a temperature: 300 K are kelvin there, and no thousands."""
-    kelvin = Quantity(quantity.written / 1000, unit=find_unit("kelvin"))
-    return kelvin if quantity.thousands else quantity
-
-
-def durations(text: str) -> list[str]:
-    """Readings of a text beside a duration, where ``1:30`` is 1 min 30 s, or 1 h 30 min."""
-    units = (("min", "s"), ("h", "min"))
-    with_hours = _TWO_COLONS.sub(r"\1 h \2 min \3 s", text)
-    return [_COLON.sub(rf"\1 {large} \2 {small}", with_hours) for large, small in units]
 
 
 def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:
@@ -216,7 +198,7 @@ def _quantity(match: re.Match[str]) -> Quantity | None:
     if percent:
         value /= 1000 if percent.endswith("‰") else 100
     scale, unit = _scale_and_unit(*behind)
-    found = Quantity(value * scale, bool(percent), unit, behind[0] == "K" and not unit.dimension)
+    found = Quantity(value * scale, bool(percent), unit)
     return found if math.isfinite(found.value) and math.isfinite(found.written) else None
 
 

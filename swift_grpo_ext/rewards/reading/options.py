@@ -45,18 +45,6 @@ _NEXT = (
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
 _LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
-_DENIED = re.compile(
-    r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|seems|looks|appears|的?)?\s{0,2}"
-    r"(?:to be )?(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|除外|❌)"
-    r"|[\s)\]*]{0,4}(?:can|could|should|must|may) be (?:ruled out|eliminated|excluded|discarded"
-    r"|rejected)|[\s)]{0,2}除外",
-    re.IGNORECASE,
-)
-_NOT_BEFORE = re.compile(
-    r"(?:\bnot|n't|n’t|\bno(?!\s?[,，.!])|\bnever|不是|不选|并非|没有|排除)"
-    r"\W{0,3}(?:the |an? |option )?\W{0,3}\Z",
-    re.IGNORECASE,
-)
 # "rather than "
 _REJECTING = re.compile(
     r"(?:\b(?:rather than|instead of|unlike|besides|aside from|other than|apart from|except(?: for)?"
@@ -114,7 +102,6 @@ _OPENING = re.compile(
     r"|since|as|for|due"
     r"|given)\b|因为|[。](?=.))"
 )
-_OPTION = re.compile(r"(?i:\boption|\bchoice|[选選][项項])\s{0,2}[(\[*\"']{0,3}([A-Z])(?![A-Za-z0-9_'’])")
 _CAPITAL = re.compile(
     r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
     r"|\.[A-Za-z0-9])"
@@ -154,12 +141,13 @@ def _without_rejected(text: str, options: Options) -> str:
     """The text without what it compares its answer with: "rather than C", "all except B", "not green"."""
     text = _WRONG.sub(" ", _REJECTED.sub(" ", text))
     texts = sorted((option for option in options.values() if len(option) > 1), key=len, reverse=True)
-    if not texts or not _REJECTING.search(text):
+    if not texts:
         return text
     named = "|".join(map(re.escape, texts))
     one = rf"(?:the |an? )?(?:{named})"
     rejected = rf"{_REJECTING.pattern}{one}(?:\s(?:nor|or|and)\s{one}){{0,9}}(?!\w)"
-    return re.sub(rejected, " ", text, flags=re.IGNORECASE)
+    wrong = rf"{one} (?:is|was) (?:not|wrong|incorrect|false)"
+    return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
 
 def _bare(text: str, options: Options, known: Letters) -> Letters | None:
@@ -212,7 +200,7 @@ def _stated(text: str, options: Options, known: Letters) -> Letters | None:
         if (letters := _after(text, label.end(), options, known)) is not None:
             found.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
-        if right[1] in known and not _NOT_BEFORE.search(text[max(0, right.start() - 24) : right.start()]):
+        if right[1] in known:
             found.append((*right.span(), frozenset(right[1])))
     return last_statement(found, text, frozenset()) if found else None
 
@@ -233,8 +221,6 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     if len(letters) != len(match[1]) or not letters <= known:
         return frozenset(fitting[:1]) or None
     letters |= known & set(_SINGLE.findall(match[2]))
-    if _DENIED.match(text, match.end()):
-        return None
     rest = text[match.end() : match.end() + 400].split("\n")[0]
     return frozenset(() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters)
 
@@ -245,34 +231,21 @@ def _implied(text: str, options: Options, known: Letters) -> Letters | None:
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
         if match and match[1].upper() in known:
             return frozenset(match[1].upper())
-    for pattern in (_OPTION, _CAPITAL):
-        letters = {
-            match[1]
-            for match in pattern.finditer(text)
-            if match[1] in known and not _denied(text, match.start(), match.end(1))
-        }
-        if letters:
-            return frozenset(letters)
-    return None
-
-
-def _denied(text: str, start: int, end: int) -> bool:
-    """Whether a mention is said not to be the answer: "not B", "B is wrong"."""
-    return bool(_NOT_BEFORE.search(text[max(0, start - 24) : start]) or _DENIED.match(text, end))
+    letters = known & {match[1] for match in _CAPITAL.finditer(text)}
+    return letters or None
 
 
 def _named(text: str, options: Options, known: Letters) -> Letters | None:
-    """The options whose text stands in the answer and is not denied; the longest where they overlap."""
-    rest, found = text.casefold(), set()
+    """The options whose text stands in the answer; the longest where they overlap."""
+    rest = text.casefold()
+    named: set[str] = set()
     for letter, option in sorted(options.items(), key=lambda item: -len(item[1])):
         if len(option) > 1 or option.isdigit():
-            found_at = (place.start() for place in re.finditer(re.escape(option), rest))
-            places = [place for place in found_at if _whole(rest, place, option)]
-            if any(not _denied(rest, place, place + len(option)) for place in places):
-                found.add(letter)
-            if places:
+            places = re.finditer(re.escape(option), rest)
+            if any(_whole(rest, place.start(), option) for place in places):
+                named.add(letter)
                 rest = rest.replace(option, "\0" * len(option))
-    return frozenset(found) if found else None
+    return frozenset(named) or None
 
 
 def _whole(text: str, start: int, option: str) -> bool:

@@ -28,13 +28,9 @@ _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})
 
 _ENGLISH = re.compile(
     rf"(?<![\w-])(?:(minus|negative)\s+)?((?:(?:{_BELOW_1000}|an?)\s+(?:thousand|million"
-    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(?:half\s)?an?\s+dozen"
-    rf"|{_BELOW_100}\s+dozen)(\s+dozen)?(?![\w]|-[a-z])",
+    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(half\s)?an?\s+dozen)(?![\w]|-[a-z])",
     re.IGNORECASE,
 )
-
-
-_DOZENS = re.compile(r"(?<![\w.])(\d{1,6})\s+(?:dozen|(hundred))\b", re.IGNORECASE)
 
 
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
@@ -62,8 +58,7 @@ def with_digits(text: str, alone: bool = False) -> str:
     text = _PERCENT.sub(_percentage, text)
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
     text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
-    text = _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
-    return _DOZENS.sub(lambda many: str((100 if many[2] else 12) * int(many[1])), text)
+    return _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
 
 
 def _percentage(part: re.Match[str]) -> str:
@@ -93,7 +88,7 @@ def _english_run(words: re.Match[str], text: str, alone: bool) -> str:
         thing = text.startswith(" of ", words.end()) or _PRONOUN.search(text[: words.start()][-8:])
         if thing or not (alone or text.strip(" .*!").casefold() == "one"):
             return words[0]
-    value = spelled([_VALUES[word] for word in plain if word in _VALUES]) * (12 if words[3] else 1)
+    value = spelled([_VALUES[word] for word in plain if word in _VALUES])
     return f"{'-' if words[1] else ''}{value}"
 
 

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
+from swift_grpo_ext.rewards.reading.answer import balanced_end
 from swift_grpo_ext.rewards.reading.json_text import decoded, literal
 
 _NAME = r"([A-Za-z_][\w.-]{0,63})"
@@ -33,7 +34,7 @@ _PLAIN_TAG = re.compile(rf"<{_NAME}>")
 _BEFORE_JSON = re.compile(
     r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>|<\|tool_call_begin\|>|\bcall:|\A)\s{0,4}(?:functions\.)?"
     rf"{_NAME}(?::\d{{1,4}})?"
-    r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>)\s{0,4}|\n)?(?=\{)"
+    r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>)\s{0,4}|\s{0,4})\Z"
 )
 _NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")  # before every tag
 _GEMMA_QUOTE = '<|"|>'
@@ -53,7 +54,7 @@ def tool_calls(text: str) -> list[ToolCall]:
     """Every tool call of a text, in order; empty if it has none."""
     for mark in _NOISE:
         text = text.replace(mark, "")
-    return list(_tagged(text)) or list(_with_json(text.replace(_GEMMA_QUOTE, '"'))) or list(_in_json(text))
+    return list(_tagged(text)) or list(_with_json(text.replace(_GEMMA_QUOTE, '"')))
 
 
 def _tagged(text: str) -> Iterator[ToolCall]:
@@ -86,53 +87,33 @@ def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, object]]:
 
 
 def _with_json(text: str) -> Iterator[ToolCall]:
-    """A name, and behind it an object with the arguments."""
-    decoder = json.JSONDecoder()
-    for start in list(_BEFORE_JSON.finditer(text))[:_MOST]:
-        try:
-            arguments = decoder.raw_decode(text, start.end())[0]
-        except (ValueError, RecursionError):
-            arguments = next(iter(literal(_balanced(text[start.end() : start.end() + 4096]))), None)
-        if isinstance(arguments, Mapping):
-            yield ToolCall(start[1], dict(arguments))
-
-
-def _balanced(text: str) -> str:
-    """The start of a text up to the brace that closes its first one."""
-    depth = 0
-    for brace in re.finditer(r"[{}]", text):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            return text[: brace.end()]
-    return ""
-
-
-def _in_json(text: str) -> Iterator[ToolCall]:
-    """``{"name": "click", "arguments": {...}}``, alone or in a list, also as the OpenAI format nests it."""
-    for value in _objects(text):
-        call = value.get("function", value) if isinstance(value, Mapping) else None
-        if not isinstance(call, Mapping):
-            continue
-        given = next((call[key] for key in _GIVEN if key in call), None)
-        arguments = next(iter(decoded(given, json.loads)), None) if isinstance(given, str) else given
-        name = next((call[key] for key in _CALLED if isinstance(call.get(key), str)), None)
-        if name is not None and isinstance(arguments, Mapping):
-            yield ToolCall(name, dict(arguments))
-
-
-def _objects(text: str) -> Iterator[object]:
-    """The outermost JSON objects of a text, whatever stands between them."""
-    decoder = json.JSONDecoder()
+    """Objects with a name and arguments in them, or with the name before them."""
     start = text.find("{")
     for _ in range(_MOST):
         if start < 0:
             return
-        try:
-            value, end = decoder.raw_decode(text, start)
-            yield value
-        except (ValueError, RecursionError):
-            end = start + 1
+        value, end = _object_at(text, start)
+        call = value.get("function", value)
+        call = call if isinstance(call, dict) else value
+        named = next((call[key] for key in _CALLED if isinstance(call.get(key), str)), None)
+        given = next((call[key] for key in _GIVEN if key in call), None)
+        given = next(iter(decoded(given, json.loads)), None) if isinstance(given, str) else given
+        before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
+        if named and isinstance(given, dict):
+            yield ToolCall(named, given)
+        elif before and value:
+            yield ToolCall(before[1], value)
         start = text.find("{", end)
+
+
+def _object_at(text: str, start: int) -> tuple[dict[str, object], int]:
+    """The object in JSON, or in Python's writing, that starts there, and where it ends; else an empty one."""
+    try:
+        return json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        end = start + 1 + max(0, balanced_end(text[start + 1 : start + 4096]) + 1)
+        value = next(iter(literal(text[start:end])), None)
+        return (value, end) if isinstance(value, dict) else ({}, start + 1)
 
 
 def _value(raw: str) -> object:
