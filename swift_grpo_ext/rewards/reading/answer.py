@@ -30,7 +30,7 @@ _INVISIBLE = dict.fromkeys(
     map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
-_KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
+KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 _ROUNDS = 5
@@ -167,7 +167,7 @@ def json_value(text: str) -> object:
     value = next(iter(decoded(text, json.loads)), None)
     if isinstance(value, dict):
         plain = {str(key).casefold(): one for key, one in value.items()}
-        keys = [key for key in _KEYS if key in plain]
+        keys = [key for key in KEYS if key in plain]
         value = plain[keys[0]] if keys else next(iter(plain.values())) if len(plain) == 1 else None
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     return value if isinstance(value, (str, int, float, list)) else None

@@ -41,6 +41,10 @@ _SKIPPED = re.compile(
 )
 
 
+_CLOSING = re.compile(
+    r"(?:\b(?:so|thus|therefore|hence|then|and so)|所以|因此|故|综上)[\s,，:*]{0,4}"
+    rf"({_ANY})[\s*.。!\"”]{{0,6}}\Z"
+)
 _ASIDE = re.compile(rf"(?:^|[,，.。:;!—–\n])[\s*_]{{0,4}}({_ANY})[\s*_]{{0,4}}(?=[,，.。:;!—–\n]|\Z)")
 
 
@@ -153,6 +157,8 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
         found += [(*label.span(), polarity) for polarity in leading]
     for judged in _JUDGED.finditer(plain):
         found.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
+    if closing := _CLOSING.search(plain):
+        found.append((*closing.span(), _POLARITY[closing[1]]))
     return found
 
 

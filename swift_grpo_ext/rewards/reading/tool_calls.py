@@ -30,7 +30,7 @@ _ARGUMENT = re.compile(
 _END = re.compile(r"</(?:param|arg)|<\|close\|>argument|</function|</invoke|</tool_call")
 # "<x>": an argument that is a tag of its own, as MiniMax M3 writes it
 _PLAIN_TAG = re.compile(rf"<{_NAME}>")
-# "Action: click\nAction Input: {": ReAct; Qwen's ✿FUNCTION✿, DeepSeek's and Kimi's marks, Gemma's ``call:``
+# "Action: click\nAction Input: ": ReAct; Qwen's ✿FUNCTION✿, DeepSeek's and Kimi's marks, Gemma's ``call:``
 _BEFORE_JSON = re.compile(
     r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>|<\|tool_call_begin\|>|\bcall:|\A)\s{0,4}(?:functions\.)?"
     rf"{_NAME}(?::\d{{1,4}})?"
@@ -95,7 +95,7 @@ def _with_json(text: str) -> Iterator[ToolCall]:
         value, end = _object_at(text, start)
         call = value.get("function", value)
         call = call if isinstance(call, dict) else value
-        named = next((call[key] for key in _CALLED if isinstance(call.get(key), str)), None)
+        named = next((name for key in _CALLED if isinstance(name := call.get(key), str)), "")
         given = next((call[key] for key in _GIVEN if key in call), None)
         given = next(iter(decoded(given, json.loads)), None) if isinstance(given, str) else given
         before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
