@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 
@@ -31,7 +31,7 @@ def completion_text(completion: object) -> str:
     return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
 
 
-def _is_batch(completions: object, columns: Mapping[str, object] | None) -> bool:
+def _is_batch(completions: str | Sequence[Any] | None, columns: Mapping[str, object] | None) -> bool:
     """Whether these are completions and columns as ms-swift and TRL hand them to reward functions."""
     if not isinstance(completions, (list, tuple)) or any(isinstance(turn, Mapping) for turn in completions):
         return False
