@@ -11,6 +11,7 @@ r"""The answer grammar, one for all rewards, in linear time.
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from swift_grpo_ext.rewards.reading.json_text import decoded
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
@@ -23,7 +24,6 @@ FENCE = "```"
 MAX_SHORT_CHARS = 4_000  # of a longer answer, a short value stands at the start or at the end
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
-_OPENED, _CLOSED = (re.compile("|".join(map(re.escape, side)), re.I) for side in zip(*THINKING, strict=True))
 _MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
 _END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
 _INVISIBLE = dict.fromkeys(
@@ -42,12 +42,25 @@ def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Mat
 
 def after_thinking(text: str) -> str:
     """The text after the thinking part; empty if the thinking never ends."""
-    plain = text.casefold()  # substring searches are many times faster than the patterns
-    opened = _last(_OPENED, text) if any(pair[0] in plain for pair in THINKING) else None
-    closed = _last(_CLOSED, text) if any(pair[1] in plain for pair in THINKING) else None
-    if opened and (closed is None or opened.start() > closed.start()):
+    plain = _folded(text)
+    opened, _ = _last_mark(plain, DIALECTS.thinking)
+    closed, length = _last_mark(plain, DIALECTS.thinking.values())
+    if opened > closed:
         return ""
-    return text[closed.end() :] if closed else text
+    return text[closed + length :] if closed >= 0 else text
+
+
+def _last_mark(text: str, marks: Iterable[str]) -> tuple[int, int]:
+    """Where the last of these marks starts, and its length; -1 if there is none."""
+    return max((text.rfind(mark), len(mark)) for mark in marks)
+
+
+def _folded(text: str) -> str:
+    """The text without regard to case, character by character: places in it are places in the text."""
+    plain = text.casefold()
+    if len(plain) == len(text):
+        return plain
+    return "".join(letter.casefold() if len(letter.casefold()) == 1 else letter for letter in text)
 
 
 def last_block(text: str, tags: tuple[str, str]) -> str | None:
