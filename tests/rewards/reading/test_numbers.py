@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from rewards.reading.examples import examples
+from rewards.pattern_examples import examples
 
 from swift_grpo_ext.rewards import counting
 from swift_grpo_ext.rewards.reading import doubt, numbers, tool_calls
