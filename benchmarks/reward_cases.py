@@ -129,6 +129,12 @@ def formula(rng: random.Random) -> Row:
     return rf"\boxed{{\frac{{{2 * a}}}{{{2 * b}}}}}", {"solution": rf"\frac{{{a}}}{{{b}}}"}
 
 
+def call(rng: random.Random) -> Row:
+    """A tool call."""
+    gold = {"name": "weather", "arguments": {"city": rng.choice(WORDS), "days": rng.randrange(9)}}
+    return f"<tool_call>{json.dumps(gold)}</tool_call>", {"solution": gold}
+
+
 def tokens(rng: random.Random) -> Row:
     """A completion with its token ids."""
     ids = [1] * rng.randrange(1, 400)
@@ -158,6 +164,8 @@ CASES = (
     Case("ext_json_schema", fields, "9 fields, in a child"),
     Case("ext_text_f1", text(20), "20 words"),
     Case("ext_rouge", text(20), "20 words"),
+    Case("ext_tool_call", call, "a call as JSON"),
+    Case("ext_answer", number, "number and unit, in a child"),
     Case("ext_format", choice, "think and answer", goal=2_000),
     Case("ext_overlong", tokens, "200 tokens"),
     Case("ext_cosine", tokens, "200 tokens"),

@@ -3,9 +3,10 @@
     python benchmarks/reward_styles.py --json styles.json
     python benchmarks/reward_styles.py --wrong ext_choice
 
-`reward_styles.jsonl` and `reward_styles_second.jsonl` hold the completions, each with its row and the score
-that a human gives. Each was written without a look at the code that reads it, the second one when the first
-was reached; a score in them is changed only where it was a slip.
+`reward_styles.jsonl` and its second and third set hold the completions, each with its row and the score
+that a human gives. Each was written without a look at the code that reads it, the later ones when the one
+before was reached; a score in them is changed only where it was a slip. The third is of the kinds of answers
+that fresh completions and attacks had shown to be read wrongly.
 Loads neither torch nor ms-swift. ext_judge asks a judge on the loopback interface that says 10 if it is
 shown what the row's ``shown`` says, else 0.
 """
@@ -28,6 +29,7 @@ from swift_grpo_ext.rewards.catalogue import get_reward
 STYLES = {
     "first": Path(__file__).with_suffix(".jsonl"),
     "second": Path(__file__).with_name("reward_styles_second.jsonl"),
+    "third": Path(__file__).with_name("reward_styles_third.jsonl"),
 }
 TOLERANCE = 0.02
 """A score as near as this to the human's agrees: humans write 0.33 for a third."""

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from swift_grpo_ext.rewards.catalogue import MODULES, PREFIX, all_rewards
 from swift_grpo_ext.rewards.contract import Reward
+from swift_grpo_ext.rewards.reading.answer import KEYS
+from swift_grpo_ext.rewards.reading.words import DIALECTS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "rewards"
 INDEX = "README.md"
@@ -131,10 +133,27 @@ def page(reward: Reward) -> str:
         markdown(card.description),
         facts(reward),
         parameters(reward, card.arguments),
+        answer_section(reward),
         *(f"## {title}\n\n{markdown(card.sections[name])}" for name, title in HEADINGS.items()),
         f"## Example\n\n```python\n{card.sections['Example']}\n```",
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def answer_section(reward: Reward) -> str:
+    """How an answer is found in a completion; empty for a reward that compares with no gold."""
+    if not reward.gold:
+        return ""
+    thinking = " ".join(f"`{mark}`" for mark in DIALECTS.thinking)
+    blocks = " ".join(f"`{mark}`" for mark in DIALECTS.answers)
+    return (
+        "## How an answer is found\n\n"
+        f"What stands in a thinking part is none; a part is opened by one of {thinking}, and runs to what "
+        f"closes it, or to the end. Of the rest the last closed block counts, opened by one of "
+        f"{blocks}; without one, all of it. "
+        "A short answer may stand in `\\boxed{}`, in bold, in a fence, behind a label such as "
+        f"`Answer:`, or in JSON under a key such as {', '.join(f'`{key}`' for key in KEYS[:5])}."
+    )
 
 
 def facts(reward: Reward) -> str:

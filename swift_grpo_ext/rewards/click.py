@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from swift_grpo_ext.rewards.grounding import written_point
 from swift_grpo_ext.rewards.reading.action_space import OPPOSITE, Action, keys_of, status_of
 from swift_grpo_ext.rewards.reading.actions import action_of, parse_action
 from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.region import Region, pointed_at
+from swift_grpo_ext.rewards.reading.region import Box, Point, Region, pointed_at
 from swift_grpo_ext.rewards.reading.tokens import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
@@ -87,6 +87,7 @@ def click(
     columns: Columns,
     *,
     radius: Annotated[float, Field(gt=0, le=1)] = 0.05,
+    inside: Literal["hit", "gaussian"] = "hit",
     places: Places = PLACES,
 ) -> float:
     """One action on a screen, 0..1: the right kind, at the right place, with the right text.
@@ -100,6 +101,9 @@ def click(
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
+        inside: How a place inside the gold's box counts: ``hit`` fully, ``gaussian`` by its distance from the
+            middle, with half of each side as the deviation (GUI-G2, arXiv 2507.15846); on the edge a place is
+            outside in both.
     Gold: ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with
         ``"bbox"``; ``{"action": "type", "text": "..."}``; AndroidControl's ``action_type``, ``x``, ``y``,
         ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or
@@ -121,7 +125,7 @@ def click(
         1.0
     """
     gold = _gold_action(columns, places)
-    start, end = (_nearness(place, columns, radius, places) for place in (gold.target, gold.end))
+    start, end = (_nearness(place, columns, radius, inside, places) for place in (gold.target, gold.end))
     answer = extract_answer(completion)
     action = parse_action(answer, places.in_answers) if answer else None
     if action is None:
@@ -162,13 +166,14 @@ def _same_text(action: Action, gold: Action) -> float:
 
 
 def _nearness(
-    gold: Region | None, columns: Columns, radius: float, places: Places
+    gold: Region | None, columns: Columns, radius: float, inside: str, places: Places
 ) -> Callable[[Region | None], float]:
     """How well a predicted place meets the gold's, as a function of the prediction."""
     if gold is None:
         return lambda target: 1.0
     if (box := gold.box) is not None:
-        return lambda target: float(target is not None and strictly_inside(pointed_at(target), box))
+        dense = inside == "gaussian"
+        return lambda target: 0.0 if target is None else _hit(pointed_at(target), box, dense)
     width, height = extent(places.frame, columns, places.image_index)
     aspect = image_aspect(columns, places.image_index)
     wanted = pointed_at(gold)
@@ -181,3 +186,15 @@ def _nearness(
         return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)
 
     return nearness
+
+
+def _hit(point: Point, box: Box, dense: bool) -> float:
+    """1 inside the box, or a Gaussian around its middle; 0 outside."""
+    if not strictly_inside(point, box):
+        return 0.0
+    if not dense:
+        return 1.0
+    left, top, right, bottom = box
+    across = (point[0] - (left + right) / 2) / ((right - left) / 2)
+    down = (point[1] - (top + bottom) / 2) / ((bottom - top) / 2)
+    return math.exp(-(across**2 + down**2) / 2)

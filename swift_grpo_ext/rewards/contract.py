@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 
@@ -29,6 +29,16 @@ def completion_text(completion: object) -> str:
     """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
     last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
     return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
+
+
+def _is_batch(completions: str | Sequence[Any] | None, columns: Mapping[str, object] | None) -> bool:
+    """Whether these are completions and columns as ms-swift and TRL hand them to reward functions."""
+    if not isinstance(completions, (list, tuple)) or any(isinstance(turn, Mapping) for turn in completions):
+        return False
+    values = list((columns or {}).values())
+    return bool(values) and all(
+        isinstance(value, list) and len(value) == len(completions) for value in values
+    )
 
 
 def _text_of(content: object, parts: bool = True) -> str:
@@ -157,7 +167,14 @@ class Reward:
     settings_only: tuple[str, ...] = ()  # parameters that a row must not set
 
     def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
-        """Score one completion against its row; keywords override the row's parameters and the defaults."""
+        """Score one completion against its row; keywords override the row's parameters and the defaults.
+
+        Raises:
+            RewardError: It is a batch: a list of completions, and columns with one value for each.
+        """
+        if _is_batch(completion, columns):
+            fix = "call it on each completion with the values of its row; ms-swift's batches go through orms"
+            raise RewardError(f"a batch of {len(completion)} completions", where=self.name, fix=fix)
         return self.outcome(completion, columns or {}, **parameters).score
 
     def outcome(

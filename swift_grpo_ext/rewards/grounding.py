@@ -2,6 +2,9 @@
 
 import json
 from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.frames import extent
@@ -51,13 +54,23 @@ def _gold_points_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
-def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
+def iou(
+    completion: str,
+    columns: Columns,
+    *,
+    power: Annotated[float, Field(gt=0, le=8)] = 1.0,
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    places: Objects = OBJECTS,
+) -> float:
     """Intersection over union of the predicted with the gold boxes, 0..1.
 
     Predicted and gold boxes are paired one to one so that the total IoU is greatest; the score is that total
     over the number of predicted or gold boxes, whichever is greater. With one box each it is their IoU. A box
     whose corners come in another order is put in order; one without area scores 0.
 
+    Args:
+        power: Exponent of each pair's IoU; above 1, near misses earn less than their IoU.
+        threshold: IoU below which a pair earns nothing.
     Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
         text or JSON that holds them; or ms-swift's ``objects``.
     None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
@@ -75,7 +88,12 @@ def iou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> floa
         >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
         0.5
     """
-    return matched(completion, gold_boxes(columns, places), "box", places, lambda region: region.box, box_iou)
+
+    def gain(box: Box, wanted: Box) -> float:
+        overlap = box_iou(box, wanted)
+        return overlap**power if overlap >= threshold else 0.0
+
+    return matched(completion, gold_boxes(columns, places), "box", places, lambda region: region.box, gain)
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)

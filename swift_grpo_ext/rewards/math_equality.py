@@ -5,12 +5,19 @@ from functools import lru_cache
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.mathematics import answer_reading, gold_reading, joined_boxes
+from swift_grpo_ext.rewards.reading.answer import extract_answer, visible
+from swift_grpo_ext.rewards.reading.mathematics import (
+    answer_reading,
+    constant_sides,
+    denies,
+    gold_reading,
+    joined_boxes,
+)
 
 GOLD = ("solution", "answer")
 
 
+ROUNDING = 0.01  # relative
 MAX_CHARS = 4_096  # of an expression that Math-Verify is given
 
 
@@ -51,6 +58,9 @@ def math(completion: str, columns: Columns) -> float:
     Rises with: Being right.
     Gaming:
         - Several boxes: only the last one counts (test_the_last_box_counts).
+        - An equation that is wrong but for its last side, ``11 = 12``: every side without a letter must be
+          right (test_a_wrong_equation_is_wrong).
+        - "Not 12", ``\\neq 12``: a denial is not the value (test_a_denial_is_not_the_value).
     Source: Math-Verify.
     Example:
         >>> get_reward("ext_math")(r"\boxed{0.5}", {"solution": r"\frac{1}{2}"})
@@ -64,11 +74,26 @@ def math(completion: str, columns: Columns) -> float:
     answer = extract_answer(completion)
     if not answer or len(answer) > MAX_CHARS:
         return 0.0
+    answer = visible(answer)
     readings = [answer_reading(answer)]
+    if denies(answer, readings[0]) and not denies(text, gold_reading(text)):
+        return 0.0
     if type(gold[0]).__name__ in ("FiniteSet", "Tuple") and (joined := joined_boxes(answer)):
         readings.append(f"$\\{{{joined}\\}}$")
     if type(gold[0]).__name__ == "Float" and _DECIMAL_COMMA.fullmatch(readings[0]):
         readings.append(readings[0].replace(",", "."))
     parsed = [found for found in map(_parse, readings) if found]
     options = {"timeout_seconds": None, "allow_set_relation_comp": True}  # x < 3 for (-oo, 3), too
-    return float(any(verify(list(gold), found, **options) for found in parsed))
+    if not any(verify(list(gold), found, **options) for found in parsed):
+        return 0.0
+    sides = [] if "=" in text else constant_sides(readings[0])
+    return float(all(verify(list(gold), side, **options) or _near(side, gold) for side in map(_parse, sides)))
+
+
+def _near(side: list[object], gold: tuple[object, ...]) -> bool:
+    """Whether a side of an equation is the gold but for rounding: 22/7 = 3.14."""
+    try:
+        found, wanted = (float(value) for value in (side[0], gold[0]))  # type: ignore[arg-type]
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return not side
+    return abs(found - wanted) <= ROUNDING * abs(wanted)

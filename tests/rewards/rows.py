@@ -79,6 +79,17 @@ ROWS = {
     ],
     "ext_text_f1": TEXT_ROWS,
     "ext_rouge": TEXT_ROWS,
+    "ext_answer": [
+        {"solution": "B", "options": ["a cat", "a dog"]},
+        {"solution": "1,200"},
+        {"solution": "yes"},
+        {"solution": "\\frac{1}{2}"},
+        {"answers": ["the Eiffel Tower", "tour Eiffel"]},
+    ],
+    "ext_tool_call": [
+        {"solution": {"name": "weather", "arguments": {"city": "Rome", "days": 3}}},
+        {"tool_calls": [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {"x": [1, 2]}}]},
+    ],
     "ext_format": [{}],
     "ext_overlong": [LENGTH, {"response_token_ids": [[1, 2], [3]], "max_tokens": 2}],
     "ext_cosine": [{**LENGTH, "accuracy": 1.0}, {**LENGTH, "accuracy": 0.0}],

@@ -46,6 +46,13 @@ def test_direct_calls_are_checked():
         get_reward("ext_iou")("[1, 2, 3, 4]", {"solution": [1, 2, 3, 4]}, frames="norm1")
 
 
+def test_a_batch_is_refused_with_what_to_do():
+    row = {"solution": ["A", "B"]}
+    with pytest.raises(RewardError, match="a batch of 2 completions"):
+        get_reward("ext_choice")(["A", "B"], row)
+    assert get_reward("ext_choice")([{"role": "assistant", "content": "A"}], {"solution": "A"}) == 1.0
+
+
 def test_the_frame_of_the_models_family_is_the_default_of_a_run():
     row = {
         "solution": [[64, 48, 320, 240]],

@@ -28,7 +28,7 @@ def run(
 
     Raises:
         SettingsError: Options contradict each other, or the folder cannot be written.
-        DatasetRowError: A file cannot be read, or its rows do not name one reward.
+        DatasetRowError: A file cannot be read, its rows do not name one reward, or no completion got a score.
         RewardError: A reward has an unknown name, or the rows name one of the user's own.
     """
     if gold and completions is not None:
@@ -45,8 +45,14 @@ def run(
     else:
         printed.print_all(found, gold)
         print(*files, sep="\n")
+    has_failed = any(outcome.failed for scored in found for outcome in scored.outcomes)
+    if not gold and not has_failed and not any(scored.scores for scored in found):
+        columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
+        names = ", ".join(scored.reward.name for scored in found)
+        fix = f"the rows have the columns {columns}; the reward table can name another gold"
+        raise DatasetRowError(f"{names}: no row was scored", where=str(data), fix=fix)
     at_maximum = not gold or all(scored.samples and not scored.wanting(gold) for scored in found)
-    return at_maximum and not any(outcome.failed for scored in found for outcome in scored.outcomes)
+    return at_maximum and not has_failed
 
 
 def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:

@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -61,16 +62,38 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Seq
 
 def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[str]) -> Scored:
     """Scores of a reward of ms-swift or the user's own; its range is 0..1, or as far as its scores reach."""
+    print(f"swift-grpo-ext: loading ms-swift for {name!r}, which takes a while", file=sys.stderr, flush=True)
     from swift_grpo_ext.rewards.registration import function_named
 
     batch = _batch(samples)
-    output = function_named(name, plugins)(batch.completions, **batch.columns)
-    output = asyncio.run(output) if inspect.iscoroutine(output) else output
+    function = function_named(name, plugins)
+    try:
+        output = _called(function, batch)
+    except Exception as error:
+        number = next((row for row in range(len(batch)) if _raises(function, batch.select([row]))), 0)
+        where = f"row {samples[number].row}" if samples else "no rows"
+        raise RewardError(
+            f"reward {name!r} raised {error!r}", where=where, fix="call it on this row to see more"
+        ) from error
     values = checked_scores(output, len(samples), name).values
     outcomes = [Outcome(None, "it gave None") if math.isnan(one) else Outcome(one) for one in values]
     known = [value for value in values if not math.isnan(value)]
     reward = Reward(name, min([0.0, *known]), max([1.0, *known]), gold=("solution",), function=function_named)
     return Scored(reward, list(samples), outcomes)
+
+
+def _called(function: Callable[..., object], batch: Batch) -> object:
+    output = function(batch.completions, **batch.columns)
+    return asyncio.run(output) if inspect.iscoroutine(output) else output
+
+
+def _raises(function: Callable[..., object], batch: Batch) -> bool:
+    """Whether a reward of the user's own raises on these rows alone."""
+    try:
+        _called(function, batch)
+    except Exception:
+        return True
+    return False
 
 
 def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTable) -> list[Sample]:

@@ -86,8 +86,8 @@ def direction_of(text: str) -> str:
     return named.pop() if len(named) == 1 else ""
 
 
-def calls_in(text: str) -> Iterator[dict[str, object]]:
-    """Every call in a text with its arguments, those without a name as ``text``, ``x`` and ``y``."""
+def calls_in(text: str) -> Iterator[tuple[int, dict[str, object]]]:
+    """Where each call of a text starts, and its arguments; those without a name as ``text``, ``x``, ``y``."""
     at, start = 0, _CALL.search(text)
     while start:
         at = start.end()
@@ -103,7 +103,7 @@ def calls_in(text: str) -> Iterator[dict[str, object]]:
                 bare.append(_value(raw.strip()))
             at, closed, left = argument.end(), following != ",", left - 1
         if name in KINDS or (closed and text[: start.start()].strip() == ""):
-            yield found | _positional(KINDS.get(name, ("", ""))[0], bare)
+            yield start.start(), found | _positional(KINDS.get(name, ("", ""))[0], bare)
         start = _CALL.search(text, at)
 
 

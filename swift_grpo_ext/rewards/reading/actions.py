@@ -17,15 +17,17 @@ from swift_grpo_ext.rewards.reading.action_space import (
     word_of,
 )
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.boxes import parse_regions
+from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
+from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
+from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
 
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
 _VERB = re.compile(
     "|".join(
-        rf"(?<![A-Za-z_]){word.replace('_', '[ _]')}(?![A-Za-z_])" if word.isascii() else word
+        rf"(?<![A-Za-z_</]){word.replace('_', '[ _]')}(?![A-Za-z_])" if word.isascii() else word
         for word in sorted(KINDS, key=len, reverse=True)
     ),
     re.IGNORECASE,
@@ -38,22 +40,47 @@ _TEXT_OF = {
     "wait": "",
     "long_press": "",
 }
+MAX_WORDS = 4_000  # characters at the end of an answer in which an action in words is looked for
+LONG_PRESS = 500  # milliseconds
+_THOUGHT = re.compile(
+    r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思考)\s?[:：][^\n]*", re.IGNORECASE
+)
+_ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", re.IGNORECASE)
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 
 def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
-    """The last action of an answer: JSON, a call, lines such as ``action: click``, words, a bare place."""
-    body = last_fenced(text).strip()
+    """The last action of an answer: a tool call, JSON, a call, lines such as ``action: click``, words.
+
+    What stands behind "Thought:" is none, and neither is an action that is denied ("do not click").
+    """
+    body = _without_thought(last_fenced(text).strip())
+    if called := tool_calls(body):
+        return action_of(called[-1]._asdict(), order_of)
     values = values_in(body)
     listed = [inner for value in values if isinstance(value, list) for inner in value]
-    for found in (values, listed, list(calls_in(body))):
+    for found in (values, listed, [call for start, call in calls_in(body) if not _is_denied(body, start)]):
         if mappings := [value for value in found if isinstance(value, Mapping)]:
             return action_of(mappings[-1], order_of)
     lines = {name: value.strip() for name, value in _LINE.findall(body)}
     if any(argument_of(name) == "action" and word_of(value) in KINDS for name, value in lines.items()):
         known = {name: value for name, value in lines.items() if argument_of(name)}
         return action_of(known, order_of)
-    return _in_words(body, order_of)
+    return _in_words(body[-MAX_WORDS:], order_of)
+
+
+def _without_thought(text: str) -> str:
+    """The text from its last "Action:" on; without one, the text without the lines of thought."""
+    if not _THOUGHT.search(text):
+        return text
+    acted = list(_ACTED.finditer(text))
+    return text[acted[-1].start() :].strip() if acted else _THOUGHT.sub("\n", text).strip()
+
+
+def _is_denied(text: str, start: int) -> bool:
+    """Whether what starts there is denied: "do not click"."""
+    before = text[max(0, start - 32) : start]
+    return NEGATED.search(before) is not None or re.search(r"\bno\s\Z", before) is not None
 
 
 def action_of(value: Mapping[str, object], order_of: OrderOf = as_corners) -> Action | None:
@@ -109,6 +136,9 @@ def _named_by_key(value: Mapping[str, object]) -> dict[str, object]:
             role = {"key": "key", "open_app": "app"}.get(kind, "text")
             role = "place" if isinstance(inner, (list, tuple)) else role
             given = {"action": "swipe" if "to" in rest and role == "place" else word, role: inner}
+            pressed = rest.get("seconds")  # AgentCPM-GUI: milliseconds that a point is pressed for
+            if kind == "click" and isinstance(pressed, (int, float)) and pressed >= LONG_PRESS:
+                given["action"] = "long_press"
             return rest | given
     return {}
 
@@ -178,9 +208,11 @@ def _direction(kind: str, given: Mapping[str, Any]) -> str:
 
 def _in_words(body: str, order_of: OrderOf) -> Action | None:
     """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
-    regions = [replace(region, label="") for region in parse_regions(body, "both", order_of)]
-    if not (verbs := list(_VERB.finditer(body))):
-        return Action("click", regions[0]) if len(regions) == 1 else None
+    regions = [replace(region, label="") for region in stated_regions(body, "both", order_of)]
+    found = list(_VERB.finditer(body))
+    verbs = [verb for verb in found if not _is_denied(body, verb.start())]
+    if not verbs:
+        return Action("click", regions[0]) if len(regions) == 1 and not found else None
     number = re.search(r"\d", body)
     before = [verb for verb in verbs if number and verb.start() < number.start()]
     verb = (before if before and len(regions) == 1 else verbs)[-1]

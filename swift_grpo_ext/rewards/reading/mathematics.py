@@ -7,6 +7,7 @@ nothing else gets dollar signs, and what stands in prose is cut out of it first.
 import re
 
 from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
+from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
 from swift_grpo_ext.rewards.reading.words import WRITING
 
@@ -114,6 +115,7 @@ def gold_reading(text: str) -> str:
 
 def answer_reading(text: str) -> str:
     """The part of an answer that states its result, as Math-Verify is to read it."""
+    text = _REJECTED.sub("", text)
     if (boxed := last_boxed(text)) is not None:
         later = _stated(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
         if later and is_expression(latex(later)):
@@ -171,3 +173,34 @@ def _tail(text: str) -> str:
     said = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
     numbers = _ONE_NUMBER.findall(said)
     return said if is_expression(latex(said)) or len(numbers) != 1 else numbers[0]
+
+
+# ", not 13"
+_REJECTED = re.compile(r"[,，(]\s?(?:and |but )?(?:not|rather than|instead of) \$?-?\d[\d.]*\$?\)?")
+# r"\neq 12"
+_UNEQUAL = re.compile(r"\\neq?\b|\\not\s?=|≠|!=|\A(?:[$\s]|\\boxed\{)*(?:[<>]|\\[gl]eq?\b)")
+_WRONG = re.compile(r"[\s$*]{0,3}(?:is|was) (?:not|wrong|incorrect)\b")
+_OPERATORS = re.compile(r"\\(?:[dt]?frac|sqrt|times|cdot|pi|left|right|div|pm|circ)(?![A-Za-z])")
+_EQUALS = re.compile(r"(?<![<>!\\])=(?!=)")
+
+
+def denies(text: str, reading: str) -> bool:
+    """Whether a text says what its result is not: "not 12", ``\\neq 12``; or gives a bound, ``> 12``."""
+    if _UNEQUAL.search(reading) or _UNEQUAL.search(last_boxed(text) or ""):
+        return True
+    value = reading.strip("$ ")
+    if value == text.strip("$ "):  # prose, of which Math-Verify takes the last number
+        value = [value, *_ONE_NUMBER.findall(value)][-1]
+    start = max(text.rfind("\\boxed"), 0) if "\\boxed" in text else text.rfind(value)
+    before = text[max(0, start - 48) : max(0, start)]
+    behind = text[start + len(value) : start + len(value) + 24] if start >= 0 else ""
+    return NEGATED.search(before) is not None or _WRONG.match(behind) is not None
+
+
+def constant_sides(reading: str) -> list[str]:
+    """The sides of an equation but the last that have no letter, in dollar signs: ``11`` of ``11 = 12``."""
+    sides = _EQUALS.split(reading.strip("$ "))[:-1]
+    plain = [(side, _OPERATORS.sub("", side)) for side in sides]
+    return [
+        f"${side}$" for side, rest in plain if re.search(r"\d", rest) and not re.search(r"[A-Za-z,\\]", rest)
+    ]

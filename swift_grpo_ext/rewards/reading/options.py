@@ -4,6 +4,7 @@ import re
 import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short
+from swift_grpo_ext.rewards.reading.doubt import without_questions
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
 
 Options = dict[str, str]
@@ -29,7 +30,7 @@ _CHOSEN = re.compile(
     rf"{LABEL}|\b(?:option|choice)(?: is\b| would be\b| should be\b|:)"
     r"|\b(?:choose|select|pick|chose|go(?:ing)? with|choosing|selecting|opt for)\b"
     r"|[选選](?!项|項)(?:择|擇|了)?[:：]?|(?:正确|錯|正確)的?[选選][项項](?:应该?)?[是为為:：]"
-    r"|[选選][项項][:：]|선택[은:]",
+    r"|[选選][项項][:：]|선택[은:]|\b(?:leaves|leaving|left with|remains)\b",
     re.IGNORECASE,
 )
 _BEFORE_LETTER = re.compile(
@@ -44,15 +45,46 @@ _NEXT = (
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
 _LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
-_DENIED = re.compile(
-    r"[\s)\]*.:]{0,4}(?:option|choice|[选選][项項])?\s{0,2}(?:is|are|was|seems|looks|appears|的?)?\s{0,2}"
-    r"(?:to be )?(?:not|wrong|incorrect|false|out\b|eliminated|ruled|不|错|排除|❌)",
+# "rather than "
+_REJECTING = re.compile(
+    r"(?:\b(?:rather than|instead of|unlike|besides|aside from|other than|apart from|except(?: for)?"
+    r"|(?:but )?not|nor|never"
+    r"|neither|(?:all|any|anything|everything)(?: \w{2,8}){0,2} but|rul(?:e|es|ed|ing) out"
+    r"|eliminat(?:e|es|ed|ing)"
+    r"|exclud(?:e|es|ed|ing)"
+    r"|reject(?:s|ed|ing)?|cannot|avoid)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|排除|除了|除(?![以非]))"
+    r"[\s,:*_]{0,3}(?:(?:be|is|choose|pick|select|选择?)\s{0,2})?",
     re.IGNORECASE,
 )
-_NOT_BEFORE = re.compile(
-    r"(?:\bnot|n't|n’t|\bno(?!\s?[,，.!])|\bnever|不是|不选|并非|没有|排除)"
-    r"\W{0,3}(?:the |an? |option )?\W{0,3}\Z",
-    re.IGNORECASE,
+_ONE_LETTER = r"(?:options? |choices? |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
+_LETTER_LIST = (
+    rf"{_ONE_LETTER}(?:\s?(?:,|、|和|与|或|\band\b|\bor\b|,\s?and\b|\bnor\b)\s?{_ONE_LETTER}"
+    r"(?!\s(?:is|shows?|fits?|matches|has|was|would|must|seems)\b)){0,9}"
+)
+# "rather than B or C"
+_REJECTED = re.compile(
+    rf"(?:(?i:{_REJECTING.pattern})|\bover\s){_LETTER_LIST}(?!\s(?:is|are) (?:wrong|incorrect))"
+)
+# "A and B are wrong"
+_WRONG = re.compile(
+    rf"{_LETTER_LIST}\s{{0,2}}(?:[选選][項项])?(?i:(?:is|are|was|were|do|does|can|could|should|would|must)"
+    r"(?:n['’]t\b| not\b)|cannot\b|(?:is|are|seems?|looks?|appears?) (?:both |all |clearly "
+    r"|obviously |definitely )?"
+    r"(?:wrong|incorrect|false|excluded|eliminated|ruled out|out\b|unlikely|a trap|implausible"
+    r"|impossible|invalid)"
+    r"|(?:can|could|should|must|may) be (?:ruled out|eliminated|excluded|discarded|rejected)"
+    r"|都?(?:不对|不正确|是?错|可?以?排除|不符)|以外|除外)"
+)
+# Formulas in options, as people type them.
+_TYPED = (
+    (re.compile(r"\\[dt]?frac\s?\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}"), r"\1/\2"),
+    (re.compile(r"\\[dt]?frac\s?(\d)(\d)"), r"\1/\2"),
+    (re.compile(r"\\sqrt\s?\{([^{}]{1,40})\}"), r"√\1"),
+    (re.compile(r"\s?\^?\{?\s?\\(?:circ|degree)s?\b\s?\}?|\s?\bdegrees?\b"), "°"),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]{0,80})\}"), r"\1"),
+    (re.compile(r"\\pi\b"), "π"),
+    (re.compile(r"\\times\b"), "×"),
+    (re.compile(r"\$|\\[()\[\],;!]"), ""),
 )
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
@@ -66,29 +98,56 @@ _CLOSING = re.compile(
     re.IGNORECASE,
 )
 _OPENING = re.compile(
-    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}\(?[A-Z]\b)|\n|\s(?:because|since|as|for|due"
-    r"|given)\b|因为)"
+    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}\(?[A-Z]\b(?! is| are| shows))|\n|\s(?:because"
+    r"|since|as|for|due"
+    r"|given)\b|因为|[。](?=.))"
 )
-_OPTION = re.compile(r"(?i:\boption|\bchoice|[选選][项項])\s{0,2}[(\[*\"']{0,3}([A-Z])(?![A-Za-z0-9_'’])")
 _CAPITAL = re.compile(
     r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
     r"|\.[A-Za-z0-9])"
 )
 
 
+_ARTICLE = re.compile(r"\A(?:an?|the) (?!and\b|or\b)(?=\w{3})")
+
+
 def plain(text: str) -> str:
     """Text of an option for comparison: case, width and outer punctuation do not matter."""
-    return normalise_short(text).casefold().strip(" .,;:!?。，；：！？()[]")
+    bare = without_latex(normalise_short(text)).casefold().strip(" .,;:!?。，；：！？()[]")
+    return _ARTICLE.sub("", bare)
 
 
 def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     """The letters that the first reading finds, a gold's `plainly`; empty if none, or contradictory."""
     known = frozenset(options or string.ascii_uppercase)
-    text = _QUOTED.sub(r"\1", text)
+    text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
+    alone = _bare(text, options, known)
+    if not plainly and alone is None:
+        text = _without_rejected(without_questions(text), options).strip()
     for read in (_bare, _stated, _led_by, *(() if plainly else (_implied, _named))):
-        if (found := read(text, options, known)) is not None:
+        if text and (found := read(text, options, known)) is not None:
             return found if found <= known else frozenset()
     return frozenset()
+
+
+def without_latex(text: str) -> str:
+    """The text with short formulas as people type them: ``40^\\circ`` as ``40°``, fractions as ``1/2``."""
+    for pattern, typed in _TYPED:
+        text = pattern.sub(typed, text)
+    return text
+
+
+def _without_rejected(text: str, options: Options) -> str:
+    """The text without what it compares its answer with: "rather than C", "all except B", "not green"."""
+    text = _WRONG.sub(" ", _REJECTED.sub(" ", text))
+    texts = sorted((option for option in options.values() if len(option) > 1), key=len, reverse=True)
+    if not texts:
+        return text
+    named = "|".join(map(re.escape, texts))
+    one = rf"(?:the |an? )?(?:{named})"
+    rejected = rf"{_REJECTING.pattern}{one}(?:\s(?:nor|or|and)\s{one}){{0,9}}(?!\w)"
+    wrong = rf"{one} (?:is|was) (?:not|wrong|incorrect|false)"
+    return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
 
 def _bare(text: str, options: Options, known: Letters) -> Letters | None:
@@ -129,6 +188,7 @@ def _contradicts(rest: str, letter: str, options: Options) -> bool:
 
 def _beginning(text: str, options: Options) -> list[str]:
     """The letters of the options with whose text this one begins."""
+    text = _ARTICLE.sub("", text)
     begun = {letter: option for letter, option in options.items() if text.startswith(option)}
     return [letter for letter, option in begun.items() if len(option) > 1 and _whole(text, 0, option)]
 
@@ -140,7 +200,7 @@ def _stated(text: str, options: Options, known: Letters) -> Letters | None:
         if (letters := _after(text, label.end(), options, known)) is not None:
             found.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
-        if right[1] in known and not _NOT_BEFORE.search(text[max(0, right.start() - 24) : right.start()]):
+        if right[1] in known:
             found.append((*right.span(), frozenset(right[1])))
     return last_statement(found, text, frozenset()) if found else None
 
@@ -161,8 +221,6 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     if len(letters) != len(match[1]) or not letters <= known:
         return frozenset(fitting[:1]) or None
     letters |= known & set(_SINGLE.findall(match[2]))
-    if _DENIED.match(text, match.end()):
-        return None
     rest = text[match.end() : match.end() + 400].split("\n")[0]
     return frozenset(() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters)
 
@@ -173,34 +231,21 @@ def _implied(text: str, options: Options, known: Letters) -> Letters | None:
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
         if match and match[1].upper() in known:
             return frozenset(match[1].upper())
-    for pattern in (_OPTION, _CAPITAL):
-        letters = {
-            match[1]
-            for match in pattern.finditer(text)
-            if match[1] in known and not _denied(text, match.start(), match.end(1))
-        }
-        if letters:
-            return frozenset(letters)
-    return None
-
-
-def _denied(text: str, start: int, end: int) -> bool:
-    """Whether a mention is said not to be the answer: "not B", "B is wrong"."""
-    return bool(_NOT_BEFORE.search(text[max(0, start - 24) : start]) or _DENIED.match(text, end))
+    letters = known & {match[1] for match in _CAPITAL.finditer(text)}
+    return letters or None
 
 
 def _named(text: str, options: Options, known: Letters) -> Letters | None:
-    """The options whose text stands in the answer and is not denied; the longest where they overlap."""
-    rest, found = text.casefold(), set()
+    """The options whose text stands in the answer; the longest where they overlap."""
+    rest = text.casefold()
+    named: set[str] = set()
     for letter, option in sorted(options.items(), key=lambda item: -len(item[1])):
         if len(option) > 1 or option.isdigit():
-            found_at = (place.start() for place in re.finditer(re.escape(option), rest))
-            places = [place for place in found_at if _whole(rest, place, option)]
-            if any(not _denied(rest, place, place + len(option)) for place in places):
-                found.add(letter)
-            if places:
+            places = re.finditer(re.escape(option), rest)
+            if any(_whole(rest, place.start(), option) for place in places):
+                named.add(letter)
                 rest = rest.replace(option, "\0" * len(option))
-    return frozenset(found) if found else None
+    return frozenset(named) or None
 
 
 def _whole(text: str, start: int, option: str) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 
+from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
 from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement
 from swift_grpo_ext.rewards.reading.words import POLARITY, by_word
 
@@ -41,11 +42,9 @@ _SKIPPED = re.compile(
 
 
 _CLOSING = re.compile(
-    rf"(?:\b(?:so|thus|therefore|hence|then|and so)|所以|因此|故"
-    rf"|综上)[\s,，:*]{{0,4}}({_ANY})[\s*.。!\"”]{{0,6}}\Z"
+    r"(?:\b(?:so|thus|therefore|hence|then|and so)|所以|因此|故|综上)[\s,，:*]{0,4}"
+    rf"({_ANY})[\s*.。!\"”]{{0,6}}\Z"
 )
-
-
 _ASIDE = re.compile(rf"(?:^|[,，.。:;!—–\n])[\s*_]{{0,4}}({_ANY})[\s*_]{{0,4}}(?=[,，.。:;!—–\n]|\Z)")
 
 
@@ -59,10 +58,22 @@ _EXISTS = re.compile(
 
 _NEGATED = re.compile(
     r"\b(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)(?: not\b|n't\b|n’t\b)|\b(?:cannot"
-    r"|neither|none of|nothing (?:like|of|in|is)|no (?:such )?(?:visible|sign|evidence|indication))\b|没有"
-    r"|不存在|不是|并非|并不|看不到|不能|ありません|いません|ない。|없습니다|아닙니다"
+    r"|neither|none of|nobody|no one|by no means|(?:shows?|contains?|has|have|sees?|includes?"
+    r"|depicts?) no(?! doubt)\b|nothing (?:like|of|in|is)|no (?:such )?(?:visible|sign|evidence"
+    r"|indication))\b"
+    r"|没有|不存在|不是|并非|并不|看不到|不能|ありません|いません|ない。|없습니다|아닙니다"
 )
 
+
+# "the man is wearing a hat.": one short sentence, as good a yes as its negation is a no
+_PLAIN = re.compile(
+    r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
+    r"|all|i|we|his|her|its|their|in the"
+    r"|on the|you|one|two|three|some|several|many|people)\b['’\w -]{0,40}?"
+    r"(?:\b(?:is|are|was|were|has|have|had|does|do|can|could|will|match|matches|wears?|shows?|contains?|looks?|holds?)\b"
+    r"|['’](?:s|re)\b)[^.!?。\n]{0,60}[.!]?"
+    r"|[^不没無无否非未,，。？吗]{1,12}(?:是|在|有|正|着|能|会)[^不没無无否非未吗，。]{1,12}[。.!]?"
+)
 
 _DOUBLE = re.compile(
     r"(?:\bnot|n['’]t)(?: \w{1,12})? (?:without|lacking|devoid of|free of|absent|missing)\b"
@@ -70,28 +81,72 @@ _DOUBLE = re.compile(
 )
 
 
+# Before the first word: "- yes", "#### yes", "1. yes".
+_MARKS = re.compile(r"(?:[^\w.?!\d]{1,16}|\d{1,2}[.)]\s){0,4}")
+# "i think yes", "looks like no", "verdict: yes"
+_OPINION = re.compile(
+    r"(?:(?:i|we) (?:would |['’]d )?(?:think|believe|guess|suppose|say|assume)|i['’]d say|it(?:['’]s| is) an?"
+    r"|(?:it )?(?:looks|seems) like|(?:most |very )?(?:probably|likely)|so|therefore|thus|hence|sure"
+    r"|(?:short |my |the |final |in short, )?(?:verdict|answer|result|conclusion)(?: is)?|我认为"
+    r"|我觉得|我想|应该)"
+    r"[\s,:：]{0,3}(?:that |an? )?(?=\S)"
+)
+_OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
+_REST = re.compile(r"[\s.,;:!*\"'。，！]*(.{1,20}?)[\s.!*\"'。！]*\Z", re.DOTALL)
+# "no idea", "no image": the word is part of something else
+_NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
+# "no, i cannot see it": the word stands by itself
+_COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
+_BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
+_NEITHER = re.compile(
+    r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
+)
+
+
 def leading_polarity(text: str) -> list[bool | None]:
     """The polarity of the first word, if it has one; None if the opposite follows at once ("yes or no")."""
-    if (word := _FIRST.match(text)) is None:
+    text = text[_marks_end(text) :]
+    if opinion := _OPINION.match(text):
+        text = text[opinion.end() :]
+        if short := _OPPOSED.match(text):
+            return [short[1] is not None]
+    if (word := _FIRST.match(text)) is None or _NO_THING.match(text):
         return []
     polarity, rest = _POLARITY[word[1]], text[word.end() :]
+    alone = _REST.match(rest)
+    if alone and _POLARITY.get(alone[1], polarity) is not polarity:
+        return [None]
     second = _FIRST.match(rest.lstrip(" ,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip())
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
 
 
+def _marks_end(text: str) -> int:
+    marks = _MARKS.match(text)
+    return marks.end() if marks else 0
+
+
 def parse_yes_no(text: str) -> bool | None:
-    """The polarity that a text states; None if it states none, or contradicts itself."""
-    plain = text.casefold().strip()
+    """The polarity that a text states; None if it states none, asks, refuses, or contradicts itself."""
+    plain = without_questions(text.casefold().strip())
     if plain.strip(" .") in _ALONE:
         return _ALONE[plain.strip(" .")]
-    leading = leading_polarity(plain.lstrip(" ([{*\"'“「"))
-    if leading == [None]:
+    refused = refuses(plain)
+    leading = leading_polarity(plain)
+    if (
+        leading == [None]
+        or _NEITHER.match(plain)
+        or (refused and leading == [False] and not _COMMA.match(plain))
+    ):
+        return None
+    if refused and not leading and not labels(plain):
+        return None
+    if not leading and _BOTH.search(plain):
         return None
     if found := [*((0, 1, polarity) for polarity in leading), *_stated(plain)]:
         return last_statement(found, plain, None)
     if polarities := {_POLARITY[match[1]] for match in _ASIDE.finditer(plain)}:
         return polarities.pop() if len(polarities) == 1 else None
-    return None if UNSURE.search(plain) else _asserted(plain)
+    return None if refused or UNSURE.search(plain) else _asserted(plain)
 
 
 def _stated(plain: str) -> list[Statement[bool | None]]:
@@ -114,4 +169,6 @@ def _asserted(plain: str) -> bool | None:
     said |= {not any(match.groups()) for match in _EXISTS.finditer(plain)}
     if not said and _NEGATED.search(plain):
         said = {False}
+    if not said and _PLAIN.fullmatch(plain):
+        said = {True}
     return said.pop() if len(said) == 1 else None

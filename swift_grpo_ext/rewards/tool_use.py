@@ -1,0 +1,78 @@
+"""Calls of tools: the right tools with the right arguments."""
+
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.gold.geometry import matched_mean
+from swift_grpo_ext.rewards.json_schema import field_f1
+from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.tool_calls import ToolCall, tool_calls
+
+GOLD = ("solution", "tool_calls", "answer")
+MAX_CALLS = 32  # of an answer; more are no answer
+
+
+def _gold_calls(columns: Columns) -> list[ToolCall]:
+    gold = gold_value(columns, GOLD)
+    calls = tool_calls(as_text(gold))
+    if not calls:
+        raise Unscorable(f"gold {gold!r:.80} holds no tool call with a name and arguments")
+    return calls
+
+
+def _as_texts(value: object, depth: int = 0) -> object:
+    """The value with numbers as text: grammars without JSON write everything as text."""
+    if isinstance(value, Mapping) and depth < 16:
+        return {str(key): _as_texts(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)) and depth < 16:
+        return [_as_texts(inner, depth + 1) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+@reward(
+    gold=GOLD,
+    gold_text=lambda row, **_: json.dumps([call._asdict() for call in _gold_calls(row)], ensure_ascii=False),
+)
+def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "exact"] = "f1") -> float:
+    """The right tool calls, 0..1: the tool's name must be the gold's, then its arguments count.
+
+    Calls are read in the grammars of ms-swift's agent templates: JSON with ``name`` and ``arguments``, ReAct,
+    ``<function=..><parameter=..>``, ``<arg_key>`` and others. Predicted and gold calls are paired one to one
+    for the greatest total, which is divided by the number of predicted or gold calls, whichever is greater.
+
+    Args:
+        arguments: ``f1`` gives each pair the F1 of its arguments' values, ``exact`` 1 if all are equal, else
+            0.
+    Gold: ``solution`` (or ``tool_calls``, ``answer``): ``{"name": ..., "arguments": {...}}``, a list of such
+        calls, or text that holds them in any of these grammars.
+    None: No gold, or one without a call.
+    Rises with: Right names, right values of arguments.
+    Gaming:
+        - Many calls, so that one is right: each one beyond a pair lowers the mean
+          (test_surplus_calls_lower_the_score); more than 32 are no answer.
+        - Many arguments: each surplus one lowers the F1 (test_surplus_arguments_lower_the_score).
+        - A call in the thinking part: not read (test_calls_in_the_thinking_part_are_not_read).
+    Source: Name and parameter matching of ToolRL (arXiv 2504.13958), here as a mean over matched calls.
+    Example:
+        >>> gold = {"name": "weather", "arguments": {"city": "Rome", "days": 3}}
+        >>> call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome", "days": 2}}</tool_call>'
+        >>> get_reward("ext_tool_call")(call, {"solution": gold})
+        0.5
+    """
+    gold = _gold_calls(columns)
+    predicted = tool_calls(extract_answer(completion) or "")
+    if not 0 < len(predicted) <= MAX_CALLS:
+        return 0.0
+
+    def gain(call: ToolCall, wanted: ToolCall) -> float:
+        if call.name != wanted.name:
+            return 0.0
+        ours, theirs = _as_texts(call.arguments), _as_texts(wanted.arguments)
+        return float(ours == theirs) if arguments == "exact" else field_f1(ours, theirs)
+
+    return matched_mean(predicted, gold, gain)
