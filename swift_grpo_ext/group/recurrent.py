@@ -10,14 +10,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from swift_grpo_ext.group.layout import PackLayout, PackMask, Span
+from swift_grpo_ext.group.attention_gpu import RepeatRows
+from swift_grpo_ext.group.layout import PackLayout, PackMask
 
 CONVOLUTION, DELTA_RULE = "causal_conv1d_fn", "torch_chunk_gated_delta_rule"
 _layout: ContextVar[PackLayout | None] = ContextVar("layout", default=None)
@@ -92,34 +95,72 @@ def by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> Ca
 
 
 def convolve(
-    usual: Callable[..., Float[Tensor, "rows channels places"]],
+    usual: Callable[..., Float[Tensor, "1 channels columns"]],
     layout: PackLayout,
     whole: Float[Tensor, "1 channels tokens"],
     weight: Float[Tensor, "channels kernel"],
     *args: Any,
     **kwargs: Any,
 ) -> Float[Tensor, "1 channels tokens"]:
-    """The causal convolution of a pack."""
-    before = weight.shape[-1] - 1
-    done = []
-    for span in layout.spans:
-        prompt = whole[:, :, span.start : span.start + span.prompt]
-        done.append(usual(prompt, weight, *args, **kwargs))
-        if not sum(span.completions):
-            continue
-        completions = whole[:, :, span.start + span.prompt : span.stop]
-        rows = layout.to_rows(completions, span, 2)[0].transpose(0, 1)
-        # Shorter prompts have the zeros that stand before every row.
-        front = torch.nn.functional.pad(prompt, (before, 0))[:, :, span.prompt :]
-        rows = torch.cat([front.expand(len(rows), -1, -1), rows], 2)
-        out = usual(rows, weight, *args, **kwargs)[:, :, before:]
-        done.append(layout.to_pack(out.transpose(0, 1)[None], span, 2))
-    return torch.cat(done, 2)
+    """The causal convolution of a pack, in one call: each run of tokens behind the columns that it sees."""
+    before, device = weight.shape[-1] - 1, whole.device
+    source, kept = layout.once(("columns", before, device), lambda: _columns(layout, before, device))
+    # The end of a prompt stands before each of its completions: `RepeatRows` adds up their gradients in fp32.
+    columns = RepeatRows.apply(pad(whole[0].transpose(0, 1), (0, 0, 1, 0)), source)
+    out = usual(columns.transpose(0, 1)[None], weight, *args, **kwargs)
+    return out.index_select(2, kept)
 
 
-State = Float[Tensor, "rows heads key_dim value_dim"]
+def _columns(
+    layout: PackLayout, before: int, device: torch.device
+) -> tuple[Int[Tensor, " columns"], Int[Tensor, " tokens"]]:
+    """The token in each column, from 1, where 0 is none; and the column of each token.
+
+    A prompt stands behind ``before`` empty columns, a completion behind the end of its prompt, which has
+    empty ones before it where it is shorter.
+    """
+    source, kept = [], []
+    place, column = 0, 0
+    for group, branch, length in layout.segments:
+        span = layout.spans[group]
+        end = torch.arange(span.prompt - before, span.prompt)
+        front = torch.where(end >= 0, end + span.start + 1, 0) if branch else torch.zeros_like(end)
+        source += [front, torch.arange(place, place + length) + 1]
+        kept.append(torch.arange(length) + column + before)
+        place += length
+        column += before + length
+    return torch.cat(source).to(device), torch.cat(kept).to(device)
+
+
+State = Float[Tensor, "runs heads key_dim value_dim"]
 Run = tuple[Float[Tensor, "rows places heads value_dim"], State | None]  # output and state
 _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The prompts of a pack, or its completions, as the delta rule takes them: all in one call."""
+
+    group: Int[Tensor, " runs"]  # number of each run's group
+    tokens: Int[Tensor, " own"]  # their tokens' places in the pack, one run after another
+    starts: Int[Tensor, " bounds"]  # where each run begins among these, and where the last one ends
+    padded: Int[Tensor, " padded"]  # for each place of rows of one length, row by row, a place in the pack
+    real: Bool[Tensor, "runs longest"]  # whether that is a token of the run, and no padding
+    unpadded: Int[Tensor, " own"]  # places of the tokens among ``padded``
+
+    @classmethod
+    def of(cls, layout: PackLayout, prompts: bool, device: torch.device) -> "Runs":
+        """The prompts, or the completions that have tokens."""
+        group, branch, length = torch.tensor(layout.segments).unbind(1)
+        begin = length.cumsum(0) - length
+        chosen = ((branch == 0) == prompts) & (length > 0)
+        group, begin, length = group[chosen], begin[chosen], length[chosen]
+        columns = torch.arange(max(length.tolist(), default=0))
+        real = columns < length[:, None]
+        padded = begin[:, None] + columns * real  # padding repeats a run's first token
+        unpadded = real.flatten().nonzero()[:, 0]
+        indices = (group, padded[real], pad(length.cumsum(0), (1, 0)), padded.flatten(), real, unpadded)
+        return cls(*(index.to(device) for index in indices))
 
 
 def delta_rule(
@@ -130,47 +171,56 @@ def delta_rule(
     value: Float[Tensor, "1 tokens heads value_dim"],
     **kwargs: Any,
 ) -> tuple[Float[Tensor, "1 tokens heads value_dim"], None]:
-    """The gated delta rule over a pack: its output, and no state.
+    """The gated delta rule over a pack, in two calls: its output, and no state.
 
-    Among ``kwargs``, ``g`` (log of the decay) and ``beta`` are ``(1, tokens, heads)``.
+    All prompts run first, then all completions from the states behind their prompts. Among ``kwargs``, ``g``
+    (log of the decay) and ``beta`` are ``(1, tokens, heads)``.
     """
+    device = query.device
+    prompts, completions, order = layout.once(("runs", device), lambda: _runs(layout, device))
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
-
-    def run(
-        parts: list[Float[Tensor, "rows places heads ..."]], state: State | None, **further: object
-    ) -> Run:
-        g, beta = parts[3:]
-        return usual(*parts[:3], g=g, beta=beta, initial_state=state, **options, **further)
-
-    done = []
-    for span in layout.spans:
-        end = span.start + span.prompt
-        out, state = run([part[:, span.start : end] for part in mixed], None, output_final_state=True)
-        done.append(out)
-        if not sum(span.completions):
-            continue
+    call = _without_padding if _takes_lengths(query) else _padded
+    rule = functools.partial(usual, **options)
+    out, state = call(rule, mixed, prompts, None)
+    if len(completions.group):
         assert state is not None
-        own = [part[:, end : span.stop] for part in mixed]
-        if _takes_lengths(query):
-            done.append(_completions_without_padding(run, own, span, state))
-        else:  # padded rows; what stands behind a completion changes nothing before it
-            rows = [layout.to_rows(part, span, 1)[0] for part in own]
-            spread = state.expand(len(span.completions), -1, -1, -1)
-            out, _ = run(rows, spread, output_final_state=False)
-            done.append(layout.to_pack(out[None], span, 1))
-    return torch.cat(done, 1), None
+        own, _ = call(rule, mixed, completions, state.index_select(0, completions.group))
+        out = torch.cat([out, own], 1)
+    return out.index_select(1, order), None
 
 
-def _completions_without_padding(
-    run: Callable[..., Run], own: list[Float[Tensor, "rows places heads ..."]], span: Span, state: State
-) -> Float[Tensor, "1 places heads value_dim"]:
-    """A group's completions one after another, as flash-linear-attention takes them: ``cu_seqlens``."""
-    lengths = torch.tensor([length for length in span.completions if length])
-    starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(state.device)
-    spread = state.expand(len(lengths), -1, -1, -1).contiguous()
-    out, _ = run(own, spread, output_final_state=False, cu_seqlens=starts)
-    return torch.as_tensor(out)
+def _runs(layout: PackLayout, device: torch.device) -> tuple[Runs, Runs, Int[Tensor, " tokens"]]:
+    """Prompts, completions, and the way from one behind the other to the order of the pack."""
+    prompts, completions = (Runs.of(layout, of_prompts, device) for of_prompts in (True, False))
+    return prompts, completions, torch.cat([prompts.tokens, completions.tokens]).argsort()
+
+
+def _padded(
+    usual: Callable[..., Run],
+    mixed: list[Float[Tensor, "rows places heads ..."]],
+    runs: Runs,
+    state: State | None,
+) -> tuple[Float[Tensor, "1 own heads value_dim"], State | None]:
+    """As rows of one length. In the padding nothing decays and nothing is written: the state stays."""
+    rows = [part[0].index_select(0, runs.padded).unflatten(0, runs.real.shape) for part in mixed]
+    query, key, value, *gates = rows
+    g, beta = (gate * runs.real[..., None] for gate in gates)
+    first = state is None
+    out, last = usual(query, key, value, g=g, beta=beta, initial_state=state, output_final_state=first)
+    return out.flatten(0, 1).index_select(0, runs.unpadded)[None], last
+
+
+def _without_padding(
+    usual: Callable[..., Run],
+    mixed: list[Float[Tensor, "rows places heads ..."]],
+    runs: Runs,
+    state: State | None,
+) -> tuple[Float[Tensor, "1 own heads value_dim"], State | None]:
+    """One run after another, as flash-linear-attention takes them."""
+    query, key, value, g, beta = (part.index_select(1, runs.tokens) for part in mixed)
+    further = {"initial_state": state, "output_final_state": state is None, "cu_seqlens": runs.starts}
+    return usual(query, key, value, g=g, beta=beta, **further)
 
 
 def _takes_lengths(tensor: Float[Tensor, "..."]) -> bool:
