@@ -6,42 +6,94 @@ from collections.abc import Iterable
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.reading.answer import short_answer
+from swift_grpo_ext.rewards.reading.answer import extract_answer, json_value, last_fenced, short_answer
+from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
+from swift_grpo_ext.rewards.reading.json_text import json_values
 from swift_grpo_ext.rewards.reading.numbers import Place, Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 
 GOLD = ("solution", "count", "answer")
+# Each pattern has an example of what it matches above it, which a test runs.
+
+# "There are none": it is a zero
 _NOTHING = re.compile(
-    r"(?<![a-z])(?:none|no|nobody|nothing|not any|n't any)(?![a-z])|没有|沒有|不存在|无(?!法)"
+    r"(?<![a-z])(?:none|no(?=\s[a-z])|nobody|nothing|not any|n't any)(?![a-z])|没有|沒有|不存在|无(?!法)"
     r"|ありません|いません|없습니다"
 )
-_SINGLE = re.compile(r"\b(?:an? |the |only )?(?:single|solitary|lone)\b")
-_NOT_ONE = re.compile(
-    r"(?:\bnot|n['’]t)(?: \w{1,10}){0,2} (?:a single|one|an?y?)\b|(?:一|半)\w{0,4}(?:也|都)(?:没|沒|不|无)有?"
+# "a single bird"
+_SINGLE = re.compile(
+    r"\b(?:an? |the |only )?(?:single|solitary|lone)\b|\b(?:only|just) (?:a )?(?:one|single)\b(?! of)"
 )
+# "not a single one"
+_NOT_ONE = re.compile(
+    r"(?:\bnot|n['’]t)(?: \w{1,10}){0,2} (?:a single|one|an?y?)\b|\b(?:do not|don['’]t|cannot"
+    r"|can['’]t) (?:see|find|spot)\b|(?:一|半)\w{0,4}(?:也|都)(?:没|沒|不|无)有?"
+)
+# "a couple of"
 _COUPLE = re.compile(r"\b(?:a )?(?:couple|pair)(?= of)")
+# "at 10:30 pm"
+_TIME = re.compile(
+    r"\b(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]{0,6}\.? \d{1,2}\b|"
+    r"(?<![\d:])\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]\.?m\b\.?)?(?![\d:])|\b\d{1,2} ?(?:o['’]clock"
+    r"|[ap]\.?m\b)|\d{1,2}点钟?"
+)
+# "7\n\nThree of them": a first line that is the number alone, and an explanation below it
+_FIRST_LINE = re.compile(
+    r"\W{0,8}(\d{1,9}(?:\.0)?)(?: [^\W\d]{1,16})?[.。!:：*\s]{0,6}\n\s*(?![\s\d(*•-]*\d)"
+)
+# "number_of_birds"
+_KEY = re.compile(r"count|total|number|\bnum|quantity|数量|总数|个数")
+# "any place"
+_ANYTHING = re.compile("")
 _TOTALS: tuple[Place, ...] = tuple(
     (re.compile(before), re.compile(behind))
     for before, behind in (
         ("", r"[^\d\n.]{0,60}?\b(?:in total|altogether|in all|overall)\b"),
         (r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b[^\d\n.]{0,40})\Z", ""),
         (r"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10}\Z", ""),
-        (r"[=≈]\s*\**\s?\Z", r"\W{0,6}\Z"),
+        (
+            r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
+            r"|we have))?)\s*\**\s?\Z",
+            r"\W{0,6}\Z",
+        ),
         (  # a number whose parts follow
             r"(?:\A|\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted|found"
             r"|identified|detect|shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います)[^\d.,:]{0,24}\Z",
             r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
-            r"|[,，]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these)))",
+            r"|[,，]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these))"
+            r"|[,，] 1 (?:on|in|at|near|is|with|of)\b)",
         ),
     )
+)
+# Bounds: "more than 7", "7 or more".
+_BOUNDS: tuple[Place, ...] = (
+    (
+        re.compile(
+            r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller) than(?: or equal to)?"
+            r"|over|above|under|below"
+            r"|at (?:least|most|minimum)|up to|(?:minimum|maximum) of|beyond|exceeds?)"
+            r"|[<>≤≥]=?|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
+            r"|小于)[\s*]{0,3}(?:about |the )?\Z"
+        ),
+        _ANYTHING,
+    ),
+    (
+        _ANYTHING,
+        re.compile(
+            r"\s?\+|[\s*]{0,3}(?:or|and) (?:more|fewer|less|over|above|under|below|up)\b"
+            r"|\s?(?:只|个|條|条|名|辆|人|件)?(?:以上|以下|以内|开外)|\s?(?:多|余|來|来)(?=[只个名辆件])"
+        ),
+    ),
 )
 
 
 def _plain(text: str) -> str:
-    text = _NOT_ONE.sub(" no ", unicodedata.normalize("NFKC", text).casefold())
+    text = _TIME.sub(" ", without_questions(unicodedata.normalize("NFKC", text).casefold()))
+    refused = refuses(text)
+    text = _NOT_ONE.sub(" none ", text)
     text = _COUPLE.sub("2", _SINGLE.sub("1", re.sub(r"\bno[ -]one\b", "nobody", text)))
     text = with_digits(text.replace("/", ", "), alone=True)
-    return text if re.search(r"\d", text) else _NOTHING.sub("0", text, count=1)
+    return text if re.search(r"\d", text) or refused else _NOTHING.sub("0", text, count=1)
 
 
 def _whole(found: Iterable[Quantity | None]) -> list[int]:
@@ -54,8 +106,26 @@ def counts(text: str) -> list[int]:
 
 
 def stated_count(text: str) -> int | None:
-    """The count that a text states: a total, or what `stated_quantity` finds; else None."""
-    return next(iter(_whole([stated_quantity(_plain(text), _TOTALS)])), None)
+    """The count that a text states: alone in its first line, a total, or what `stated_quantity` finds.
+
+    None if it states none: a bound ("more than 7"), a range, a refusal, a question.
+    """
+    plain = _plain(text)
+    first = _FIRST_LINE.match(plain)
+    alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
+    source = first[1] if first and alone else plain
+    return next(iter(_whole([stated_quantity(source, _TOTALS, _BOUNDS)])), None)
+
+
+def _answer(completion: str) -> str:
+    """The answer as a short value; of an object in JSON the value under a key such as ``count``."""
+    answer = extract_answer(completion)
+    values = json_values(last_fenced(answer)) if answer and "{" in answer else None
+    if values and len(values) == 1 and isinstance(values[0], dict):
+        counted = [value for key, value in values[0].items() if _KEY.search(str(key).casefold())]
+        if counted or (len(values[0]) > 1 and json_value(answer or "") is None):
+            return str(counted[0]) if counted and not isinstance(counted[0], (list, dict)) else ""
+    return short_answer(completion) or ""
 
 
 def _gold_count(columns: Columns) -> int:
@@ -71,8 +141,10 @@ def count(completion: str, columns: Columns) -> float:
     """The right number of objects: 1 if exact, else 0.
 
     The whole number counts that the answer states, in digits or in words (English and Chinese): a total, what
-    follows "the answer is", what is in bold, what "there are", else the last one. "None" is 0, "4 or 5" is no
-    answer.
+    follows "the answer is", what is in bold, what "there are", else the last one; a number alone in the first
+    line; in JSON the value under a key such as ``count``. "None" is 0. A range or a choice ("6 to 7",
+    "4 or 5"), a bound ("more than 7"), a denial ("not 7"), a question and a refusal are no answer; times are
+    no counts.
 
     Gold: ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.
     None: No gold, or one that does not hold exactly one whole number.
@@ -85,7 +157,7 @@ def count(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_count(columns)
-    return float(stated_count(short_answer(completion) or "") == gold)
+    return float(stated_count(_answer(completion)) == gold)
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: str(_gold_count(row)))
@@ -105,5 +177,5 @@ def count_shaped(completion: str, columns: Columns) -> float:
         0.75
     """
     gold = _gold_count(columns)
-    predicted = stated_count(short_answer(completion) or "")
+    predicted = stated_count(_answer(completion))
     return 0.0 if predicted is None else 1.0 - min(1.0, abs(predicted - gold) / max(gold, 1))

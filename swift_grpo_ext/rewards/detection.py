@@ -1,18 +1,19 @@
 """Object detection: sets of labelled boxes."""
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou, iou_matrix
+from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou
 from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.boxes import parse_regions, says_nothing
+from swift_grpo_ext.rewards.reading.boxes import says_nothing, stated_regions
 from swift_grpo_ext.rewards.reading.region import Box
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
@@ -34,7 +35,7 @@ def _by_label(
         gold[" ".join(region.label.casefold().split())].append(region.box)
     unlabelled = set(gold) == {""}
     predicted: dict[str, list[Scored]] = defaultdict(list)
-    for region in parse_regions(extract_answer(completion) or "", "box", places.in_answers):
+    for region in stated_regions(extract_answer(completion) or "", "box", places.in_answers):
         if region.box is not None:
             confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
             confidence = 0.0 if math.isnan(confidence) else confidence
@@ -93,43 +94,30 @@ def average_precisions(
 
     Boxes of equal confidence enter together, so their order does not matter and none of them gains from it.
     """
-    if not predicted:
-        return [0.0] * len(thresholds)
-    import numpy as np
-
-    overlaps = iou_matrix([box for box, _ in predicted], gold)
-    confidences = np.array([confidence for _, confidence in predicted])
-    order = np.lexsort((-overlaps.max(axis=1), -confidences))
-    overlaps, confidences = overlaps[order], confidences[order]
-    needed = np.minimum(np.array(thresholds), 1 - 1e-10)
-    taken: Any = np.zeros((len(thresholds), len(gold)), dtype=bool)
-    found = np.zeros((len(predicted), len(thresholds)))
-    rows = np.arange(len(thresholds))
-    for rank, row in enumerate(overlaps):  # each takes the free gold box that it covers best
-        free = np.where(taken, -1.0, row)
-        best = free.argmax(axis=1)
-        hit = free[rows, best] >= needed
-        taken[rows[hit], best[hit]] = True
-        found[rank] = hit
-    return _mean_precisions(found, confidences, len(gold))
+    overlaps = [([box_iou(box, other) for other in gold], confidence) for box, confidence in predicted]
+    overlaps.sort(key=lambda pair: (-pair[1], -max(pair[0])))
+    return [_average_precision(overlaps, threshold, len(gold)) for threshold in thresholds]
 
 
-def _mean_precisions(found: Any, confidences: Any, gold: int) -> list[float]:
-    """For each threshold, of hits ``(boxes, thresholds)`` in the order of confidence."""
-    import numpy as np
-
-    last_of_equals: Any = np.append(confidences[1:] != confidences[:-1], True)
-    ranks = np.arange(1, len(found) + 1)[:, None]
-    counts = found.cumsum(axis=0)
-    recalls = (counts / gold)[last_of_equals]
-    precisions = (counts / ranks)[last_of_equals]
-    beyond = np.maximum.accumulate(precisions[::-1], axis=0)[::-1]
-    totals = []
-    for at in range(found.shape[1]):
-        first: Any = np.searchsorted(recalls[:, at], RECALL_POINTS, side="left")
-        reached = first[first < len(beyond)]
-        totals.append(float(beyond[reached, at].sum()) / len(RECALL_POINTS))
-    return totals
+def _average_precision(overlaps: Sequence[tuple[list[float], float]], threshold: float, gold: int) -> float:
+    """At one threshold, from each box's IoU with every gold box and its confidence, in that order."""
+    free = set(range(gold))
+    recalls: list[float] = []
+    precisions: list[float] = []
+    for rank, (overlap, confidence) in enumerate(overlaps, start=1):
+        best = max(
+            sorted(free), key=overlap.__getitem__, default=None
+        )  # the free gold box that it covers best
+        if best is not None and overlap[best] >= min(threshold, 1 - 1e-10):
+            free.remove(best)
+        if rank == len(overlaps) or overlaps[rank][1] != confidence:
+            hits = gold - len(free)
+            recalls.append(hits / gold)
+            precisions.append(hits / rank)
+    for at in range(len(precisions) - 1, 0, -1):
+        precisions[at - 1] = max(precisions[at - 1], precisions[at])
+    reached = [at for point in RECALL_POINTS if (at := bisect_left(recalls, point)) < len(recalls)]
+    return sum(precisions[at] for at in reached) / len(RECALL_POINTS)
 
 
 def mean_average_precision(predicted: dict[str, list[Scored]], gold: dict[str, list[Box]]) -> float:

@@ -7,10 +7,9 @@ from pydantic import Field
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
+from swift_grpo_ext.rewards.reading.doubt import without_questions
 from swift_grpo_ext.rewards.reading.numbers import (
     Quantity,
-    as_temperature,
-    durations,
     quantities,
     stated_quantity,
 )
@@ -33,20 +32,21 @@ def numeric(
     *,
     relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.05,
     absolute_tolerance: Annotated[float, Field(ge=0)] = 0.0,
+    shaped: bool = False,
 ) -> float:
-    r"""A number within tolerance: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
+    r"""A number within tolerance, 0..1: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
 
     The number counts that the answer states: what follows "the answer is", what is in bold, what follows
     "is", else the last one; "4 or 5" is no answer. Thousands separators, decimal commas, fractions, powers of
     ten, number words (English, Chinese), scale words (million, 万), currency and percent signs and units are
     read (km/h, kg/m³, 1 hour 30 minutes); the answer is converted to the gold's unit. If only one of gold and
     answer has a percent sign, both readings of the bare number are allowed (12 or 0.12 for 12 %); if only one
-    has a unit, the bare number is taken to be in it; bare degrees may be those of a temperature. Beside a
-    temperature 300 K are kelvin, beside a duration 1:30 is one.
+    has a unit, the bare number is taken to be in it; bare degrees may be those of a temperature.
 
     Args:
         relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
         absolute_tolerance: Allowed error in the gold's unit, if that is more.
+        shaped: Outside of the tolerance, give 1 minus the relative error as a fraction, down to 0.
     Gold: ``solution`` (or ``answer``): one number, or text with exactly one number in it.
     None: No gold, or not exactly one number in it.
     Rises with: Being within tolerance.
@@ -61,24 +61,27 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    answer = short_answer(completion, fold=False) or ""
-    texts = durations(answer) if gold.unit.dimension == "time" else [answer]
-    found = [one for one in map(stated_quantity, texts) if one is not None]
-    return float(any(_close(one, gold, relative_tolerance, absolute_tolerance) for one in found))
+    answer = without_questions(short_answer(completion, fold=False) or "")
+    predicted = stated_quantity(answer)
+    if predicted is None:
+        return 0.0
+    return _nearness(predicted, gold, relative_tolerance, absolute_tolerance, shaped)
 
 
-def _close(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
-    if "temperature" in (predicted.unit.dimension, gold.unit.dimension):
-        predicted, gold = as_temperature(predicted), as_temperature(gold)
+def _nearness(predicted: Quantity, gold: Quantity, relative: float, absolute: float, shaped: bool) -> float:
+    """1 within the tolerance; outside 0, or with `shaped` 1 minus the relative error, from 0."""
     wanted, dimensions = gold.written, {predicted.unit.dimension, gold.unit.dimension}
     if "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
         readings = [predicted.written]
     elif len(dimensions) == 1:
         readings = [gold.unit.from_base(predicted.value)]
     else:
-        return False
+        return 0.0
     if predicted.percent != gold.percent:
         readings.append(predicted.written * (100 if predicted.percent else 0.01))
     rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
     allowed = max(absolute, relative * abs(wanted)) + rounding
-    return any(abs(reading - wanted) <= allowed for reading in readings)
+    error = min(abs(reading - wanted) for reading in readings)
+    if error <= allowed:
+        return 1.0
+    return max(0.0, 1.0 - error / abs(wanted)) if shaped and wanted else 0.0

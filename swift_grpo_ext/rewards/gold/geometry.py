@@ -1,17 +1,11 @@
 """Boxes ``(left, top, right, bottom)`` and points in continuous coordinates (no pixel is added)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from swift_grpo_ext.rewards.reading.region import Box, Point
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -34,19 +28,6 @@ def box_iou(a: Box, b: Box) -> float:
     shared = intersection(a, b)
     union = area(a) + area(b) - shared
     return min(1.0, shared / union) if union > 0 else 0.0
-
-
-def iou_matrix(boxes: Sequence[Box], others: Sequence[Box]) -> NDArray[np.float64]:
-    """`box_iou` of every pair: shape (boxes, others)."""
-    import numpy as np
-
-    a, b = np.array(boxes, dtype=float)[:, None], np.array(others, dtype=float)[None]
-    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
-    shared = sides.clip(min=0).prod(axis=-1)
-    areas = [(one[..., 2:] - one[..., :2]).prod(axis=-1) for one in (a, b)]
-    union = areas[0] + areas[1] - shared
-    matrix: NDArray[np.float64] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    return matrix.clip(max=1.0)
 
 
 def box_giou(a: Box, b: Box) -> float:

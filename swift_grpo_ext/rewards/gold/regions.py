@@ -9,7 +9,7 @@ from swift_grpo_ext.rewards.gold.columns import NoGold, gold_value
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
 from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.boxes import MAX_REGIONS, parse_regions, says_nothing
+from swift_grpo_ext.rewards.reading.boxes import MAX_REGIONS, parse_regions, says_nothing, stated_regions
 from swift_grpo_ext.rewards.reading.coordinates import Kind
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, literal
@@ -100,7 +100,7 @@ def matched(
     answer = extract_answer(completion)
     if not gold:
         return 1.0 if says_nothing(answer) else worst
-    found = map(read, parse_regions(answer or "", kind, places.in_answers))
+    found = map(read, stated_regions(answer or "", kind, places.in_answers))
     predicted = [one for one in found if one is not None]
     return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
 

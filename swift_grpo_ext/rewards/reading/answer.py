@@ -11,6 +11,7 @@ r"""The answer grammar, one for all rewards, in linear time.
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from swift_grpo_ext.rewards.reading.json_text import decoded
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
@@ -20,15 +21,16 @@ ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(DIALECTS.thinking.items())
 BLOCKS = tuple(DIALECTS.answers.items())
 FENCE = "```"
+MAX_SHORT_CHARS = 4_000  # of a longer answer, a short value stands at the start or at the end
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
-_OPENED, _CLOSED = (re.compile("|".join(map(re.escape, side)), re.I) for side in zip(*THINKING, strict=True))
 _MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
-_END = re.compile(
-    r"(?:\s{0,9}(?:<\|im_end\|>|<\|endoftext\|>|</s>|<\|eot_id\|>|<end_of_turn>|<eos>|<\|return\|>|<\|end\|>))+\Z"
+_END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
+_INVISIBLE = dict.fromkeys(
+    map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
-_KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
+KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 _ROUNDS = 5
@@ -40,12 +42,25 @@ def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Mat
 
 def after_thinking(text: str) -> str:
     """The text after the thinking part; empty if the thinking never ends."""
-    plain = text.casefold()  # substring searches are many times faster than the patterns
-    opened = _last(_OPENED, text) if any(pair[0] in plain for pair in THINKING) else None
-    closed = _last(_CLOSED, text) if any(pair[1] in plain for pair in THINKING) else None
-    if opened and (closed is None or opened.start() > closed.start()):
+    plain = _folded(text)
+    opened, _ = _last_mark(plain, DIALECTS.thinking)
+    closed, length = _last_mark(plain, DIALECTS.thinking.values())
+    if opened > closed:
         return ""
-    return text[closed.end() :] if closed else text
+    return text[closed + length :] if closed >= 0 else text
+
+
+def _last_mark(text: str, marks: Iterable[str]) -> tuple[int, int]:
+    """Where the last of these marks starts, and its length; -1 if there is none."""
+    return max((text.rfind(mark), len(mark)) for mark in marks)
+
+
+def _folded(text: str) -> str:
+    """The text without regard to case, character by character: places in it are places in the text."""
+    plain = text.casefold()
+    if len(plain) == len(text):
+        return plain
+    return "".join(letter.casefold() if len(letter.casefold()) == 1 else letter for letter in text)
 
 
 def last_block(text: str, tags: tuple[str, str]) -> str | None:
@@ -165,7 +180,7 @@ def json_value(text: str) -> object:
     value = next(iter(decoded(text, json.loads)), None)
     if isinstance(value, dict):
         plain = {str(key).casefold(): one for key, one in value.items()}
-        keys = [key for key in _KEYS if key in plain]
+        keys = [key for key in KEYS if key in plain]
         value = plain[keys[0]] if keys else next(iter(plain.values())) if len(plain) == 1 else None
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     return value if isinstance(value, (str, int, float, list)) else None
@@ -174,7 +189,19 @@ def json_value(text: str) -> object:
 def short_answer(completion: str, fold: bool = True) -> str | None:
     """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
     answer = extract_answer(completion)
-    return None if answer is None else normalise_short(answer, fold)
+    return None if answer is None else normalise_short(visible(answer), fold)
+
+
+def visible(text: str) -> str:
+    """The text without letters that have no width: a number that they hide in is the whole of its digits."""
+    return text if text.isascii() else text.translate(_INVISIBLE)
+
+
+def ends_of(text: str) -> str:
+    """The start and the end of a long text, which state a short value if anything does."""
+    if len(text) <= MAX_SHORT_CHARS:
+        return text
+    return f"{text[: MAX_SHORT_CHARS // 6]}\n\n{text[-MAX_SHORT_CHARS * 5 // 6 :]}"
 
 
 def normalise_short(text: str, fold: bool = True) -> str:
@@ -183,5 +210,6 @@ def normalise_short(text: str, fold: bool = True) -> str:
     bare = text if boxed is None else boxed
     if (value := json_value(bare)) is not None:
         bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    bare = ends_of(bare)
     plain = unicodedata.normalize("NFKC", bare) if fold else bare
     return unwrapped(unwrapped(plain).strip(" \t\r\n*_`$\"'“”‘’「」『』【】"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
+from swift_grpo_ext.rewards.reading.doubt import is_unsure, without_questions
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
@@ -23,7 +24,16 @@ _NEGATED = re.compile(
     r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
     re.IGNORECASE,
 )
+_DENIED_PLACE = re.compile(
+    r"(?:\b(?:not|never)\b|n['’]t\b|不是|不在|并非)[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}",
+    re.IGNORECASE,
+)
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
+
+
+def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
+    """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
+    return parse_regions(_DENIED_PLACE.sub(" ", text), kind, order_of)
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
@@ -52,9 +62,13 @@ def _read(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
 
 
 def says_nothing(answer: str | None) -> bool:
-    """Whether an answer says in words, or with an empty list, that nothing is there, and names no place."""
-    if not answer or len(answer) > MAX_STATEMENT:
+    """Whether an answer says in words, or with an empty list, that nothing is there, and names no place.
+
+    A refusal and a question say nothing of the kind.
+    """
+    if not answer or len(answer) > MAX_STATEMENT or is_unsure(answer):
         return False
+    answer = without_questions(answer)
     bare = last_fenced(answer).strip().strip("*_`\"'")
     named = _EMPTY.fullmatch(bare) or _NEGATED.search(bare) or _EMPTY_FIELD.search(bare)
     return named is not None and not parse_regions(answer, "both")

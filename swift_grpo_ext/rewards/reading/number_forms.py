@@ -23,11 +23,6 @@ class Form(NamedTuple):
         return self.pattern.sub(self.replacement, text)
 
 
-def _with_half(words: _Match) -> str:
-    counted, number, unit, halved = words.groups()
-    return f"0.5 {halved}" if halved else f"{number or 1}.5 {unit or counted or ''}".rstrip()
-
-
 def _as_fraction(mixed: _Match) -> str:
     """One fraction; the text as it is if its fraction is not below one."""
     whole, part, parts = map(int, mixed.groups())
@@ -42,15 +37,6 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
 
 # Forms that are gone, or mean something else, once Unicode is folded (²  becomes 2).
 BEFORE_FOLDING = (
-    Form(
-        re.compile(
-            r"\b(?:an? (\w{3,12})|(\d{1,9})(?: (\w{3,12}))?) and a half\b|\bhalf an? (\w{3,12})",
-            re.IGNORECASE,
-        ),
-        _with_half,
-        "2 hours and a half",
-        "2.5 hours",
-    ),
     Form(  # hours and minutes
         re.compile(r"(?<![\w.])(\d{1,3})\s?h\s?([0-5]\d)(?![\w.])"), r"\1 h \2 min", "2h30", "2 h 30 min"
     ),
@@ -66,7 +52,7 @@ BEFORE_FOLDING = (
         r"5\text{km}",
         "5 km",
     ),
-    Form(re.compile(r"\\[,;:! ]|~"), " ", r"5\,km", "5 km"),  # blanks in LaTeX
+    Form(re.compile(r"\\[,;:! ]|(?<!\d)~|~(?!\d)"), " ", r"5\,km", "5 km"),  # blanks in LaTeX
     Form(re.compile(r"[¼-¾⅐-⅞]"), r" \g<0>", "2½", "2 ½"),
     Form(re.compile(r"[⁰¹²³⁴-⁹⁺⁻]{1,8}"), r"^\g<0>", "m²", "m^²"),
 )

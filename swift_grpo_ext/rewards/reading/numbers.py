@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
@@ -47,10 +48,6 @@ _NUMBER = re.compile(
 _GROUPED_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
 # "1.234,5": the points are
 _GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
-# "1:30"
-_COLON = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?![\d:]|\.\d)")
-# "1:02:03"
-_TWO_COLONS = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d):([0-5]\d)(?![\d:])")
 # " h ": between two parts of one quantity
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
 # "the area is about 12"
@@ -68,11 +65,26 @@ _ASIDE = re.compile(
     r"[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by|compared with|up from|down from)\b) ?\d"
 )
 # " or maybe "
-_OR = re.compile(r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,12}| ?[-~] ?")
+_OR = re.compile(
+    r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
+    r"|[^\d.;=]{0,12}[,.;，。]?\s?(?:it )?(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
+    r"|也许|或许"
+    r"|可能)[^\d=]{0,12}",
+    re.IGNORECASE,
+)
 # " km and "
 _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
 # "between "
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
+
+
+# "it is not 12"
+_DENIED = (NEGATED, re.compile(""))
+# "12 is wrong"
+_WRONG = (
+    re.compile(""),
+    re.compile(r"[^\W\d]?[\s*\"')]{0,4}(?:is|are|was|seems) (?:wrong|incorrect|false|not|too )"),
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,6 @@ class Quantity:
     written: float  # in the unit that it was written in; a percentage is divided by 100
     percent: bool = False  # written with a percent or per-mille sign
     unit: Unit = NO_UNIT
-    thousands: bool = False  # with a bare K behind it, which may be kelvin
 
     @property
     def value(self) -> float:
@@ -123,23 +134,13 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
     return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
 
 
-def as_temperature(quantity: Quantity) -> Quantity:
-    """The quantity beside a temperature: 300 K are kelvin there, and no thousands."""
-    kelvin = Quantity(quantity.written / 1000, unit=find_unit("kelvin"))
-    return kelvin if quantity.thousands else quantity
+def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:
+    """The number that a text states: in one of the places `first` if it can, in none of those of `never`.
 
-
-def durations(text: str) -> list[str]:
-    """Readings of a text beside a duration, where ``1:30`` is 1 min 30 s, or 1 h 30 min."""
-    units = (("min", "s"), ("h", "min"))
-    with_hours = _TWO_COLONS.sub(r"\1 h \2 min \3 s", text)
-    return [_COLON.sub(rf"\1 {large} \2 {small}", with_hours) for large, small in units]
-
-
-def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
-    """The number that a text states, in one of the places `first` if it can; None if none, or "4.5 or 5"."""
-    plain, found = _read(text)
-    label, in_label = _read(after_label(text))
+    None if it states no number, denies it ("not 5") or leaves it open ("4.5 or 5").
+    """
+    plain, found = _meant(text, never)
+    label, in_label = _meant(after_label(text), never)
     chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]
     if not chosen and in_label:
         plain, found = label, in_label
@@ -147,6 +148,13 @@ def stated_quantity(text: str, first: Sequence[Place] = ()) -> Quantity | None:
         return None
     index = chosen[0] if chosen else _chosen(plain, found, bool(in_label))
     return None if _is_choice(plain, found, index) else found[index][2]
+
+
+def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
+    """The text and its numbers as `_read` gives them, without those that it denies."""
+    plain, found = _read(text)
+    left_out = {index for place in (_DENIED, _WRONG, *never) for index in _in_place(plain, found, place)}
+    return plain, [number for index, number in enumerate(found) if index not in left_out]
 
 
 def _in_place(plain: str, found: list[Located], place: Place) -> list[int]:
@@ -190,7 +198,7 @@ def _quantity(match: re.Match[str]) -> Quantity | None:
     if percent:
         value /= 1000 if percent.endswith("‰") else 100
     scale, unit = _scale_and_unit(*behind)
-    found = Quantity(value * scale, bool(percent), unit, behind[0] == "K" and not unit.dimension)
+    found = Quantity(value * scale, bool(percent), unit)
     return found if math.isfinite(found.value) and math.isfinite(found.written) else None
 
 

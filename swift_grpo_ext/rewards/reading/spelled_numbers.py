@@ -28,13 +28,9 @@ _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})
 
 _ENGLISH = re.compile(
     rf"(?<![\w-])(?:(minus|negative)\s+)?((?:(?:{_BELOW_1000}|an?)\s+(?:thousand|million"
-    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(?:half\s)?an?\s+dozen"
-    rf"|{_BELOW_100}\s+dozen)(\s+dozen)?(?![\w]|-[a-z])",
+    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(half\s)?an?\s+dozen)(?![\w]|-[a-z])",
     re.IGNORECASE,
 )
-
-
-_DOZENS = re.compile(r"(?<![\w.])(\d{1,6})\s+(?:dozen|(hundred))\b", re.IGNORECASE)
 
 
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
@@ -46,6 +42,7 @@ _CLASSIFIERS = (
 )
 
 
+_UP_TO = re.compile(r"(?:到|至|或|[~～-])[一二两三四五六七八九十]")  # 六到七只
 _CHINESE = re.compile(
     r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,24}(?!\d)"
 )
@@ -61,8 +58,7 @@ def with_digits(text: str, alone: bool = False) -> str:
     text = _PERCENT.sub(_percentage, text)
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
     text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
-    text = _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
-    return _DOZENS.sub(lambda many: str((100 if many[2] else 12) * int(many[1])), text)
+    return _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
 
 
 def _percentage(part: re.Match[str]) -> str:
@@ -78,8 +74,9 @@ def _chinese_run(run: re.Match[str], text: str) -> str:
     """A lone numeral counts only before something that is counted: 一共 holds no number."""
     following = text[run.end() : run.end() + 1]
     whole = not text[: run.start()].strip(" -") and not text[run.end() :].strip(" 。.!")
-    counted = len(run[0]) > 1 or whole or (following and following in _CLASSIFIERS)
-    if not counted or run[0][0] in "万萬亿億百千":
+    counted = len(run[0]) > 1 or whole or (following != "" and following in _CLASSIFIERS)
+    up_to = _UP_TO.match(text, run.end())
+    if not (counted or up_to) or run[0][0] in "万萬亿億百千":
         return run[0]
     apart = " " if run.start() and text[run.start() - 1] != "-" else ""
     return f"{apart}{spelled(_han_values(run[0]))}"
@@ -91,7 +88,7 @@ def _english_run(words: re.Match[str], text: str, alone: bool) -> str:
         thing = text.startswith(" of ", words.end()) or _PRONOUN.search(text[: words.start()][-8:])
         if thing or not (alone or text.strip(" .*!").casefold() == "one"):
             return words[0]
-    value = spelled([_VALUES[word] for word in plain if word in _VALUES]) * (12 if words[3] else 1)
+    value = spelled([_VALUES[word] for word in plain if word in _VALUES])
     return f"{'-' if words[1] else ''}{value}"
 
 

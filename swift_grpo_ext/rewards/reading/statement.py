@@ -11,14 +11,15 @@ _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x2
 
 # What an answer is called: where words are set apart by spaces, and where they are not.
 _SPACED = (
-    "answers?|solutions?|result|response|réponse|antwort|respuesta|resposta|risposta|ответ"
+    "answers?|ans|solutions?|result|response|réponse|antwort|respuesta|resposta|risposta|ответ"
     "|الإجابة|الجواب|đáp án"
 )
 _UNSPACED = "答案|选项|结论|結論|回答|答え|正解|解答|정답|답변?|결론"
 LABEL = (
     rf"(?:\b(?:{_SPACED})(?: to (?:the|this) question)?"
     r"(?: (?:here|correcte|finale?|exacte|correcta|correta|corretta|الصحيحة|الصحيح|النهائية|đúng))?[*_]{0,2}"
-    r"(?: (?:is|are|would be|should be|must be|has to be|was|est|ist|lautet|es|é|è|هي|هو|là)\b|\s?[:=—–])"
+    r"(?: (?:is|are|would be|should be|must be|has to be|was|est|ist|lautet|es|é|è|هي|هو|là)\b"
+    r"|\.?\s?(?:[:=—–→]|->|=>)|\s-\s)"
     rf"|(?:{_UNSPACED})(?:应该|应当|应)?[*_]{{0,2}}(?:[是为為选:：は은는]|就是))"
 )
 """Words that announce an answer, without regard to case."""

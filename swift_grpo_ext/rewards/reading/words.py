@@ -80,6 +80,7 @@ class Marks(_Tables):
 
     thinking: Pairs
     answers: Pairs
+    ends: tuple[Word, ...]  # of a turn
 
 
 class Signs(_Tables):

@@ -1,32 +1,33 @@
-import ast
 import re
-from pathlib import Path
 
 import pytest
+from rewards.pattern_examples import examples
 
-from swift_grpo_ext.rewards.reading import numbers
+from swift_grpo_ext.rewards import counting
+from swift_grpo_ext.rewards.reading import doubt, numbers
 from swift_grpo_ext.rewards.reading.numbers import _in_place, _read
 
-SOURCE = Path(numbers.__file__).read_text(encoding="utf-8")
 
-
-def _examples():
-    """Name of each pattern of the module, and the example in the comment above it."""
-    lines = SOURCE.splitlines()
-    for node in ast.parse(SOURCE).body:
-        if not isinstance(node, ast.Assign):
-            continue
-        name = node.targets[0].id
-        value = getattr(numbers, name)
-        if isinstance(value, (str, re.Pattern)) or (isinstance(value, tuple) and value):
-            comment = re.match(r'# "(.*?)"', lines[node.lineno - 2])
-            yield name, value, comment[1] if comment else None
-
-
-@pytest.mark.parametrize(("name", "pattern", "example"), list(_examples()))
+@pytest.mark.parametrize(
+    ("name", "pattern", "example"),
+    [case for module in (numbers, counting, doubt) for case in examples(module)],
+)
 def test_each_pattern_matches_its_example(name, pattern, example):
     assert example, f"{name} has no example above it"
     if isinstance(pattern, tuple):  # what stands before a number, and what behind it
         assert _in_place(*_read(example), pattern)
     else:
-        assert re.search(pattern, example)
+        assert pattern.search(example)
+
+
+def test_parts_of_a_pattern_match_their_example():
+    """Texts that the pattern of a number is built of."""
+    parts = {
+        "_COMMAS": "12,34,567.8",
+        "_POINTS_THEN_COMMA": "1.234,5",
+        "_POINTS": "1.234.567",
+        "_PLAIN": "0,5",
+    }
+    parts |= {"_POWER": "x 10^-3", "_SIGN": "-$", "_DIVISOR": "/ 4", "_PERCENT": "percent", "_WORD": "° C"}
+    parts |= {"_UNIT_POWER": "^{2}", "_PER": " per hour"}
+    assert not [name for name, text in parts.items() if not re.fullmatch(getattr(numbers, name), text)]

@@ -1,0 +1,66 @@
+"""What makes an answer none: a question instead of a statement, a refusal, a negation before the value."""
+
+import re
+
+from swift_grpo_ext.rewards.reading.statement import UNSURE
+
+# Each pattern has an example of what it matches above it, which a test runs.
+
+_SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|file|question)s?"
+# "I can't see the image": who cannot look, or will not answer
+_REFUSED = re.compile(
+    r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|(?:un|not )able to|(?:im|not )possible to"
+    r"|won['’]t|will not"
+    r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?: \w{1,12}){0,2}? ?"
+    r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond|verify"
+    r"|comment|open|load|access|display|locate objects|detect objects"
+    rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b))"
+    rf"|\b(?:do not|don['’]t|did not|didn['’]t|cannot|can['’]t) (?:see|have|view) (?:the|an?|any"
+    rf"|your) {_SEEN}\b"
+    rf"|{_SEEN} (?:does not|doesn['’]t|did not|didn['’]t|(?:is|was) not|isn['’]t|wasn['’]t) (?:load"
+    rf"|shown|provided"
+    r"|available|attached|visible|displayed)"
+    rf"|\bno(?: such)? (?:{_SEEN}\b(?! of)|idea|clue|comment|answer|opinion|information|response|reply"
+    rf"|one knows|way (?:to|of))"
+    r"|\b(?:do not|don['’]t) (?:know|understand)|\bnot (?:enough|sufficient) (?:information|context|data)"
+    r"|\bnot (?:answerable|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown|unanswerable|sorry"
+    r"|apologi[sz]e"
+    r"|as an ai|language model|(?:not have|without|no) (?:the )?access|nobody (?:can|knows)"
+    r"|not any (?:image|picture|photo)s?)\b"
+    r"|n['’]t (?:any (?:image|picture|photo)|have (?:the )?(?:access|ability))"
+    r"|不知道|不清楚|不确定|不確定|无法|無法|没法|没办法|沒辦法|看不清|看不到图|(?:没有|无|未提供|看不到|未收到)(?:看到)?(?:图片|图像|照片)"
+    r"(?![中里上内])|图片(?:未|没有?(?:提供|上传|显示))|抱歉|对不起|难以|分からない|わかりません|모르겠",
+    re.IGNORECASE,
+)
+# "Is it 4.5?": one sentence with the marks that end it
+_SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
+# "Is it B? ": also "是B吗", "B还是C"
+_ASKS = re.compile(r"[?？][\s*_\"'”)]{0,4}\Z|吗[。\s]{0,4}\Z|还是[^，,]{1,12}\Z")
+# "It is not ": right before a value
+NEGATED = re.compile(
+    r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
+    r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any) but|other than"
+    r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
+    r"|doubt)\b"
+    r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
+    r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
+    r"|definitely|choose|pick|select|it|say|that|is|going)\b[\s*\"'(]{0,3}){0,4}\Z",
+    re.IGNORECASE,
+)
+
+
+def without_questions(text: str) -> str:
+    """The text without the sentences that ask; empty if there is nothing else."""
+    if not any(mark in text for mark in "?？吗") and "还是" not in text:
+        return text
+    return "".join(part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:])).strip()
+
+
+def refuses(text: str) -> bool:
+    """Whether a text says that its writer cannot, or will not, answer."""
+    return _REFUSED.search(text) is not None
+
+
+def is_unsure(text: str) -> bool:
+    """Whether a text does not commit itself, or refuses."""
+    return UNSURE.search(text) is not None or refuses(text)

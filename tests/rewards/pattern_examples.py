@@ -1,0 +1,21 @@
+"""Examples of patterns: a comment ``# "what it matches"`` above each, which a test runs."""
+
+import ast
+import re
+from pathlib import Path
+
+
+def examples(module):
+    """Name, value and example of every pattern of a module; None for one without."""
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name = node.targets[0].id
+        value = getattr(module, name)
+        is_pair = isinstance(value, tuple) and value and all(isinstance(part, re.Pattern) for part in value)
+        if isinstance(value, re.Pattern) or is_pair:
+            comment = re.match(r'# r?"((?:[^"\\]|\\.)*)"', lines[node.lineno - 2])
+            text = None if comment is None else comment[1].replace("\\n", "\n").replace('\\"', '"')
+            yield name, value, text
