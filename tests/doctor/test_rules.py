@@ -8,6 +8,7 @@ import pytest
 
 from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
+from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.rules import data_rules, table, values
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
@@ -175,6 +176,29 @@ def test_the_machines_memory_is_part_of_the_arithmetic():
     )
     assert "of the machine's 64 GiB of memory" in str(small.findings)
     assert "of the machine's" not in str(large.findings)
+
+
+@pytest.mark.parametrize(("devices", "is_found"), [("", True), ("0", False)])
+def test_a_launch_that_names_no_gpu_is_found(devices, is_found):
+    look = next(one for one in table.rules if one.id == "devices-and-ranks")
+    environ = {"CUDA_VISIBLE_DEVICES": devices}
+    launch = Launch(commands=[Command(("swift", "rlhf"))], names=set(environ))
+    run = Run(parse(["--rlhf_type", "grpo"]), environ=environ, launch=launch)
+    assert bool(list(look.findings(run))) == is_found
+
+
+@pytest.mark.parametrize(
+    ("release", "size", "is_found"),
+    [("4.5.0", 2, True), ("4.5.2", 4, True), ("4.5.2", 1, False), ("4.5.3", 2, False), ("4.6.0", 2, False)],
+)
+def test_wrong_gradients_of_megatron_are_refused_with_the_cure(release, size, is_found):
+    words = ["--rlhf_type", "grpo", "--tensor_model_parallel_size", str(size)]
+    run = inputs.run_of(words, environ={})
+    run = Run(run.arguments, versions={"ms-swift": release})
+    look = next(one for one in table.rules if one.id == "tensor-parallel-gradients")
+    found = list(look.findings(run))
+    assert bool(found) == is_found
+    assert all("ms-swift>=4.5.3" in one.fix for one in found)
 
 
 def test_a_rule_that_raises_is_named_and_the_others_go_on():

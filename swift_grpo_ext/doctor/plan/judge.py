@@ -65,8 +65,6 @@ def _span(low: float, high: float) -> str:
 _MEASURE_ANY = "two steps (--max_steps 2) with the longest rows"
 _MEASURES = {
     "activations": "completions/max_length in the log, and two steps with the largest images,",
-    "vLLM asleep": "nvidia-smi while vLLM sleeps",
-    "NCCL buffers": "nvidia-smi after the first step",
 }
 _FIX_OF_ANY = "--deepspeed ext_zero3_offload, or use more GPUs"
 _FIXES = {

@@ -110,7 +110,7 @@ def _weights(run: Run) -> Iterator[Problem]:
 def _accumulation(run: Run) -> Iterator[Problem]:
     accumulation, steps = run.accumulation, run.steps_per_generation
     if accumulation % steps:
-        what = f"accumulation {accumulation} is no multiple of steps_per_generation {steps}"
+        what = f"accumulation {accumulation} is not a multiple of steps_per_generation {steps}"
         yield option("gradient_accumulation_steps", what, -(-accumulation // steps) * steps)
 
 
@@ -145,7 +145,7 @@ def _megatron_sizes(run: Run, parts: int) -> Iterator[Problem]:
     args = run.arguments
     micro, whole = args.micro_batch_size or 1, args.global_batch_size or 1
     if whole % (micro * parts):
-        what = f"global_batch_size {whole} is no multiple of micro_batch_size {micro} x {parts} data ranks"
+        what = f"global_batch_size {whole} is not a multiple of micro_batch_size {micro} x {parts} data ranks"
         yield _nearest_batch(what, micro * parts, whole)
     asked, steps, group = args.generation_batch_size, args.steps_per_generation, max(1, args.num_generations)
     batch = asked or whole * (steps or 1)

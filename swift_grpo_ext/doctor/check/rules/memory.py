@@ -194,7 +194,11 @@ def _legacy_keys(run: Run) -> Iterator[Problem]:
         if key in run.zero:
             yield Problem("key of an old DeepSpeed", f"zero_optimization.{key}", f"write {new}")
     if isinstance(in_file(run, "zero_optimization"), bool):
-        yield Problem("a boolean is no ZeRO block", "zero_optimization", '"zero_optimization": {"stage": 2}')
+        yield Problem(
+            "zero_optimization must be an object, not a boolean",
+            "zero_optimization",
+            '"zero_optimization": {"stage": 2}',
+        )
 
 
 @table.on("ds-mistyped-key")
@@ -203,7 +207,7 @@ def _mistyped(run: Run) -> Iterator[Problem]:
     for key in run.deepspeed if isinstance(run.deepspeed, dict) else ():
         guess = nearest(key, known, 0.86)
         if guess and key not in known:
-            yield Problem(f"DeepSpeed knows no {key}", key, f'"{guess}": ...')
+            yield Problem(f"DeepSpeed has no key {key}", key, f'"{guess}": ...')
 
 
 @table.on("ds-batch-mismatch")

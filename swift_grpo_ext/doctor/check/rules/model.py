@@ -71,7 +71,7 @@ def _no_template(run: Run) -> Iterator[Problem]:
             what = f"{architecture} may be {', '.join(types[:6])}{' ...' if len(types) > 6 else ''}"
             yield Problem(what, f"--model {args.model}", f"--model_type {types[0]}")
         elif not types and "templates" not in run.parts and config.get("vision_config"):
-            what = f"ms-swift knows no model of the architecture {architecture}"
+            what = f"ms-swift does not know the architecture {architecture}"
             yield Problem(what, f"--model {args.model}", "--model_type and --template of a like model")
 
 
@@ -134,7 +134,7 @@ def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
     try:
         matches = any(re.fullmatch(pattern, module) for module in modules)
     except re.error as error:
-        yield Problem(f"no regular expression: {error}", "--target_regex", everything)
+        yield Problem(f"not a regular expression: {error}", "--target_regex", everything)
         return
     if not matches:
         end = pattern.lstrip("^.*")

@@ -72,9 +72,9 @@ def _mistyped(run: Run) -> Iterator[Problem]:
             continue
         close = nearest(name.upper(), known, cutoff=0.86)
         if close and (name.upper() != close or name != name.upper()):
-            yield Problem(f"nobody reads {name}", name, f"export {close}=..., if that is meant")
+            yield Problem(f"{name} is not a known variable", name, f"export {close}=..., if that is meant")
         elif name.upper().startswith(PREFIX):
-            yield Problem(f"no setting is called {name}", name, f"unset {name}")
+            yield Problem(f"{name} is not a setting of this package", name, f"unset {name}")
 
 
 @table.on("launcher-of-swift")
@@ -96,7 +96,7 @@ def _missing(run: Run) -> Iterator[Problem]:
         folder = name in _FOLDERS
         for file in _folders(run, name) if folder else _files(run, name):
             if run.find(file) is None and not _is_made(run, file, folder=folder):
-                yield Problem(f"{file} is not there", f"--{name}", _elsewhere(file))
+                yield Problem(f"{file} not found", f"--{name}", _elsewhere(file))
 
 
 _FILES = ("external_plugins", "custom_register_path", "custom_dataset_info", "dataset", "val_dataset")

@@ -18,8 +18,11 @@ _HERE = ("127.0.0.1", "localhost", "0.0.0.0")
 def _devices(run: Run) -> Iterator[Problem]:
     visible = devices(run.environ)
     text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    # Said by the script, and not by the machine that checks it.
+    if not text and run.launch.commands and "CUDA_VISIBLE_DEVICES" in run.launch.names:
+        yield variable("CUDA_VISIBLE_DEVICES", "no GPU is named, so none is seen", "0")
     if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
-        what = f"{text} is no list of different GPUs: CUDA stops reading at the fault"
+        what = f"{text} is not a list of different GPUs: CUDA stops reading at the fault"
         yield variable("CUDA_VISIBLE_DEVICES", what, ",".join(dict.fromkeys(re.findall(r"[0-9]+", text))))
         return
     if not visible:

@@ -52,7 +52,7 @@ def _pixels(run: Run) -> Iterator[Problem]:
         value = run.environ.get(name, "").strip()
         if value and not value.isdecimal():
             fix = f"$(({value}))" if re.fullmatch(r"[0-9 *]+", value) else 1003520
-            yield variable(name, f"{value} is no whole number", fix)
+            yield variable(name, f"{value} is not a whole number", fix)
 
 
 @table.on("pixels-upside-down")
@@ -72,7 +72,7 @@ def _ranks(run: Run) -> Iterator[Problem]:
         value = run.environ.get(name, "").strip()
         named = value in ("", "gpu", "cpu", "auto", "xpu") or ":" in value
         if not named and (not value.isdecimal() or int(value) < 1):
-            yield variable(name, f"{value} is no number of processes", 8)
+            yield variable(name, f"{value} is not a number of processes", 8)
 
 
 # What is taken for a name that is like no other, and what is meant by one that is none.
@@ -87,7 +87,7 @@ def _strangers(run: Run, argument: str, known: Collection[str]) -> Iterator[Prob
         if name not in known and "/" not in str(name):
             close = _MEANT.get(name) or nearest(name, known, NEAR) or _USUAL.get(argument)
             fix = f"--{argument} {close}" if close else "leave it out"
-            yield Problem(f"ms-swift knows no {argument} called {name}", f"--{argument}", fix)
+            yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", fix)
 
 
 @table.on("unknown-name")
@@ -128,7 +128,7 @@ def _json(run: Run) -> Iterator[Problem]:
             try:
                 json.loads(value)
             except ValueError as error:
-                yield option(name, f"no JSON: {error}: {value:.60}", f"'{_repaired(value)}'")
+                yield option(name, f"not JSON: {error}: {value:.60}", f"'{_repaired(value)}'")
 
 
 def _repaired(value: str) -> str:
