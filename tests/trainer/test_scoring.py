@@ -93,9 +93,7 @@ def _scored_offline_like_in_the_run(folder, dataset, table):
     for row in read_completions(folder):
         for name in names:
             logged[name].append(row[name])
-    command.run(
-        dataset, names, completions=folder / "completions.jsonl", table=table, output=folder, plot=False
-    )
+    command.run(dataset, names, completions=folder / "completions.jsonl", table=table, output=folder)
     found = {name: [] for name in names}
     for line in (folder / "scores.jsonl").read_text().splitlines():
         record = json.loads(line)
