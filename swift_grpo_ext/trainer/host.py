@@ -30,6 +30,7 @@ class Host(Watched, Protocol):
 
     # The models.
     ref_model: nn.Module | None
+    teacher_model: nn.Module | None
     is_multimodal: bool
 
     # Rollouts.

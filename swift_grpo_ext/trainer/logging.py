@@ -20,6 +20,7 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.overlay import located
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.reference import why_kl
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 
@@ -125,6 +126,8 @@ class Logging:
         total, tokens = gather(given.unsqueeze(0)).sum(0).tolist()
         if sums is not None or tokens:
             self._token_kl[metrics["mode"]].add(total, tokens)
+        if tokens and (why := why_kl(self._host, total / tokens)):
+            logger.warning_once(f"swift-grpo-ext: {why}", hash_id=f"kl {self._host.args.output_dir}")
 
     @watches("mean of kl")
     def _kl_of(self, grpo_batch: GRPOBatch, metrics: dict[str, Tensor]) -> Tensor:
