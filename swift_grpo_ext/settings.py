@@ -176,7 +176,8 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
-        field, what = str(first["loc"][0]), f"{first['msg']} (got {first['input']!r})"
+        field = str(first["loc"][0])
+        what = f"{first['msg']} (got {first['input']!r})"
         fix = Settings.model_fields[field].description or ""
         raise SettingsError(what, where=PREFIX + field.upper(), fix=fix) from None
 

@@ -27,7 +27,8 @@ _BLOCKS = {
 def objection(config: Mapping[str, object]) -> str:
     """What DeepSpeed refuses in a configuration; empty for nothing, and where it is not installed."""
     for block, name in _BLOCKS.items():
-        values, model = config.get(block), _kinds().get(name)
+        values = config.get(block)
+        model = _kinds().get(name)
         if isinstance(values, dict) and model:
             try:
                 model.model_validate(_said(values))

@@ -118,7 +118,8 @@ def _sdpa(
     if grouped and query.is_cuda and (mask is not None or query.dtype == torch.float32):
         # With a mask, or in fp32, only the slow math kernel takes grouped heads on a GPU.
         times = query.shape[1] // key.shape[1]
-        key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
+        key = key.repeat_interleave(times, 1)
+        value = value.repeat_interleave(times, 1)
         grouped = False
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped

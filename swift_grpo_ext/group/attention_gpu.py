@@ -25,7 +25,8 @@ def flex(
     visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """FlexAttention, compiled once per process for any length."""
-    device, grouped = query.device, query.shape[1] != key.shape[1]
+    device = query.device
+    grouped = query.shape[1] != key.shape[1]
     mask = layout.once(("flex", visibility, device), lambda: _block_mask(layout, device, visibility))
     attend = _flex_attention(query.is_cuda)
     return attend(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
@@ -58,7 +59,8 @@ def block_grid(
 ) -> tuple[Bool[Tensor, "blocks blocks"], Bool[Tensor, "blocks blocks"]]:
     """Which blocks hold a visible pair, and which hold nothing else."""
     behind = -len(places) % BLOCK
-    some, full = [], []
+    some = []
+    full = []
     for queries in places.split(BLOCK):  # a row of blocks at a time
         row = pad(seen(0, 0, queries[:, None], places), (0, behind)).unflatten(1, (-1, BLOCK))
         some.append(row.any(2).any(0))
@@ -95,7 +97,9 @@ def _sequences(
     layout: PackLayout, device: torch.device
 ) -> tuple[Int[Tensor, " rows"], Int32[Tensor, " starts"], Int32[Tensor, " starts"], int, int]:
     """Key rows in the order of the sequences, cumulative lengths of queries and of keys, longest of each."""
-    rows, queries, keys = [], [], []
+    rows = []
+    queries = []
+    keys = []
     for span in layout.spans:
         at = span.start + span.prompt
         prompt = torch.arange(span.start, at)
@@ -120,7 +124,8 @@ class RepeatRows(torch.autograd.Function):
     ) -> Float[Tensor, " uses *rest"]:
         """The rows that ``index`` names."""
         ctx.save_for_backward(index)
-        ctx.rows, ctx.dtype = tensor.shape[0], tensor.dtype
+        ctx.rows = tensor.shape[0]
+        ctx.dtype = tensor.dtype
         return tensor.index_select(0, index)
 
     @staticmethod

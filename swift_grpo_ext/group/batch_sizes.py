@@ -59,7 +59,8 @@ class Cut:
 
 def cuts(sizes: BatchSizes, group: int) -> list[Cut]:
     """Ways to cut the same completions that forward fewer prompts: the best first, each a smaller one."""
-    held, of_step = sizes.batch * sizes.per_generation, sizes.batch * sizes.accumulation
+    held = sizes.batch * sizes.per_generation
+    of_step = sizes.batch * sizes.accumulation
     now, _ = forwarded(sizes.batch, held, group)
     dividing = [size for size in range(1, of_step + 1) if of_step % size == held % size == 0]
     found: list[Cut] = []

@@ -80,7 +80,8 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
     window = options.get("sliding_window")
     if window is not None:
         return int(window)
-    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    config = getattr(module, "config", None)
+    layer = getattr(module, "layer_idx", None)
     kinds = getattr(config, "layer_types", None)
     # Some pass no window to the function: their mask alone would have it.
     if kinds and layer is not None and layer < len(kinds) and kinds[layer] == "sliding_attention":

@@ -81,8 +81,10 @@ class PackLayout:
     def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
         """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
         group, branch, length = torch.tensor(self.segments, device=device).unbind(1)
-        group, branch = group.repeat_interleave(length), branch.repeat_interleave(length)
-        place, number = self.positions().to(device), self.block_numbers().to(device)
+        group = group.repeat_interleave(length)
+        branch = branch.repeat_interleave(length)
+        place = self.positions().to(device)
+        number = self.block_numbers().to(device)
 
         @no_type_check  # FlexAttention traces it: checks inside would break the graph at each call
         def seen(
@@ -140,7 +142,8 @@ class PackLayout:
             return None
 
         def make() -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]]:
-            lengths, columns = torch.tensor(completions), torch.arange(width)
+            lengths = torch.tensor(completions)
+            columns = torch.arange(width)
             starts = lengths.cumsum(0) - lengths
             padded = (starts[:, None] + columns).clamp(max=sum(completions) - 1)
             real = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
@@ -188,7 +191,8 @@ def completions_mask(
     def make() -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
         width = max(span.completions)
         seen = span.prompt if visibility.window is None else min(span.prompt, visibility.window - 1)
-        queries, keys = torch.arange(width) + seen, torch.arange(seen + width)
+        queries = torch.arange(width) + seen
+        keys = torch.arange(seen + width)
         ahead = queries[:, None] - keys
         found = (ahead >= 0)[None]
         numbers = layout.block_numbers()[span.start + span.prompt : span.stop]

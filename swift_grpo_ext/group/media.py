@@ -13,7 +13,8 @@ class Medium(NamedTuple):
     token_id: int | None  # placeholder token; one stands for each feature
 
 
-PIXELS, VIDEO_PIXELS = "pixel_values", "pixel_values_videos"
+PIXELS = "pixel_values"
+VIDEO_PIXELS = "pixel_values_videos"
 # By the input with the pixels, the names of one with an entry for each image; a model has one, or none.
 GRIDS_OF = {
     PIXELS: ("image_grid_thw", "image_sizes", "target_sizes", "image_position_ids"),

@@ -125,7 +125,8 @@ def analyse(
         if form:
             groups, order = _groups_of(batch, completion_mask)
             if is_flat(inputs) or any(len(group) > 1 for group in groups):
-                batch.pack, batch.order = _packed(batch, groups, completion_mask), order
+                batch.pack = _packed(batch, groups, completion_mask)
+                batch.order = order
     except CannotPackError as problem:
         batch.reason = str(problem)
     return batch
@@ -143,7 +144,8 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
         groups, order = _groups_of(batch, tokens)
         return replace(batch, completion_mask=tokens, pack=_packed(batch, groups, tokens), order=order)
     # Something has to run, or this rank would call the model less often than the others.
-    attention_mask, losses = batch.inputs["attention_mask"], batch.completion_mask
+    attention_mask = batch.inputs["attention_mask"]
+    losses = batch.completion_mask
     token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
     rows = [row for row in read_rows(attention_mask, token) if row.stop > row.split]
     start = [[replace(row, start=row.split - 1)] for row in rows]
@@ -173,7 +175,8 @@ def _groups_of(
     batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]
 ) -> tuple[list[list[Row]], dict[str, list[int]]]:
     """Groups of a micro-batch's rows, and their images in the order of a pack."""
-    ids, media = batch.inputs["input_ids"], batch.media or {}
+    ids = batch.inputs["input_ids"]
+    media = batch.media or {}
     rows = read_rows(batch.inputs["attention_mask"], completion_mask)
     token_of = {medium.pixels: medium.token_id for medium in batch.family.media} if batch.family else {}
     parts = {

@@ -72,13 +72,15 @@ class TextSizes:
 
 def text_sizes(config: object) -> TextSizes:
     """Sizes from a config; ArithmeticError or TypeError where they are missing."""
-    heads, hidden = _get(config, "num_attention_heads"), _get(config, "hidden_size")
+    heads = _get(config, "num_attention_heads")
+    hidden = _get(config, "hidden_size")
     head = _get(config, "head_dim") or hidden // heads
     query = heads * head
     kv = (_get(config, "num_key_value_heads") or heads) * head
     if _get(config, "kv_lora_rank"):  # latent attention builds whole keys and values
         key = (_get(config, "qk_nope_head_dim") or 0) + (_get(config, "qk_rope_head_dim") or 0)
-        query, kv = heads * key, heads * (key + (_get(config, "v_head_dim") or key)) // 2
+        query = heads * key
+        kv = heads * (key + (_get(config, "v_head_dim") or key)) // 2
     layers = _get(config, "num_hidden_layers")
     kinds = _get(config, "layer_types") or ()
     recurrent = sum(kind == "linear_attention" for kind in kinds)
@@ -101,7 +103,8 @@ def text_sizes(config: object) -> TextSizes:
 
 def _mlp(config: object) -> tuple[int, int]:
     """Width of the MLP that one token meets, and to how many experts the token is copied."""
-    each, chosen = _get(config, "moe_intermediate_size"), _get(config, "num_experts_per_tok")
+    each = _get(config, "moe_intermediate_size")
+    chosen = _get(config, "num_experts_per_tok")
     dense = _get(config, "intermediate_size") or 0
     if not each or not chosen:
         return dense, 0
@@ -131,7 +134,8 @@ class PackShape:
 
 def pack_bytes(shape: PackShape, completions: int) -> float:
     """Most bytes of activations of a pack of one prompt and some of its completions."""
-    sizes, tokens = shape.sizes, shape.prompt + completions * shape.completion
+    sizes = shape.sizes
+    tokens = shape.prompt + completions * shape.completion
     held = row_bytes(sizes, tokens, shape.trained, shape.checkpointing)
     if shape.checkpointing and shape.spare:
         spared = completions * (shape.prompt + shape.completion) - tokens

@@ -107,7 +107,8 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
-    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    ids = inputs.get("input_ids")
+    mask = inputs.get("attention_mask")
     if ids is None or not ids.shape[1]:  # a template has embedded the text (InternVL's, with a blank image)
         ids = inputs["inputs_embeds"]
     if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
@@ -122,7 +123,8 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
         for name, images in found.items():
             kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
         for name, values in speeds.items():
-            given_as, videos = inputs[name], which[VIDEO_PIXELS]
+            given_as = inputs[name]
+            videos = which[VIDEO_PIXELS]
             kept[name] = given_as[videos] if isinstance(given_as, Tensor) else [values[one] for one in videos]
     wanted = [(images, which[name]) for name, images in found.items()]
     return Distinct(kept, torch.tensor(row_of, device=ids.device), wanted, len(rows) < len(ids))

@@ -22,7 +22,8 @@ from torch.nn.functional import pad
 from swift_grpo_ext.group.attention_gpu import RepeatRows
 from swift_grpo_ext.group.layout import PackLayout, PackMask
 
-CONVOLUTION, DELTA_RULE = "causal_conv1d_fn", "torch_chunk_gated_delta_rule"
+CONVOLUTION = "causal_conv1d_fn"
+DELTA_RULE = "torch_chunk_gated_delta_rule"
 _layout: ContextVar[PackLayout | None] = ContextVar("layout", default=None)
 _wrapped: set[object] = set()
 
@@ -103,7 +104,8 @@ def convolve(
     **kwargs: Any,
 ) -> Float[Tensor, "1 channels tokens"]:
     """The causal convolution of a pack, in one call: each run of tokens behind the columns that it sees."""
-    before, device = weight.shape[-1] - 1, whole.device
+    before = weight.shape[-1] - 1
+    device = whole.device
     source, kept = layout.once(("columns", before, device), lambda: _columns(layout, before, device))
     # The end of a prompt stands before each of its completions: `RepeatRows` adds up their gradients in fp32.
     columns = RepeatRows.apply(pad(whole[0].transpose(0, 1), (0, 0, 1, 0)), source)
@@ -119,8 +121,10 @@ def _columns(
     A prompt stands behind ``before`` empty columns, a completion behind the end of its prompt, which has
     empty ones before it where it is shorter.
     """
-    source, kept = [], []
-    place, column = 0, 0
+    source = []
+    kept = []
+    place = 0
+    column = 0
     for group, branch, length in layout.segments:
         span = layout.spans[group]
         end = torch.arange(span.prompt - before, span.prompt)
@@ -154,7 +158,9 @@ class Runs:
         group, branch, length = torch.tensor(layout.segments).unbind(1)
         begin = length.cumsum(0) - length
         chosen = ((branch == 0) == prompts) & (length > 0)
-        group, begin, length = group[chosen], begin[chosen], length[chosen]
+        group = group[chosen]
+        begin = begin[chosen]
+        length = length[chosen]
         columns = torch.arange(max(length.tolist(), default=0))
         real = columns < length[:, None]
         padded = begin[:, None] + columns * real  # padding repeats a run's first token

@@ -33,8 +33,10 @@ def limits(
     both = mask.bool() & alone.isfinite() & paired.isfinite()
     if eps < 1e-6 or not both.any():
         return EXACT
-    one, other = alone.float()[both], paired.float()[both]
-    spread, rounding = (one - other).abs(), eps * one.abs()
+    one = alone.float()[both]
+    other = paired.float()[both]
+    spread = (one - other).abs()
+    rounding = eps * one.abs()
     found = (max(spread.mean(), rounding.mean()), max(spread.max(), rounding.max()))
     mean, largest = (factor * float(seen) for factor, seen in zip(_OF_SPREAD, found, strict=True))
     return max(mean, EXACT[0]), max(largest, EXACT[1])
@@ -51,7 +53,8 @@ def mismatch(
     difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]
     if not len(difference):
         return ""
-    mean, largest = float(difference.mean()), float(difference.max())
+    mean = float(difference.mean())
+    largest = float(difference.max())
     if mean <= allowed[0] and largest <= allowed[1]:  # NaN is a mismatch
         return ""
     return (

@@ -72,9 +72,12 @@ def read_rows(
     Raises:
         CannotPackError: A row has padding between its tokens, or a completion without a prompt before it.
     """
-    present, losses = attention_mask.bool().cpu(), completion_mask.bool().cpu()
-    seq, keep = present.shape[1], losses.shape[1]
-    length, start = present.sum(1), present.int().argmax(1)
+    present = attention_mask.bool().cpu()
+    losses = completion_mask.bool().cpu()
+    seq = present.shape[1]
+    keep = losses.shape[1]
+    length = present.sum(1)
+    start = present.int().argmax(1)
     last = seq - present.flip(1).int().argmax(1)
     if bool((last - start != length).any()):
         raise CannotPackError("a row has padding between its tokens")
@@ -125,7 +128,8 @@ def build_pack(
     """
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
-    (batch, seq), keep = attention_mask.shape, completion_mask.shape[1]
+    batch, seq = attention_mask.shape
+    keep = completion_mask.shape[1]
     spans, indices = _laid_out(groups, completion_mask.bool().cpu(), seq)
     layout = PackLayout(tuple(spans), form)
     if form.image_blocks != "none" and token_types is not None:
@@ -141,10 +145,14 @@ def _laid_out(
     """Where each group lies in the pack, and the pack's indices by their names in `Pack`."""
     keep = losses.shape[1]
     spans: list[Span] = []
-    source, predictor, target, slot = [], [], [], []
+    source = []
+    predictor = []
+    target = []
+    slot = []
     length = 0
     for group in groups:
-        first, start = group[0], length
+        first = group[0]
+        start = length
         source.append(torch.arange(first.start, first.split) + first.index * seq)
         length += first.split - first.start
         prompt_end = length

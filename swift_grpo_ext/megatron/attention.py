@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from swift_grpo_ext.group.attention import dense, two_part
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Span
 
-ONE_CALL, TWO_PART = "one_call", "two_part"
+ONE_CALL = "one_call"
+TWO_PART = "two_part"
 _TRIED = PackLayout((Span(0, 5, (3, 4)),), PackForm(ONE_CALL))
 _CLOSE = 32  # roundings that two ways of summing may be apart
 _wrapped: set[object] = set()

@@ -85,7 +85,8 @@ def _low_precision(args: Any) -> object:
 
 def _prefix_reason(host: Host) -> str:
     """Why prompts cannot be shared."""
-    args, config = host.args, host.config
+    args = host.args
+    config = host.config
     family = family_of(host.template.config)
     layers = why_no_packs(host.unwrapped_models)
     coefficient = args.moe_aux_loss_coeff

@@ -47,8 +47,10 @@ def cut_by_groups(host: Host, settings: Settings, shared: bool) -> Sizes:
 
 
 def _cut(host: Host, settings: Settings, shared: bool) -> Sizes:
-    args, group = host.args, host.num_generations
-    batch, accumulation = args.micro_batch_size, args.num_microbatches
+    args = host.args
+    group = host.num_generations
+    batch = args.micro_batch_size
+    accumulation = args.num_microbatches
     given = Sizes(batch, accumulation)
     if settings.group_batch is False or not shared or group == 1:
         return given

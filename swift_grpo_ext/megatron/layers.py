@@ -15,7 +15,8 @@ from swift_grpo_ext.group.layout import PackLayout
 from swift_grpo_ext.megatron import attention
 from swift_grpo_ext.megatron.attention import PackParams
 
-CONVOLUTION, DELTA_RULE = "causal_conv1d", "chunk_gated_delta_rule"
+CONVOLUTION = "causal_conv1d"
+DELTA_RULE = "chunk_gated_delta_rule"
 _MODULE = sys.modules[GatedDeltaNet.__module__]
 _wrapped: set[object] = set()
 

@@ -137,13 +137,15 @@ class Passes:
         self._before_update -= 1
         known.first_update = self._before_update >= 0 or not self._training
         self._analyse(known, inputs)
-        self._current, self._phase = known, "old"
+        self._current = known
+        self._phase = "old"
         try:
             # Passes change the mapping and none of its tensors, so pixels need no copy.
             with swapped(grpo_trainer, "deepcopy", dict):
                 yield
         finally:
-            self._current, self._phase = None, ""
+            self._current = None
+            self._phase = ""
 
     def _analyse(self, known: Known, inputs: Inputs) -> None:
         if "completion_logits" not in self.enabled:
@@ -181,7 +183,8 @@ class Passes:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """While this is open, passes are for something else than the old log-probs."""
-        before, self._phase = self._phase, name
+        before = self._phase
+        self._phase = name
         try:
             yield
         finally:
@@ -276,7 +279,8 @@ class Passes:
         if agreed_max(int(bool(problem)), self._host.device):
             logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
             self.enabled = self.enabled.without(**dict.fromkeys(_PASS, "self-check failed"))
-            self._form, self._vision = None, {}
+            self._form = None
+            self._vision = {}
             known.predictions = known.batch = known.shared = None
             self.changed()
 

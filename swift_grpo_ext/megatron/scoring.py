@@ -59,7 +59,8 @@ class RankScoring:
         self, samples: Sequence[VisionSample], rewards: Tensor, batches: Sequence[GRPOBatch]
     ) -> Tensor:
         """Advantages ``(n,)`` of this rank; completions that are not scored leave the loss of its batches."""
-        host, baselines = self._host, self._scoring.baselines
+        host = self._host
+        baselines = self._scoring.baselines
         every = baselines.advantages(samples, gather(rewards), ())
         host._logs["advantages"].extend(every.tolist())
         kept = baselines.kept

@@ -61,7 +61,8 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             self.output_layers = OutputLayers([*self.unwrapped_models, *self.ref_models])
             self.passes = Passes(self, current_settings())
             sizes = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.enabled)
-            self.micro_batch_size, self.args.num_microbatches = sizes.batch, sizes.accumulation
+            self.micro_batch_size = sizes.batch
+            self.args.num_microbatches = sizes.accumulation
             self.passes.tell(sizes.line)
             self.passes.changed = lambda: self.passes.tell(write_gains(self, self.passes.enabled, sizes))
             self.passes.changed()
@@ -78,7 +79,8 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     def train(self, train_dataset: Any, val_dataset: Any) -> None:
         """Train; an exception on one rank ends all."""
-        self.train_dataset, self.eval_dataset = train_dataset, val_dataset
+        self.train_dataset = train_dataset
+        self.eval_dataset = val_dataset
         with ending_together():
             frame = frame_of(getattr(self.template.config, "model_type", ""))
             prepare(self.reward_functions, frame, train_dataset)

@@ -72,7 +72,8 @@ def why_unknown(config: Any) -> str:
 
 
 def _ids_of(config: Any) -> dict[str, Any]:
-    image, video = _token(config, _IMAGE_FIELDS), _token(config, _VIDEO_FIELDS)
+    image = _token(config, _IMAGE_FIELDS)
+    video = _token(config, _VIDEO_FIELDS)
     indicators = tuple(sorted(set(_media_ids(config)) - {image, video}))
     return {"image_token_id": image, "video_token_id": video, "indicator_token_ids": indicators}
 

@@ -41,7 +41,8 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
         CheckpointError: A part is missing, unknown or of another shape; the target is not empty or cannot
             be written.
     """
-    source, target = Path(source), Path(target)
+    source = Path(source)
+    target = Path(target)
     original = _read_json(source / "config.json")
     if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
         what = "this checkpoint is in transformers' layout already"
@@ -196,7 +197,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        problem, fix = "is missing", "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
+        problem = "is missing"
+        fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except ValueError as error:

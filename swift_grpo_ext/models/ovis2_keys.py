@@ -8,8 +8,10 @@ import torch
 from swift_grpo_ext.errors import CheckpointError
 
 _MEND = "give a folder of an AIDC-AI/Ovis2 checkpoint"
-_TOWER, _OWN = "visual_tokenizer.backbone.", "model.vision_tower.transformer."
-_BLOCK, _LAYER = f"{_TOWER}trunk.blocks.#.", f"{_OWN}encoder.layers.#."
+_TOWER = "visual_tokenizer.backbone."
+_OWN = "model.vision_tower.transformer."
+_BLOCK = f"{_TOWER}trunk.blocks.#."
+_LAYER = f"{_OWN}encoder.layers.#."
 _LLM = ("llm.model.", "model.language_model.")
 _NUMBER = re.compile(r"(?<=\.blocks\.)\d+(?=\.)")
 
@@ -74,12 +76,14 @@ def configuration(original: dict[str, Any]) -> Any:
     from transformers import Ovis2Config
 
     try:
-        tokenizer, text = original["visual_tokenizer_config"], dict(original["llm_config"])
+        tokenizer = original["visual_tokenizer_config"]
+        text = dict(original["llm_config"])
         tower = tokenizer["backbone_config"]
         sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
         vision = {name: tower[name] for name in (*sizes, "image_size", "patch_size")}
         vision |= {name: tokenizer[name] for name in ("vocab_size", "hidden_stride", "tokenize_function")}
-        hidden, rows = text["hidden_size"], text["vocab_size"]
+        hidden = text["hidden_size"]
+        rows = text["vocab_size"]
     except KeyError as error:
         raise CheckpointError(f"config.json lacks {error}", fix=_MEND) from None
     except (TypeError, ValueError) as error:

@@ -44,7 +44,8 @@ def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[s
     asked = [message for message in messages if message["role"] not in ANSWERS]
     answers_hold_tags = False
     for medium in MEDIA:
-        tag, number = f"<{medium}>", given.get(medium, 0)
+        tag = f"<{medium}>"
+        number = given.get(medium, 0)
         in_prompt = _occurrences(tag, asked) + (system or "").count(tag)
         in_answers = _occurrences(tag, messages) - _occurrences(tag, asked)
         if in_prompt == number or (number and in_prompt + in_answers in (0, number)):

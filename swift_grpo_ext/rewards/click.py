@@ -142,7 +142,8 @@ def click(
 
 def _same_direction(action: Action, gold: Action) -> bool:
     """Whether both move the same way; the finger of a swipe moves against the page."""
-    ours, theirs = action.text or action.towards, gold.text or gold.towards
+    ours = action.text or action.towards
+    theirs = gold.text or gold.towards
     worded = gold.kind if action.towards else action.kind
     if bool(action.towards) != bool(gold.towards) and worded == "scroll":
         theirs = OPPOSITE.get(theirs, "")

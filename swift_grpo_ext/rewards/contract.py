@@ -99,7 +99,8 @@ class Parameters:
                 self.defaults |= {one.name: one.default for one in dataclasses.fields(group)}
                 self.hints |= get_type_hints(group, include_extras=True)
             elif p.kind is p.KEYWORD_ONLY:
-                self.defaults[p.name], self.hints[p.name] = p.default, hints[p.name]
+                self.defaults[p.name] = p.default
+                self.hints[p.name] = hints[p.name]
         self._adapters = {name: TypeAdapter(hint) for name, hint in self.hints.items()}
 
     def packed(self, values: Mapping[str, object]) -> dict[str, Any]:

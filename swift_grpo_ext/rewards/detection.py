@@ -156,5 +156,6 @@ def detection_map(completion: str, columns: Columns, *, places: Objects = OBJECT
     predicted, gold = _by_label(completion, columns, places)
     if not gold:
         return float(says_nothing(extract_answer(completion)))
-    given, wanted = sum(map(len, predicted.values())), sum(map(len, gold.values()))
+    given = sum(map(len, predicted.values()))
+    wanted = sum(map(len, gold.values()))
     return mean_average_precision(predicted, gold) * min(1.0, wanted / max(given, 1))

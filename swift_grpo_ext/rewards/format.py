@@ -48,7 +48,8 @@ def contents(text: str, grammar: tuple[str, ...]) -> list[str] | None:
     found: list[str] = []
     for kind, mark in zip(grammar[::2], (*marks, ""), strict=True):
         end = balanced_end(text) if mark == "}" else text.find(mark) if mark else len(text)
-        part, text = text[:end].strip(), text[end + len(mark) :]
+        part = text[:end].strip()
+        text = text[end + len(mark) :]
         # Letters without width or ink and lone accents are nothing to see.
         shown = any(category(one)[0] in "LNPS" and one not in _BLANK for one in part)
         if end < 0 or (kind == "" and part) or (kind == "..." and not shown):

@@ -152,7 +152,8 @@ MAX_POINT_L1 = 30 / 840
 
 def _pair_score(predicted: Region, gold: Region) -> float:
     """Share of the three criteria that a predicted object meets against a gold one."""
-    box, wanted = predicted.box, gold.box
+    box = predicted.box
+    wanted = gold.box
     if box is None or wanted is None:
         return 0.0
     met = (box_iou(box, wanted) > 0.5) + (_mean_l1(box, wanted) < MAX_BOX_L1)
@@ -210,7 +211,8 @@ def segmentation_points(completion: str, columns: Columns, *, places: Objects = 
         >>> get_reward("ext_segmentation_points")(answer, row)
         1.0
     """
-    gold, image = _gold_objects(columns, places), places.image_index
+    gold = _gold_objects(columns, places)
+    image = places.image_index
     extent(places.frame, columns, image)  # unscorable for every completion alike
 
     def in_fractions(region: Region) -> Region:

@@ -27,7 +27,8 @@ def _strict(text: str) -> object:
 
 def field_f1(predicted: object, gold: object) -> float:
     """F1 of the leaves of two decoded JSON values, 0..1; 1 equals 1.0, true is not 1."""
-    ours, theirs = _tree(predicted, 0), _tree(gold, 0)
+    ours = _tree(predicted, 0)
+    theirs = _tree(gold, 0)
     both = leaves(ours), leaves(theirs)
     return 2 * _shared(ours, theirs, both[0] * both[1] <= MAX_PRODUCT) / sum(both)
 
@@ -159,7 +160,8 @@ def _gold_json_text(columns: Columns, **_: object) -> str:
 def _in_answer(answer: str) -> list[object]:
     """The JSON value of an answer: in the last fence, in a box, unwrapped, or from first to last bracket."""
     text = last_boxed(answer) or last_fenced(answer)
-    start, end = re.search(r"[\[{]|\Z", text), max(text.rfind("}"), text.rfind("]")) + 1
+    start = re.search(r"[\[{]|\Z", text)
+    end = max(text.rfind("}"), text.rfind("]")) + 1
     readings = (text, unwrapped(text), text[start.start() : end] if start else "")
     return next((found for one in readings if (found := decoded(one, _strict))), [])
 
@@ -188,7 +190,8 @@ def json_schema(completion: str, columns: Columns) -> float:
         >>> get_reward("ext_json_schema")('{"total": 12.5, "paid": true}', {"solution": gold})
         0.5
     """
-    schema, gold = _schema(columns), _gold_json(columns)
+    schema = _schema(columns)
+    gold = _gold_json(columns)
     if gold is not None and not is_valid(gold, schema):
         raise Unscorable("gold fails the schema")
     predicted = _in_answer(extract_answer(completion) or "")

@@ -70,7 +70,8 @@ def numeric(
 
 def _nearness(predicted: Quantity, gold: Quantity, relative: float, absolute: float, shaped: bool) -> float:
     """1 within the tolerance; outside 0, or with `shaped` 1 minus the relative error, from 0."""
-    wanted, dimensions = gold.written, {predicted.unit.dimension, gold.unit.dimension}
+    wanted = gold.written
+    dimensions = {predicted.unit.dimension, gold.unit.dimension}
     if "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
         readings = [predicted.written]
     elif len(dimensions) == 1:

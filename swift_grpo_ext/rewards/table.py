@@ -46,7 +46,8 @@ def _from_html(text: str) -> Table:
     table: Table = []
     marks = list(_TAG.finditer(text))
     for mark, following in zip_longest(marks, marks[1:]):
-        closing, name = mark[1], mark[2].lower()
+        closing = mark[1]
+        name = mark[2].lower()
         if closing or name == "table":
             continue
         if name == "tr" or not table:

@@ -35,7 +35,8 @@ def text_f1(completion: str, columns: Columns) -> float:
         >>> get_reward("ext_text_f1")("a red car", {"solution": "a car"})
         0.8
     """
-    answers, references = readings(completion), _references(columns)
+    answers = readings(completion)
+    references = _references(columns)
     return max((token_f1(answer, text) for answer in answers for text in references), default=0.0)
 
 

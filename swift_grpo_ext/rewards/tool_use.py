@@ -72,7 +72,8 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
     def gain(call: ToolCall, wanted: ToolCall) -> float:
         if call.name != wanted.name:
             return 0.0
-        ours, theirs = _as_texts(call.arguments), _as_texts(wanted.arguments)
+        ours = _as_texts(call.arguments)
+        theirs = _as_texts(wanted.arguments)
         return float(ours == theirs) if arguments == "exact" else field_f1(ours, theirs)
 
     return matched_mean(predicted, gold, gain)

@@ -78,7 +78,8 @@ def check_video(subject: Subject) -> None:
     inputs = video_by_processor(subject, VIDEO)
     inputs.pop("grids", None)
     subject.template.set_mode("transformers")
-    ours, theirs = list(subject.template.encode(VIDEO)["input_ids"]), inputs["input_ids"][0].tolist()
+    ours = list(subject.template.encode(VIDEO)["input_ids"])
+    theirs = inputs["input_ids"][0].tolist()
     assert ours == theirs, f"video: {len(ours)} tokens {ours} != {len(theirs)} tokens {theirs}"
     with torch.no_grad():
         expected = subject.model(**inputs).logits[0]

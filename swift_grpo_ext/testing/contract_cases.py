@@ -133,7 +133,8 @@ def completion_logps(
 ) -> list[torch.Tensor]:
     """Log-probs of the last turn of each row, in a batch padded ``extra_padding`` beyond the longest."""
     template = subject.template
-    before, template.padding_side = template.padding_side, padding_side
+    before = template.padding_side
+    template.padding_side = padding_side
     try:
         encoded = [encode(subject, row) for row in rows]
         longest = max(len(row["input_ids"]) for row in encoded)
@@ -190,7 +191,8 @@ def by_processor(subject: Subject, case: Case, images: list[object]) -> dict[str
 
 def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
     """What the processor makes of a video, a list of frames; of its frames, where it knows no videos."""
-    question, frames = row["messages"][0]["content"], row["videos"][0]
+    question = row["messages"][0]["content"]
+    frames = row["videos"][0]
     if not hasattr(subject.processor, "video_processor"):
         images = question.replace("<video>", "<image>" * len(frames))
         return by_processor(subject, Case("frames", (images,)), frames)

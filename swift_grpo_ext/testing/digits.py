@@ -39,7 +39,8 @@ def digits_dataset(folder: str | Path, *, side: int = 56, limit: int | None = No
         raise MissingExtraError(
             "scikit-learn is not installed", where="digits_dataset", fix="pip install scikit-learn"
         ) from None
-    digits, root = load_digits(), Path(folder).resolve()
+    digits = load_digits()
+    root = Path(folder).resolve()
     (root / "images").mkdir(parents=True, exist_ok=True)
     rows = []
     for number, place in enumerate(np.random.default_rng(seed).permutation(len(digits.target))[:limit]):

@@ -66,7 +66,9 @@ def run_swift(
     Raises:
         HostRunError: The command failed or ran over its limit, and ``check`` is set.
     """
-    started, several, gloo = time.monotonic(), {}, []
+    started = time.monotonic()
+    several = {}
+    gloo = []
     if ranks > 1:
         several = {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
         gloo = ["--ddp_backend", "gloo"]  # NCCL, the host's default, needs GPUs
@@ -79,7 +81,8 @@ def run_swift(
         errors="replace",
     )
     tail = _follow(process, timeout, on_line)
-    seconds, code = time.monotonic() - started, process.returncode
+    seconds = time.monotonic() - started
+    code = process.returncode
     result = SwiftResult(code, tail, seconds, timed_out=code == -signal.SIGKILL and seconds >= timeout)
     if check and result.returncode != 0:
         ended = f"was killed after {timeout:g} s" if result.timed_out else f"ended with {process.returncode}"

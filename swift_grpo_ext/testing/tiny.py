@@ -69,7 +69,8 @@ def tiny_checkpoint(
         max_pixels: Most pixels of a resized image, where the processor resizes.
         **text: Fields of the language model's config. ``initializer_range`` (0.02) is the tower's, too.
     """
-    made, folder = TINY[family], Path(path)
+    made = TINY[family]
+    folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     stock = stock_vocabulary or made.stock_vocabulary
     tokenizer = _build_tokenizer(folder, made.tokens, made.named, stock=stock)

@@ -83,7 +83,8 @@ class PassWork:
     """Counts the passes of one rank while it trains; see `watch.phases.SAVED`."""
 
     def __init__(self, host: Host) -> None:
-        self._host, self.guard = host, host.guard
+        self._host = host
+        self.guard = host.guard
         self._counts: Counter[str] = Counter()
         self._encoded = 0
 
@@ -100,7 +101,8 @@ class PassWork:
         done = len(forwarded.pack.source) if forwarded.pack else tokens
         counts = {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
         if vision:
-            encoded, self._encoded = vision.cache.images - self._encoded, vision.cache.images
+            encoded = vision.cache.images - self._encoded
+            self._encoded = vision.cache.images
             rows = range(len(whole.completion_mask))
             number = sum(len(images.of_rows(rows)) for images in (whole.media or {}).values())
             counts |= {"images": encoded, "stock images": passes * number}
@@ -108,7 +110,8 @@ class PassWork:
 
     def drain(self) -> Counter[str]:
         """The counts since the last call."""
-        counts, self._counts = self._counts, Counter()
+        counts = self._counts
+        self._counts = Counter()
         return counts
 
 

@@ -118,7 +118,8 @@ def all_ranks_are_here(where: str) -> bool:
     """Whether every rank comes to a place within seconds: asked of the job's store, without a collective."""
     if is_alone():
         return True
-    store, ranks = _connect(), dist.get_world_size()
+    store = _connect()
+    ranks = dist.get_world_size()
     # A place is come to more than once.
     return _wait(store, where, lambda here: here % ranks == 0, HERE_SECONDS)
 

@@ -23,7 +23,9 @@ from swift_grpo_ext.watch.records import EngineRecord, is_garbage
 
 T = TypeVar("T")
 
-ROWS, LATER_ROWS = 2, 1  # completions of a check on each rank, at the first steps and later
+# completions of a check on each rank, at the first steps and later
+ROWS = 2
+LATER_ROWS = 1
 PART = "engine check"
 FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
 
@@ -44,9 +46,13 @@ class EngineCheck:
     """Checks the engine at the first steps, and every so many after them; 0: never."""
 
     def __init__(self, host: Host, every: int) -> None:
-        self._host, self._every, self.guard = host, every, host.guard
+        self._host = host
+        self._every = every
+        self.guard = host.guard
         self._recorder: Recorder | None = None
-        self._checked, self._until, self._faulty = -1, -1, False
+        self._checked = -1
+        self._until = -1
+        self._faulty = False
         self._say = once_of_run(host, "engine check: ")
         self.history: list[Agreement] = []  # the checks so far, the same on every rank
         if every and host.template.sequence_parallel_size > 1:
@@ -68,7 +74,8 @@ class EngineCheck:
         return bool(step < self._until or step % self._every == 0)
 
     def _engine(self) -> EngineFacts:
-        host, args = self._host, self._host.args
+        host = self._host
+        args = self._host.args
         sampling = self._sampling()
         return EngineFacts(
             f"vLLM {host.vllm_mode}" if args.use_vllm else "transformers' generate",
@@ -205,7 +212,8 @@ class EngineCheck:
         return "" if args.temperature else "--temperature 0 draws nothing"
 
     def _sampling(self) -> Sampling:
-        args, top_k = self._host.args, self._host.args.top_k or 0
+        args = self._host.args
+        top_k = self._host.args.top_k or 0
         if self._recorder and top_k <= 0 and (used := self._recorder.top_k):
             # ms-swift hands "all" on as None, which transformers takes for its own default.
             self._say(
@@ -232,7 +240,8 @@ class Recorder(LogitsProcessor):
     """
 
     def __init__(self, rows: int, guard: Guard) -> None:
-        self._rows, self.guard = rows, guard
+        self._rows = rows
+        self.guard = guard
         self._last: Tensor | None = None
         self._drawn: list[Tensor] = []
         self._calls = self._stride = 0

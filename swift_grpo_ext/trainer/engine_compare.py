@@ -47,7 +47,10 @@ class Comparison:
     """
 
     def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
-        self._host, self._samples, self._sampling, self._is_scored = host, samples, sampling, scored
+        self._host = host
+        self._samples = samples
+        self._sampling = sampling
+        self._is_scored = scored
         self._claims = [sample.claim for sample in samples if sample.claim]
         template = copy(host.template)
         # A copy forgets it, and ms-swift would look for another by the checkpoint's files.
@@ -80,7 +83,8 @@ class Comparison:
         """This rank's share of the check: distances to what the trainer computes."""
         values = self._scored(self._logits, self._sampling)
         ours = [part.tolist() for part in values.split(list(map(len, self._places)))]
-        begin, rest = Distance(), Distance()
+        begin = Distance()
+        rest = Distance()
         for chosen, one, other in zip(self._places, self._told, ours, strict=True):
             early = sum(place < EARLY for place in chosen)
             begin += distance(one[:early], other[:early])
@@ -127,8 +131,10 @@ class Comparison:
 
     def _logits_of_row(self, model: nn.Module, row: int) -> Tensor:
         """The same of one completion, ``(places, vocab)``; the others' logits are not computed."""
-        mask, places = self._masks[row], torch.tensor(self._places[row], dtype=torch.long)
-        keep, chosen = len(mask), mask.nonzero()[:, 0][places]
+        mask = self._masks[row]
+        places = torch.tensor(self._places[row], dtype=torch.long)
+        keep = len(mask)
+        chosen = mask.nonzero()[:, 0][places]
         head = base_model(self._host, model).get_output_embeddings()
         logits_of: Callable[[Tensor], Tensor] = head.forward
 
@@ -154,7 +160,8 @@ class Comparison:
         placeholders = family.placeholder_token_ids if family else ()
         for ids, sample in zip(self._ids, self._samples, strict=True):
             if sample.claim and sample.claim.prompt:
-                seen, decode = sample.claim.prompt, template.tokenizer.decode
+                seen = sample.claim.prompt
+                decode = template.tokenizer.decode
                 if words := prompt_difference(seen, ids.tolist(), placeholders, decode):
                     return f"{words} ({row_name(sample)})"
         sizes = [size for claim in self._claims for size in claim.sizes]

@@ -28,7 +28,8 @@ def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None
 
 def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
     """What is on, ``idle`` (nothing to do) or off, by name, the sizes that it hangs on, and the cut."""
-    args, group = host.args, host.num_generations
+    args = host.args
+    group = host.num_generations
     batch = args.per_device_train_batch_size
     idle = dict(enabled.why_idle)
     if enabled.shared_prefix and gcd(batch, group) == 1:

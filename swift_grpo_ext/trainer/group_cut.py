@@ -42,7 +42,8 @@ def cut_into_groups(args: GRPOConfig, settings: Settings) -> None:
     Raises:
         RefusedError: The completions of a step, or of a generation, cannot be cut like that.
     """
-    batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    batch = args.per_device_train_batch_size
+    accumulation = args.gradient_accumulation_steps
     per_generation = args.steps_per_generation or accumulation
     if args.generation_batch_size:
         per_generation = args.generation_batch_size // (batch * world_size())
@@ -63,8 +64,10 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
 
 
 def _cut(early: Early, settings: Settings) -> str:
-    args, group = early.args, early.args.num_generations
-    batch, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    args = early.args
+    group = early.args.num_generations
+    batch = args.per_device_train_batch_size
+    accumulation = args.gradient_accumulation_steps
     before = BatchSizes(batch, accumulation, args.steps_per_generation)
     completions = batch * before.per_generation  # of a generation batch, on this rank
     if group == 1:
@@ -142,7 +145,8 @@ def _device() -> torch.device | None:
 
 def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]:
     """Whether a micro-batch of a cut fits on this rank, and what else is to be said of how that is known."""
-    args, device = early.args, _device()
+    args = early.args
+    device = _device()
     free = None if device is None or settings.group_batch_tokens else _free(early, device)
     if free is None:
         budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
@@ -167,7 +171,8 @@ def _free(early: Early, device: torch.device) -> float | None:
         free, total = torch.cuda.mem_get_info(device)
     except RuntimeError:
         return None
-    args, ranks = early.args, max(1, early.args.world_size)
+    args = early.args
+    ranks = max(1, early.args.world_size)
     stage = _stage(args)
     parameters = list(early.model.parameters())
     # ZeRO-3 has replaced the elements of a parameter, and tells how many they were.
@@ -203,6 +208,7 @@ def _write(args: GRPOConfig, sizes: BatchSizes) -> None:
     configs = [holder.config for holder in holders if holder is not None]
     for config in [*configs, getattr(plugin, "deepspeed_config", None) or {}]:
         if isinstance(config.get(_SIZES[0]), int):
-            config[_SIZES[0]], config[_SIZES[1]] = sizes.batch, sizes.accumulation
+            config[_SIZES[0]] = sizes.batch
+            config[_SIZES[1]] = sizes.accumulation
     if plugin is not None and getattr(plugin, "gradient_accumulation_steps", None) is not None:
         plugin.gradient_accumulation_steps = sizes.accumulation

@@ -332,6 +332,7 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.held_out.saved_if_best(super()._determine_best_metric(*args, **kwargs))
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        first, folder = self.accelerator.is_main_process, Path(self.args.output_dir)
+        first = self.accelerator.is_main_process
+        folder = Path(self.args.output_dir)
         with self.monitors.phase("save"), saving(folder, self.state.global_step, first):
             super()._save_checkpoint(*args, **kwargs)

@@ -199,8 +199,10 @@ class Logging:
     @watches("means of the log", reads_device=True)
     def _settle_means(self) -> None:
         """Means over tokens where there are such, and over what is finite in any case."""
-        step, mode = self._host.state.global_step, "train" if self._host.model.training else "eval"
-        metrics, token_kl = self._host._metrics[mode], self._token_kl.pop(mode, None)
+        step = self._host.state.global_step
+        mode = "train" if self._host.model.training else "eval"
+        metrics = self._host._metrics[mode]
+        token_kl = self._token_kl.pop(mode, None)
         if token_kl is not None:
             metrics["kl"] = [token_kl.value] if token_kl.weight else []
         for name, values in list(metrics.items()):

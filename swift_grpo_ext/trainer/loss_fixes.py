@@ -93,7 +93,8 @@ def over_our_pass(
         yield
         return
     batch = inputs[0] if isinstance(inputs, list) else inputs
-    inputs_of, grpo_batch = batch["model_inputs"], batch["grpo_batch"]
+    inputs_of = batch["model_inputs"]
+    grpo_batch = batch["grpo_batch"]
     with (
         # It goes through the wrappers with all rows to come to the hidden states: our pass goes by itself.
         swapped(host, "_forward_redirection", lambda wrapped, unwrapped, method, **rows: method()),

@@ -30,7 +30,8 @@ class Monitors:
     """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing."""
 
     def __init__(self, host: Host) -> None:
-        self._host, self.guard = host, host.guard
+        self._host = host
+        self.guard = host.guard
         self._judged_step = 0
         self.watch: Watch | None = None
         self.tracer = Tracer(host)
@@ -53,7 +54,8 @@ class Monitors:
     @watches("set-up of the monitors")
     def begin(self) -> None:
         """The trainer is built. From now on the vision tower's time is a phase, whoever calls it."""
-        every, host = current_settings().kl_every, self._host
+        every = current_settings().kl_every
+        host = self._host
         if not self.watch:
             return
         self.tracer.begin(self.watch.journal)
@@ -148,7 +150,8 @@ class Monitors:
         """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
             return
-        tally, mask = self.watch.tally, grpo_batch.completion_mask
+        tally = self.watch.tally
+        mask = grpo_batch.completion_mask
         if self._host.overlong_filter:  # as ms-swift does after this pass
             mask = mask & ~grpo_batch.truncated_mask.unsqueeze(-1)
         tally.tokens = tally.tokens + mask.sum()
@@ -170,7 +173,8 @@ class Monitors:
             return
         if host.accelerator.is_main_process:
             self.watch.rollout = self._rollout_facts(samples) or records.RolloutFacts()
-        probe, step = self.watch.probe, host.state.global_step
+        probe = self.watch.probe
+        step = host.state.global_step
         if probe and not host.dynamic_num_samples and probe.is_due(step):
             with self.phase("logps"):
                 chosen = samples[:: host.num_generations]
@@ -215,7 +219,8 @@ class Monitors:
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host
-        scores, size = host._rewards_per_func, 0 if host.dynamic_num_samples else host.num_generations
+        scores = host._rewards_per_func
+        size = 0 if host.dynamic_num_samples else host.num_generations
         completions = list(host._logs["completion"])[-len(scores) :]
         figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
         advantaged = records.advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)

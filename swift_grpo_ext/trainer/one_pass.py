@@ -71,7 +71,8 @@ class OnePass:
         self._work.add(record, request.batch, needed, request.vision)
 
         scores = self.scores(request.model, needed, request.with_entropy, request.vision)
-        logps, entropies = scores[..., 0], scores[..., 1]
+        logps = scores[..., 0]
+        entropies = scores[..., 1]
         if record.forwarded is not None:
             logps, entropies = restored(scores, record.forwarded, request.grpo_batch.old_per_token_logps)
         return logps, entropies if request.with_entropy else None

@@ -29,7 +29,8 @@ class Halves:
 
         Gives up where there is no half, or gradients are reduced while they are computed.
         """
-        host, rows = self._host, self._host.args.per_device_train_batch_size
+        host = self._host
+        rows = self._host.args.per_device_train_batch_size
         if self.parts * 2 > rows or host.is_deepspeed_enabled or host.is_fsdp_enabled:
             self.give_up(error)
         self.parts *= 2
@@ -72,10 +73,12 @@ class Halves:
         """Forward and backward of one micro-batch; only a run's first can be begun again."""
         host = self._host
         while not self._tried:
-            before, self._logged = host._step, {}
+            before = host._step
+            self._logged = {}
             loss, error = self._first(step, model, inputs, *args, **kwargs)
             if not agreed_max(int(error is not None), host.accelerator.device):
-                self._tried, self._inputs = True, None
+                self._tried = True
+                self._inputs = None
                 assert loss is not None
                 return loss
             model.zero_grad(set_to_none=True)
@@ -97,8 +100,10 @@ class Halves:
         **kwargs: Any,
     ) -> tuple[Tensor | None, BaseException | None]:
         """The loss, or the error if no rank waits for what this one has not computed."""
-        host, computed = self._host, list[bool]()
-        prepare, loss_of = host._prepare_inputs, host.compute_loss
+        host = self._host
+        computed = list[bool]()
+        prepare = host._prepare_inputs
+        loss_of = host.compute_loss
 
         def prepared(given: list[Row]) -> Batch:
             if self._inputs is None:

@@ -64,7 +64,9 @@ class SelfCheck:
 
     def _problem(self, kind: PassKind, request: Request, one_pass: OnePass) -> str:
         """Why our scores of a request cannot be used; empty if they can."""
-        host, batch, enabled = self._host, request.batch, one_pass.enabled
+        host = self._host
+        batch = request.batch
+        enabled = one_pass.enabled
         plain = host.ref_model if kind.of_reference else host.model  # no hooks of wrappers
         assert plain is not None
         base = base_model(host, request.model)
@@ -206,7 +208,8 @@ def _stock_rows(
     model: nn.Module, batch: MicroBatch, stock: Callable[..., Scores], rows: range
 ) -> Float[Tensor, "rows keep"]:
     """Stock log-probs of some rows; without padding ms-swift is told how much of a row's end to take."""
-    keep, inputs = batch.completion_mask.shape[1], batch.row_inputs(rows)
+    keep = batch.completion_mask.shape[1]
+    inputs = batch.row_inputs(rows)
     width = min(keep, inputs["input_ids"].shape[1] - 1)
     region = SimpleNamespace(logits_to_keep=width, seq_lengths=torch.tensor([width]))
     return pad(stock(model, inputs, region)[0], (keep - width, 0))

@@ -34,7 +34,9 @@ class Passes:
     """Answers the trainer's questions for log-probs; ``cut`` says how micro-batches were cut."""
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
-        self._host, self._settings, self._cut = host, settings, cut
+        self._host = host
+        self._settings = settings
+        self._cut = cut
         self._say = once_of_run(host)
         self.halves = Halves(host)  # in how many parts a micro-batch is computed
         self.work = PassWork(host)
@@ -124,7 +126,8 @@ class Passes:
         return self._is_reference(model) or unwrap(model) is unwrap(self._host.model)
 
     def _is_reference(self, model: nn.Module) -> bool:
-        unwrap, reference = self._host.accelerator.unwrap_model, self._host.ref_model
+        unwrap = self._host.accelerator.unwrap_model
+        reference = self._host.ref_model
         return reference is not None and unwrap(model) is unwrap(reference)
 
     def _analysed(self, model_inputs: Mapping[str, Tensor], grpo_batch: GRPOBatch) -> MicroBatch:

@@ -54,7 +54,8 @@ def difference(ours: nn.Module, theirs: nn.Module) -> str:
     unequal = []
     for wrapped, parameter in ours.named_parameters():
         name = wrapped.replace(".base_layer", "")  # of an adapter
-        one, other = _sampled(parameter), named.get(name)
+        one = _sampled(parameter)
+        other = named.get(name)
         if other is None or one.shape != other.shape or name.endswith(_OWN):
             continue
         coarser = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)

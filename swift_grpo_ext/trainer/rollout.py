@@ -82,7 +82,8 @@ class Rollout:
 
         An engine that was not told (a server without our plugin) may sample some: the forward would crash.
         """
-        host, tokenizer = self._host, self._host.template.tokenizer
+        host = self._host
+        tokenizer = self._host.template.tokenizer
         token = tokenizer.eos_token_id if host.args.use_vllm else tokenizer.pad_token_id
         forbidden = forbidden_token_ids(host.template.config, tokenizer)
         for sample in samples:
@@ -125,7 +126,8 @@ def one_by_one(outputs: Sequence[RolloutOutput], size: int) -> list[RolloutOutpu
         for choice in sorted(response.choices, key=lambda choice: choice.index):
             single = replace(response, choices=[replace(choice, index=0)])
             if choice.token_ids is not None:
-                usage, sampled = response.usage, len(choice.token_ids)
+                usage = response.usage
+                sampled = len(choice.token_ids)
                 total = usage.prompt_tokens + sampled
                 single.usage = replace(usage, completion_tokens=sampled, total_tokens=total)
             answers.append(single if output is response else output.model_copy(update={"response": single}))

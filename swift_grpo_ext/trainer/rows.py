@@ -179,7 +179,8 @@ class Rows:
         """
         if dataset is None or not hasattr(dataset, "__len__"):
             return
-        rank, ranks = self._host.accelerator.process_index, self._host.accelerator.num_processes
+        rank = self._host.accelerator.process_index
+        ranks = self._host.accelerator.num_processes
         logger.info(f"swift-grpo-ext: looking at {len(dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
         broken: Problems = {}
         for start in range(rank, len(dataset), ranks * _AT_ONCE):

@@ -64,7 +64,8 @@ def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> Non
     """
     turns = sample.response_token_ids
     if not turns and (has_ids or not sample.messages[-1]["content"]):
-        sample.response_token_ids, sample.response_loss_mask = [token], []
+        sample.response_token_ids = [token]
+        sample.response_loss_mask = []
     elif turns and isinstance(turns[0], list) and not all(turns):
         sample.response_token_ids = [turn or [token] for turn in turns]
         sample.response_loss_mask = [mask or [1] for mask in sample.response_loss_mask]
@@ -77,7 +78,8 @@ def cut_placeholders(
     sample: VisionSample, forbidden: Collection[int], tokenizer: PreTrainedTokenizerBase
 ) -> bool:
     """End each of a sample's turns before its first forbidden token; whether there was one."""
-    ids, masks = sample.response_token_ids, sample.response_loss_mask
+    ids = sample.response_token_ids
+    masks = sample.response_loss_mask
     several = bool(ids) and isinstance(ids[0], list)
     turns = ids if several else [ids]
     kept = [list(takewhile(lambda token: token not in forbidden, turn)) for turn in turns]

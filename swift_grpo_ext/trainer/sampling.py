@@ -30,7 +30,8 @@ def ranks_in_step(
     host: Host, base: PreTrainedModel, family: VisionFamily | None
 ) -> AbstractContextManager[None]:
     """While this is open, every rank runs the tower equally often, if parameters are gathered for it."""
-    args, device = host.args, host.accelerator.device
+    args = host.args
+    device = host.accelerator.device
     at_once = not host.is_fsdp_enabled and args.ds3_gather_for_generation
     if args.use_vllm or at_once or not gathers_parameters(host):
         return nullcontext()
@@ -68,7 +69,8 @@ def in_step(
     base: PreTrainedModel, agree: Callable[[int], int], encode_blank: Callable[[], object]
 ) -> Iterator[None]:
     """While this is open, each prefill runs the tower as often as on the rank with most images."""
-    forward, blanks = base.forward, [0]
+    forward = base.forward
+    blanks = [0]
 
     def agreeing(*args: object, **kwargs: Tensor) -> object:
         cache = kwargs.get("past_key_values")

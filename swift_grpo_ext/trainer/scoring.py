@@ -55,7 +55,8 @@ class Scoring:
         """
         host = self._host
         refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
-        given, plugins = zip_longest(host.reward_func_names, names, fillvalue=""), host.reward_model_plugins
+        given = zip_longest(host.reward_func_names, names, fillvalue="")
+        plugins = host.reward_model_plugins
         for number, (function, (metric, registered)) in enumerate(
             zip(host.reward_funcs, given, strict=False)
         ):
@@ -67,8 +68,11 @@ class Scoring:
 
     def _guarded(self, function: Callable[..., object], name: str, rule: RewardRule) -> Guard:
         """The function behind a guard; with a limit, and with its rule if it is a user's own."""
-        own, args, table = not hasattr(function, "keeps_ledger"), self._host.args, self._table
-        seconds, composition = current_settings().reward_timeout, None
+        own = not hasattr(function, "keeps_ledger")
+        args = self._host.args
+        table = self._table
+        seconds = current_settings().reward_timeout
+        composition = None
         if own and name not in NAMES:
             runner = cache(lambda name: Runner(get_reward(name), args, table))
             composition = Composition(rule, table.task_column, rule.floor, runner)

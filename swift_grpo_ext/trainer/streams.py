@@ -35,10 +35,14 @@ class GroupedStream(IterableDataset):
     def __init__(
         self, stream: Any, plan: Plan, reader: Callable[[Any], Iterator[Any]] = iter, first_epoch: int = 0
     ) -> None:
-        self.stream, self.plan, self.reader, self.first_epoch = stream, plan, reader, first_epoch
+        self.stream = stream
+        self.plan = plan
+        self.reader = reader
+        self.first_epoch = first_epoch
 
     def __iter__(self) -> Iterator[list[Row]]:
-        rows, plan = self._rows(), self.plan
+        rows = self._rows()
+        plan = self.plan
         while everyone := list(islice(rows, plan.batch * plan.ranks)):
             yield everyone[plan.rank * plan.batch : (plan.rank + 1) * plan.batch]
 
@@ -73,7 +77,8 @@ class GroupedStream(IterableDataset):
         for epoch in count(self.first_epoch):
             if hasattr(self.stream, "set_epoch"):
                 self.stream.set_epoch(epoch)  # which shuffles anew, if it is shuffled
-            rows, whole = self.reader(self.stream), 0
+            rows = self.reader(self.stream)
+            whole = 0
             while len(batch := list(islice(rows, self.plan.prompts))) == self.plan.prompts:
                 whole += 1
                 yield batch
@@ -92,7 +97,8 @@ class GroupedStream(IterableDataset):
 
 def in_groups(trainer: Any, stock: Callable[[], DataLoader[list[Row]]]) -> DataLoader[list[Row]]:
     """The dataloader of a GRPO trainer: ms-swift's (``stock``), unless its training rows come as a stream."""
-    args, stream = trainer.args, trainer.train_dataset
+    args = trainer.args
+    stream = trainer.train_dataset
     if not isinstance(stream, IterableDataset):
         return stock()
     refuse_single_use(stream)

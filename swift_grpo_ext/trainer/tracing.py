@@ -34,7 +34,8 @@ class Tracer:
     """Names the first value of a run that is not finite, and keeps its batch; later ones follow from it."""
 
     def __init__(self, host: Host) -> None:
-        self._host, self.guard = host, host.guard
+        self._host = host
+        self.guard = host.guard
         self._journal: Journal | None = None
         self._on_rewards = False
         self.on = False  # it still looks at tensors
@@ -164,12 +165,14 @@ class Tracer:
 
     def _dump_path(self, ending: str) -> Path:
         assert self._journal
-        step, rank = self._host.state.global_step + 1, self._host.args.process_index
+        step = self._host.state.global_step + 1
+        rank = self._host.args.process_index
         return Path(self._journal.folder / f"numerics_step_{step}_rank_{rank}.{ending}")
 
     def _tell(self, fault: Fault, names: Sequence[str], dump: Path) -> None:
         assert self._journal
-        step, rank = self._host.state.global_step + 1, self._host.args.process_index
+        step = self._host.state.global_step + 1
+        rank = self._host.args.process_index
         more = f" and others, {len(fault.rows)} completions in all" if len(fault.rows) > _NAMED else ""
         rows = f", rows {', '.join(names)}{more}" if names else ""
         module = f", first in {fault.module}" if fault.module else ""

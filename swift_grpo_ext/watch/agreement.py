@@ -10,13 +10,19 @@ from dataclasses import dataclass, field, replace
 
 from swift_grpo_ext.watch.records import EngineRecord
 
-RAW, UNFILTERED, NO_ADAPTERS, REFERENCE = "raw", "unfiltered", "without adapters", "reference"
+RAW = "raw"
+UNFILTERED = "unfiltered"
+NO_ADAPTERS = "without adapters"
+REFERENCE = "reference"
 SETTINGS = ("temperature", "top_p", "top_k")  # such a hypothesis has its value: ``temperature 0.3``
 
-PROMPT, WEIGHTS, SAMPLING = "engine-prompt", "engine-weights", "engine-sampling"
+PROMPT = "engine-prompt"
+WEIGHTS = "engine-weights"
+SAMPLING = "engine-sampling"
 NUMERICS = "engine-numerics"
 
-FULL_PRECISION, HALF_PRECISION = 1.002, 1.05
+FULL_PRECISION = 1.002
+HALF_PRECISION = 1.05
 """Largest mean of exp|d| of a healthy engine: two kernels in fp32 differ by 1e-5 to 1e-3 nats a token, in
 bf16 by 0.01 to 0.03, which grows over long completions."""
 _UNCLEAR = 3.0
@@ -106,11 +112,13 @@ class EngineFacts:
 
 def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> EngineRecord:
     """What a check shows after earlier ones, and what is wrong between engine and trainer: cause and cure."""
-    all, name = now.all, f"{engine.name}{now.ranks}"
+    all = now.all
+    name = f"{engine.name}{now.ranks}"
     figures = EngineRecord(all.mean_ratio, all.mean, all.largest) if all.tokens else EngineRecord()
     if now.prompt:
         return replace(figures, rule=PROMPT, text=f"{name} got another prompt than the trainer: {now.prompt}")
-    rule, cause = "", ""
+    rule = ""
+    cause = ""
     if all.mean_ratio > engine.limit:
         rule, cause = _cause(now, before, engine)
         never = (rule, cause) in _NEVER and bool(before) and now.step - before[0].step >= _NO_LAG

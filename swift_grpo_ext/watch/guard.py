@@ -37,7 +37,8 @@ class Guard:
     """
 
     def __init__(self, rank: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rank, self._clock = rank, clock
+        self._rank = rank
+        self._clock = clock
         self._started = clock()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._why_off: dict[str, str] = {}
@@ -110,7 +111,8 @@ class Guard:
             return None, error
         now = self._clock()
         self._seconds[part] += now - start
-        spent, whole = self._seconds[part], now - self._started
+        spent = self._seconds[part]
+        whole = now - self._started
         if spent > SECONDS + SHARE * whole:
             self.turn_off(part, f"it took {spent:.0f} s of the first {whole:.0f} s")
         return result, None

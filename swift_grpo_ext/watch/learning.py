@@ -16,7 +16,8 @@ class LearningMonitor:
     """Judges a run step by step; a fault is told after `patience` steps in a row."""
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:
-        self.run, self.patience = run, patience
+        self.run = run
+        self.patience = patience
         self.step = 0  # the last one
         self.findings: list[Finding] = []  # what is wrong at it, errors first
         self._history: deque[StepFacts] = deque(maxlen=max(_KEPT, 10 * patience))
@@ -52,7 +53,8 @@ class LearningMonitor:
         """Findings of a run that ended before its patience was over: no step of it moved a parameter."""
         if not self._history or self._ever_moved or self.errors:
             return []
-        before, self.findings = self.findings, findings(self._history, self.run, patience=1)
+        before = self.findings
+        self.findings = findings(self._history, self.run, patience=1)
         found = self.errors
         self.findings = [*found, *before]
         return found

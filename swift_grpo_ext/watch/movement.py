@@ -147,7 +147,8 @@ class Probe:
             self._before = [self._score(sample)[0] for sample in chosen]
             self._samples = chosen
             return None
-        estimate, tokens = torch.zeros(()), torch.zeros(())
+        estimate = torch.zeros(())
+        tokens = torch.zeros(())
         for sample, before in zip(self._samples, self._before, strict=True):
             now, mask = self._score(sample)
             estimate = estimate + (per_token_kl(before, now) * mask).sum().cpu()

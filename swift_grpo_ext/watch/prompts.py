@@ -35,7 +35,9 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
     seen, wanted = (_runs(ids, placeholders) for ids in (engine, trainer))
     if seen == wanted or sum(seen) == len(wanted):
         return ""
-    one, other, where = sum(seen), sum(wanted), ""
+    one = sum(seen)
+    other = sum(wanted)
+    where = ""
     if one == other:  # of several images
         pairs = list(zip_longest(seen, wanted, fillvalue=0))
         one, other = next(pair for pair in pairs if pair[0] != pair[1])

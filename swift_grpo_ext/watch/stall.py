@@ -121,8 +121,13 @@ class Watchdog(threading.Thread):
         failed: Callable[[Exception], None] = lambda error: None,  # told what ended this thread
     ) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
-        self._phases, self._journal, self._ranks = phases, journal, ranks
-        self._fixed, self._step, self._also, self._abort = fixed_limit, step, also, abort
+        self._phases = phases
+        self._journal = journal
+        self._ranks = ranks
+        self._fixed = fixed_limit
+        self._step = step
+        self._also = also
+        self._abort = abort
         self._failed = failed
         self._interval = 5.0 if fixed_limit is None else min(5.0, fixed_limit / 4)
         self._started_at = time.time()

@@ -113,7 +113,8 @@ class Watch(TrainerCallback):
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
         self._count_movement()
-        counted, self.tally = self.tally, Tally()
+        counted = self.tally
+        self.tally = Tally()
         stops = self._first and self._settings.on_dead == "stop"
         total = replace(
             counted,
@@ -142,7 +143,8 @@ class Watch(TrainerCallback):
 
     @watches("movement of parameters", reads_device=True)
     def _count_movement(self) -> None:
-        weights, masters = self._weights.look(), self._masters.look()
+        weights = self._weights.look()
+        masters = self._masters.look()
         self.tally = replace(
             self.tally, **vars(weights), masters=masters.elements, masters_moved=masters.moved
         )
@@ -176,7 +178,9 @@ class Watch(TrainerCallback):
             return
         step = self.monitor.step
         for finding in findings:
-            rule, level, text = finding.rule, finding.severity.value, finding.what
+            rule = finding.rule
+            level = finding.severity.value
+            text = finding.what
             logger.warning(f"swift-grpo-ext [{rule}] at step {step}: {text}")
             self.journal.add("verdict", step=step, id=rule, level=level, text=text)
 

@@ -55,7 +55,8 @@ def family_of(config_or_model_type: Any) -> VisionFamily | None:
     if not hasattr(config, "model_type") and hasattr(config, "config"):
         config = config.config
     name = getattr(config, "model_type", "")
-    known, entry = derived.derive(config, FAMILIES.get(name)), _entry_of(name)
+    known = derived.derive(config, FAMILIES.get(name))
+    entry = _entry_of(name)
     if known is None:
         return None
     further = entry.override(config) if entry.override else {}

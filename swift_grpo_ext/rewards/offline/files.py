@@ -48,7 +48,8 @@ def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> l
             rows, or a completion answers another question than its row asks.
     """
     if completions is None:
-        numbered, fix = enumerate(rows, start=1), "or give --completions FILE"
+        numbered = enumerate(rows, start=1)
+        fix = "or give --completions FILE"
         return [Sample(number, row, _text(row, f"row {number}", fix)) for number, row in numbered]
     lines = list(_lines(completions))
     if _is_table(lines[0]):

@@ -53,7 +53,9 @@ def _print_lines(title: str, lines: Iterable[str], console: Console) -> None:
 
 def _print_wanting(scored: Scored, gold: bool, console: Console) -> None:
     """Print the rows without a score; of gold answers those below the maximum, or that there are none."""
-    name, high, wanting = scored.reward.name, f"{scored.reward.high:g}", scored.wanting(gold)
+    name = scored.reward.name
+    high = f"{scored.reward.high:g}"
+    wanting = scored.wanting(gold)
     if wanting:
         lines = [_in_words(sample, outcome) for sample, outcome in wanting[:NAMED]]
         if len(wanting) > NAMED:
@@ -107,7 +109,8 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
 
 def _figures(scored: Scored) -> dict[str, object]:
     """What stands under `KEYS`; None where there is no score."""
-    scores, reward = scored.scores, scored.reward
+    scores = scored.scores
+    reward = scored.reward
     counts = [reward.name, len(scores), len(scored.outcomes) - len(scores)]
     measures = (statistics.fmean, statistics.pstdev, min, statistics.median, max)
     found = [measure(scores) if scores else None for measure in measures]

@@ -49,8 +49,10 @@ class Action:
         """The direction of a swipe that is given by its two ends, "" for any other action."""
         if self.target is None or self.end is None or self.text:
             return ""
-        (x1, y1), (x2, y2) = pointed_at(self.target), pointed_at(self.end)
-        right, down = x2 - x1, y2 - y1
+        x1, y1 = pointed_at(self.target)
+        x2, y2 = pointed_at(self.end)
+        right = x2 - x1
+        down = y2 - y1
         if abs(right) > abs(down):
             return "right" if right > 0 else "left"
         return "down" if down > 0 else "up" if down < 0 else ""
@@ -88,20 +90,24 @@ def direction_of(text: str) -> str:
 
 def calls_in(text: str) -> Iterator[tuple[int, dict[str, object]]]:
     """Where each call of a text starts, and its arguments; those without a name as ``text``, ``x``, ``y``."""
-    at, start = 0, _CALL.search(text)
+    at = 0
+    start = _CALL.search(text)
     while start:
         at = start.end()
         name = word_of(start[1])
         found: dict[str, object] = {"action": start[1]}
         bare: list[object] = []
-        closed, left = text[at : at + 1] == ")", _MAX_ARGUMENTS
+        closed = text[at : at + 1] == ")"
+        left = _MAX_ARGUMENTS
         while left and not closed and (argument := _ARGUMENT.match(text, at)):
             key, raw, following = argument.groups()
             if key:
                 found[key] = _value(raw.strip())
             else:
                 bare.append(_value(raw.strip()))
-            at, closed, left = argument.end(), following != ",", left - 1
+            at = argument.end()
+            closed = following != ","
+            left = left - 1
         if name in KINDS or (closed and text[: start.start()].strip() == ""):
             yield start.start(), found | _positional(KINDS.get(name, ("", ""))[0], bare)
         start = _CALL.search(text, at)

@@ -131,7 +131,8 @@ def last_fenced(text: str) -> str:
 def unwrapped(text: str) -> str:
     """The text without what encloses all of it: bold, quotes, dollars, a box, a fence, ``> `` before it."""
     for _ in range(_ROUNDS):
-        before, text = text, _without_pair(text.strip())
+        before = text
+        text = _without_pair(text.strip())
         if text == before:
             break
     return text

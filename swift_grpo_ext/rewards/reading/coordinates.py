@@ -61,7 +61,8 @@ Kind: TypeAlias = Literal["box", "point", "both"]
 
 _NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
 _COMMA = r"(?:px)?\s{0,8}[,;|\s]\s{0,8}"
-_OPEN, _CLOSE = r"[\[(>]\s{0,8}", r"(?:px)?\s{0,8}[\])<]"
+_OPEN = r"[\[(>]\s{0,8}"
+_CLOSE = r"(?:px)?\s{0,8}[\])<]"
 _TWO = rf"({_NUMBER}){_COMMA}({_NUMBER})"
 _FOUR = rf"{_TWO}{_COMMA}{_TWO}"
 _BARE_POINT = re.compile(_TWO)
@@ -186,7 +187,8 @@ def _brackets(text: str, kind: Kind) -> list[Written]:
     """Fours and pairs in brackets or tags; pairs that are corners of one box are joined."""
     pattern = _PAIRS if kind == "point" else _BRACKETS
     found: list[Written] = []
-    at, match = 0, pattern.search(text)
+    at = 0
+    match = pattern.search(text)
     while match:
         numbers = tuple(float(number) for number in match.groups() if number is not None)
         found.append(Written(numbers, False, *match.span()))

@@ -99,7 +99,8 @@ def joined_boxes(text: str, between: re.Pattern[str] = _BETWEEN_BOXES) -> str:
         before, _, text = text.rpartition(f"\\boxed{{{box}}}")
         if run and not between.match(text):
             break
-        run, text = [box, *run], before
+        run = [box, *run]
+        text = before
     return ", ".join(map(latex, run)) if len(run) > 1 else ""
 
 
@@ -160,7 +161,8 @@ def _last_span(text: str) -> str:
             continue  # "The largest $n$ is 34."
         if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
             break
-        run, last = [next(filter(None, span.groups())), *run], span.start()
+        run = [next(filter(None, span.groups())), *run]
+        last = span.start()
     return ", ".join(run)
 
 

@@ -129,7 +129,8 @@ def _read(text: str) -> tuple[str, list[Located]]:
 
 def _adds_to(whole: Quantity, part: Quantity) -> bool:
     """Whether a part in a smaller unit follows: feet and inches, hours and minutes."""
-    one, other = whole.unit, part.unit
+    one = whole.unit
+    other = part.unit
     same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
     return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
 
@@ -143,7 +144,8 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
     label, in_label = _meant(after_label(text), never)
     chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]
     if not chosen and in_label:
-        plain, found = label, in_label
+        plain = label
+        found = in_label
     if not found:
         return None
     index = chosen[0] if chosen else _chosen(plain, found, bool(in_label))

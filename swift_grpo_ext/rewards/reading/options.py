@@ -170,7 +170,8 @@ def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
     listed = all(map(LEADING.match, lines)) and (len(lines) == len(known) or not _EXPLAINED.search(text))
     found: set[str] = set()
     for leading in filter(None, map(LEADING.match, lines if listed else [text])):
-        letter, rest = (leading[1] or leading[2]).upper(), leading.string[leading.end() :].partition("\n")[0]
+        letter = (leading[1] or leading[2]).upper()
+        rest = leading.string[leading.end() :].partition("\n")[0]
         marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
         if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
             marks.append(alone)

@@ -112,7 +112,8 @@ def leading_polarity(text: str) -> list[bool | None]:
             return [short[1] is not None]
     if (word := _FIRST.match(text)) is None or _NO_THING.match(text):
         return []
-    polarity, rest = _POLARITY[word[1]], text[word.end() :]
+    polarity = _POLARITY[word[1]]
+    rest = text[word.end() :]
     alone = _REST.match(rest)
     if alone and _POLARITY.get(alone[1], polarity) is not polarity:
         return [None]

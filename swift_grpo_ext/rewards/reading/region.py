@@ -65,6 +65,7 @@ def region_of_numbers(
     if order == "yxyx":
         a, b, c, d = b, a, d, c
     elif order == "xywh":
-        c, d = a + c, b + d
+        c = a + c
+        d = b + d
     ordered = (min(a, c), min(b, d), max(a, c), max(b, d))
     return Region(box=ordered, label=label, reordered=ordered != (a, b, c, d))

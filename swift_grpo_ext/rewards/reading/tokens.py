@@ -50,7 +50,8 @@ def tokenise(text: str) -> list[str]:
 
 def token_f1(predicted: str, gold: str) -> float:
     """F1 of two bags of tokens, 0..1; texts without any token are compared as they are."""
-    ours, theirs = Counter(tokenise(predicted)), Counter(tokenise(gold))
+    ours = Counter(tokenise(predicted))
+    theirs = Counter(tokenise(gold))
     if not ours or not theirs:
         return float(predicted.strip() == gold.strip())
     shared = (ours & theirs).total()

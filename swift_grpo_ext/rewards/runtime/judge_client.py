@@ -133,7 +133,8 @@ async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int
 
 
 async def _until_scored(endpoint: Endpoint, request: Callable[[str], Request], last: list[str]) -> int:
-    pause, replies = FIRST_PAUSE, 0
+    pause = FIRST_PAUSE
+    replies = 0
     while True:
         number = secrets.token_hex(8)
         status, reply = await _post(endpoint, request(number))
@@ -157,7 +158,8 @@ async def _post(endpoint: Endpoint, body: Request) -> tuple[int, str]:
     _count("requests")
     key = os.environ.get(endpoint.api_key_variable)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    url, raw = f"{endpoint.url}/chat/completions", b""
+    url = f"{endpoint.url}/chat/completions"
+    raw = b""
     try:
         async with aiohttp.ClientSession() as session:
             sent = session.post(url, json=body, headers=headers, allow_redirects=False)

@@ -94,7 +94,8 @@ class Ledger:
     def drain(self) -> Report:
         """The report since the last call."""
         with self._lock:
-            report, self._report = self._report, Report()
+            report = self._report
+            self._report = Report()
         return report
 
 

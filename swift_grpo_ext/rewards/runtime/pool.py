@@ -23,7 +23,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from swift_grpo_ext.errors import RewardError
 
 START_LIMIT = 180.0  # seconds for a child to import what it needs, which does not count as a job's time
-LOADING, IDLE = -1, -2  # what a child is at when it is at none of the requests, which count from 0
+# what a child is at when it is at none of the requests, which count from 0
+LOADING = -1
+IDLE = -2
 # A child is no rank: it must neither join the process group nor touch a GPU.
 _OF_A_RANK = re.compile(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE)\Z|MASTER_|TORCHELASTIC_|ACCELERATE_")
 # The parent's module path, set before anything of the package is imported.
@@ -83,14 +85,16 @@ class Child:
     def answer(self) -> Answer | None:
         """Its answer, if there is one or its time is over."""
         ended: Ended = "timeout"
-        value, seconds = f"no answer within {self.limit:g} s", time.monotonic() - self.started
+        value = f"no answer within {self.limit:g} s"
+        seconds = time.monotonic() - self.started
         try:
             if self.pipe.poll():
                 ((ended, value),) = json.loads(self.pipe.recv_bytes()).items()
             elif seconds < self.limit:
                 return None
         except (EOFError, OSError):
-            ended, value = "died", "the child process closed its pipe"
+            ended = "died"
+            value = "the child process closed its pipe"
             with suppress(subprocess.TimeoutExpired):
                 value = f"the child process ended with {self.process.wait(timeout=5)}"
         return Answer(ended, value, seconds)
@@ -118,7 +122,9 @@ class Pool:
     def map(self, requests: Sequence[tuple[object, ...]], give_up_after: int | None = None) -> list[Answer]:
         """Run every request; after more than `give_up_after` that went wrong the rest is skipped."""
         pickled = [_pickled(request) for request in requests]
-        waiting, done, bad = deque(range(len(pickled))), dict[int, Answer](), 0
+        waiting = deque(range(len(pickled)))
+        done = dict[int, Answer]()
+        bad = 0
         with self._lock, ExitStack() as interrupted:
             interrupted.callback(self.close)  # children are at requests of this call: none outlives it
             while len(done) < len(pickled):
@@ -166,7 +172,8 @@ class Pool:
         for child in busy:
             if (answer := child.answer()) is None:
                 continue
-            number, child.request = child.request, IDLE
+            number = child.request
+            child.request = IDLE
             loaded = number != LOADING or answer.ended == "value"
             if not loaded or answer.ended in ("timeout", "died"):
                 self.children.remove(child)

@@ -165,9 +165,11 @@ def load_table(text: str, given_by: str = SETTING) -> RewardTable:
     """
     if not text.strip():
         return RewardTable()
-    source, where = text, given_by
+    source = text
+    where = given_by
     if not text.lstrip().startswith("{"):
-        path, where = Path(text).expanduser(), f"{given_by}={text:.200}"
+        path = Path(text).expanduser()
+        where = f"{given_by}={text:.200}"
         if len(text) > MAX_PATH or not path.is_file():
             raise SettingsError("no such file", where=where, fix="give JSON or the path of a JSON file")
         source = path.read_text(encoding="utf-8")

@@ -151,7 +151,8 @@ class Runner:
 
     def _failed(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
         """No score; the lowest at a timeout: what cannot be checked is not right, and no fault of ours."""
-        counted, row = kind != "timeout", batch.select([index])
+        counted = kind != "timeout"
+        row = batch.select([index])
         failure = Failure(self.reward.name, kind, what, row_in_words(index, row.row(0)), details)
         row.failed(failure, self._replay, counted)
         return Outcome(None, what, failed=True) if counted else Outcome(self.reward.low, what)

@@ -80,7 +80,8 @@ def _die_with(parent: int) -> None:
 
 def main() -> None:
     """Answer one request after the other until the parent closes the pipe; the first is the job to load."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    descriptor = int(sys.argv[1])
+    parent = int(sys.argv[2])
     threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
     logging.disable(logging.WARNING)
     pipe = Connection(descriptor)
@@ -92,7 +93,8 @@ def main() -> None:
             return
         try:
             if run is None:
-                run, value = pickle.loads(request).load(), None
+                run = pickle.loads(request).load()
+                value = None
             else:
                 value = run(*pickle.loads(request))
             answer = {"value": value}

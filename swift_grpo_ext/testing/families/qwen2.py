@@ -43,8 +43,10 @@ def processor(_config: object, max_pixels: int) -> dict[str, Any]:
 
 def follow(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, object]:
     """Rotary pairs for time (a quarter), height, width; every eighth layer of the tower sees everything."""
-    pairs, depth = text["hidden_size"] // text["num_attention_heads"] // 2, vision["depth"]
-    time, height = pairs // 4, (pairs - pairs // 4) // 2
+    pairs = text["hidden_size"] // text["num_attention_heads"] // 2
+    depth = vision["depth"]
+    time = pairs // 4
+    height = (pairs - pairs // 4) // 2
     text.setdefault("rope_scaling", {"type": "mrope", "mrope_section": [time, height, pairs - time - height]})
     vision.setdefault("out_hidden_size", text["hidden_size"])
     vision.setdefault("fullatt_block_indexes", sorted({*range(7, depth, 8), depth - 1}))
