@@ -159,7 +159,7 @@ def test_the_words_may_begin_with_the_command_itself(capsys):
     words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--temperature", "0"]
     first = command.check(words, as_json=True, quick=True), capsys.readouterr().out
     assert first == (
-        command.check(["swift", "rlhf", *words], as_json=True),
+        command.check(["swift", "rlhf", *words], as_json=True, quick=True),
         capsys.readouterr().out,
     )
 
