@@ -35,6 +35,8 @@ def _is_batch(completions: str | Sequence[Any] | None, columns: Mapping[str, obj
     """Whether these are completions and columns as ms-swift and TRL hand them to reward functions."""
     if not isinstance(completions, (list, tuple)) or any(isinstance(turn, Mapping) for turn in completions):
         return False
+    if len(completions) < 2:  # a gold may be a list of one, too: then nothing tells the two apart
+        return False
     values = list((columns or {}).values())
     return bool(values) and all(
         isinstance(value, list) and len(value) == len(completions) for value in values

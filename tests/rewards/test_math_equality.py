@@ -108,3 +108,15 @@ def test_what_an_answer_states(gold, answer, score):
 
 def test_a_gold_in_prose_with_several_numbers_is_not_guessed():
     assert math.outcome("1", {"solution": "3 apples and 4 pears"}).reason.endswith("box one")
+
+
+@pytest.mark.parametrize("answer", [r"\boxed{11 = 12}", r"\boxed{7 + 5 = 13}", r"\boxed{12 = 13}"])
+def test_a_wrong_equation_is_wrong(answer):
+    assert scored(answer, "12") == 0
+    assert scored(r"\boxed{7 + 5 = 12}", "12") == 1
+
+
+@pytest.mark.parametrize("answer", ["The answer is not 12.", r"\boxed{\neq 12}", "It is not 12."])
+def test_a_denial_is_not_the_value(answer):
+    assert scored(answer, "12") == 0
+    assert scored("It is 12, not 13.", "12") == 1

@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """The order of the table: copies to the CPU and back (never timed), tokens by 5 %, refills, head-room."""
+        """The order of the table: copies to the CPU and back (never timed), tokens by 5 %, refills, room."""
         setting = self.setting
         copies = 2 * setting.offload_params + setting.offload_optimizer_states
         copies += setting.offload_model + setting.offload_optimizer
