@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.media import Family, ModelInputs
@@ -157,8 +157,8 @@ def _features_of(found: Encoded) -> Features:
     return torch.cat([_joined(found.pooler_output), *deeper], -1)
 
 
-def _joined(features: Features | Sequence[Features]) -> Features:
-    """Some models answer with one tensor for each image."""
+def _joined(features: Features | Sequence[Float[Tensor, " _ *width"]]) -> Features:
+    """Some models answer with one tensor for each image, of as many features as the image has."""
     return features if isinstance(features, Tensor) else torch.cat(list(features))
 
 

@@ -87,4 +87,4 @@ def test_without_a_store_training_goes_on_and_says_so(monkeypatch, capsys, varia
     with failure.ending_together():
         done.append("training")
     assert done
-    assert "so ranks cannot tell each other of a failure" in capsys.readouterr().err
+    assert "a failing rank is not announced" in capsys.readouterr().err
