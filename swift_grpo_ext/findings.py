@@ -1,16 +1,11 @@
 """What is wrong, and the rules that find it: one form for preflight, lint, refusals and monitors."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from packaging.specifiers import SpecifierSet
-
-from swift_grpo_ext.defects import DEFECTS, Defect
+from swift_grpo_ext.defects import Defect
 
 
 class Severity(str, Enum):
@@ -117,8 +112,9 @@ class Rule(Generic[Subject]):
 class RuleTable(Generic[Subject]):
     """The rules of one subject, in the order in which they were written."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Callable[[Subject], bool] = everything) -> None:
         self.rules: list[Rule[Subject]] = []
+        self.scope = scope  # of the rules that name none
 
     def rule(
         self,
@@ -129,7 +125,7 @@ class RuleTable(Generic[Subject]):
         cause: str = "",
         reports: tuple[str, ...] | str = (),
         defect: Defect | None = None,
-        scope: Callable[[Subject], bool] = everything,
+        scope: Callable[[Subject], bool] | None = None,
         unseen_images: bool = False,
         not_checked: str = "",
     ) -> Callable[[Look[Subject]], Look[Subject]]:
@@ -140,7 +136,17 @@ class RuleTable(Generic[Subject]):
         def add(look: Look[Subject]) -> Look[Subject]:
             links = tuple(dict.fromkeys((*of_defect, *_tuple(reports))))
             self.rules.append(
-                Rule(id, severity, look, _tuple(symptoms), cause, links, scope, unseen_images, not_checked)
+                Rule(
+                    id,
+                    severity,
+                    look,
+                    _tuple(symptoms),
+                    cause,
+                    links,
+                    scope or self.scope,
+                    unseen_images,
+                    not_checked,
+                )
             )
             return look
 
@@ -155,116 +161,27 @@ class RuleTable(Generic[Subject]):
 
         What a rule found before it met such a value stays.
         """
-        found: list[Finding] = []
+        findings: list[Finding] = []
         not_known: set[str] = set()
         for rule in self.rules:
             try:
-                found.extend(rule.findings(subject))
+                findings.extend(rule.findings(subject))
             except NotKnownError as missing:
                 not_known.add(missing.name)
             except Exception as error:  # one rule with a fault must not hide what the others find
-                found.append(_failed(rule.id, error))
-        found += [not_known_here(name) for name in sorted(not_known)]
-        return worst_first(found)
+                findings.append(_failed(rule.id, error))
+        findings += [not_known_here(name) for name in sorted(not_known)]
+        return worst_first(findings)
 
 
 def not_known_here(name: str, where: str = "", fix: str = "") -> Finding:
     """The note that a value cannot be known here, so nothing that depends on it was judged."""
-    return Finding("not-known-here", Severity.NOTE, name, where, fix, not_checked=name)
+    return Finding("not-known-here", NOTE, name, where, fix, not_checked=name)
 
 
 def _failed(rule: str, error: Exception) -> Finding:
     what = f"the rule {rule} could not be checked: {type(error).__name__}: {error}"
-    return Finding("rule-failed", Severity.NOTE, what, fix="report it", not_checked=f"the rule {rule}")
-
-
-class WrittenRules(RuleTable[Subject]):
-    """Rules whose texts stand in a YAML file, by id: severity, symptoms, cause, reports, defect.
-
-    A row with ``finds`` is the whole rule. Each entry there has its condition (``if``: values by name, or a
-    list of such sets), ``what``, ``where`` and ``fix``; names in braces are filled in.
-    """
-
-    def __init__(self, path: Path, value: Callable[[Subject, str], object]) -> None:
-        super().__init__()
-        self.path, self.value = path, value  # value: what a name in a condition stands for
-
-    @cached_property
-    def texts(self) -> dict[str, dict[str, Any]]:
-        """The rows of the file."""
-        import yaml
-
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        found: dict[str, dict[str, Any]] = yaml.load(self.path.read_text(encoding="utf-8"), loader)
-        return found
-
-    def on(self, id: str) -> Callable[[Look[Subject]], Look[Subject]]:
-        """Decorator: put a function into the table under an id of the file."""
-        row = self.texts[id]
-        symptoms, reports = (_tuple(row.get(name, ())) for name in ("symptoms", "reports"))
-        defect = DEFECTS[row["defect"]] if "defect" in row else None
-        severity = Severity(row["severity"])
-        return self.rule(
-            id,
-            severity,
-            symptoms=symptoms,
-            cause=row["cause"],
-            reports=reports,
-            defect=defect,
-            scope=self.scope_of(row),
-            unseen_images=row.get("unseen_images", False),
-            not_checked=row.get("not_checked", ""),
-        )
-
-    def scope_of(self, row: dict[str, Any]) -> Callable[[Subject], bool]:
-        """Which subjects a row holds for."""
-        return everything
-
-    def add_written(self) -> None:
-        """Put those that are whole in the file into the table, and all into the order of the file."""
-        for id, row in self.texts.items():
-            if "finds" in row:
-                self.on(id)(partial(self._found, row["finds"]))
-        order = list(self.texts)
-        self.rules.sort(key=lambda rule: order.index(rule.id))
-
-    def _found(self, entries: list[dict[str, Any]], subject: Subject) -> Iterator[Problem]:
-        names = _Names(lambda name: self.value(subject, name))
-        for entry in entries:
-            sets = entry["if"] if isinstance(entry["if"], list) else [entry["if"]]
-            if any(all(_holds(names[name], wanted) for name, wanted in one.items()) for one in sets):
-                texts = [str(entry.get(part, "")).format_map(names) for part in ("what", "where", "fix")]
-                yield Problem(texts[0], texts[1], texts[2])
-
-
-class _Names(dict[str, object]):
-    def __init__(self, value: Callable[[str], object]) -> None:
-        super().__init__()
-        self.value = value
-
-    def __missing__(self, name: str) -> object:
-        return self.value(name)
-
-
-_CONDITIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "not": lambda value, wanted: value not in wanted,
-    "in": lambda value, wanted: value in wanted,
-    "has": lambda value, wanted: wanted in (value or ()),
-    "above": lambda value, wanted: (value or 0) > wanted,
-    "below": lambda value, wanted: (value or 0) < wanted,
-    "at_most": lambda value, wanted: (value or 0) <= wanted,
-    "matches": lambda value, wanted: re.search(wanted, str(value or "")) is not None,
-    "releases": lambda value, wanted: (
-        value is not None and SpecifierSet(wanted).contains(value, prereleases=True)
-    ),
-}
-
-
-def _holds(value: object, wanted: object) -> bool:
-    """``true`` and ``false``: set or not; a table: each of `_CONDITIONS`; else equal."""
-    if isinstance(wanted, dict):
-        return all(_CONDITIONS[how](value, one) for how, one in wanted.items())
-    return bool(value) is wanted if isinstance(wanted, bool) else value == wanted
+    return Finding("rule-failed", NOTE, what, fix="report it", not_checked=f"the rule {rule}")
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -168,7 +168,7 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
     path = tmp_path / "run.yaml"
     path.write_text("rlhf_type: grpo\nmodel: Qwen2.5-VL-7B\nnum_generations: 7\nENV:\n  NPROC_PER_NODE: 8\n")
     assert command.check([str(path)], as_json=True, quick=True) == 2
-    assert "8 completions hold no whole groups of 7" in capsys.readouterr().out
+    assert "8 completions do not make whole groups of 7" in capsys.readouterr().out
     command.check(["--config", str(path)], as_json=True, quick=True)
     assert "swift rlhf run.yaml" in capsys.readouterr().out
 

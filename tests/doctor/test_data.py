@@ -196,7 +196,10 @@ class Reads(ORM):
     def __call__(self, completions, messages, trainer_state, **kwargs):
         assert messages[0][0]["role"] == "user"
         return [min(len(text), self.length) / self.length for text in completions]
-orms.update(waits=Waits, hangs=Hangs, leaves=Leaves, reads=Reads)
+class Short(ORM):
+    def __call__(self, completions, **kwargs):
+        return [1 / (1 + len(text)) for text in completions]
+orms.update(waits=Waits, hangs=Hangs, leaves=Leaves, reads=Reads, short=Short)
 """
 
 
@@ -211,6 +214,15 @@ def plugin(folder):
 @pytest.mark.parametrize("name", ["waits", "reads", "repetition", "accuracy", "ext_numeric"])
 def test_a_sound_reward_passes(plugin, found_in, name):
     assert found_in("rows.jsonl", rewards=name, plugins=[plugin]) == {}
+
+
+def test_a_reward_of_length_that_prefers_garbage_is_a_warning_and_none_beside_one_that_reads_the_gold(
+    plugin, found_in, folder
+):
+    data = written(folder / "rows.jsonl", [{**ROWS[0], "solution": "5"}] * 8)
+    alone = found_in(data, rewards="short", plugins=[plugin])
+    assert alone["gold-does-not-win"].severity is Severity.WARNING
+    assert found_in(data, rewards="short accuracy", plugins=[plugin]) == {}
 
 
 def test_a_reward_that_hangs_does_not_hang_the_check(plugin, found_in, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.launch import Command, Launch
-from swift_grpo_ext.doctor.check.rules import data_rules, table, values
+from swift_grpo_ext.doctor.check.rules import data_rules, table, trial_rules, values
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
 from swift_grpo_ext.plugin_files import plugin_file
@@ -178,7 +178,24 @@ def test_the_machines_memory_is_part_of_the_arithmetic():
     assert "of the machine's" not in str(large.findings)
 
 
-@pytest.mark.parametrize(("devices", "is_found"), [("", True), ("0", False)])
+NEW = {
+    "best-model-steps": "--load_best_model_at_end true --eval_strategy steps --save_steps 100 --eval_steps 30",
+    "servers-and-ports": "--use_vllm true --vllm_mode server --vllm_server_host a b --vllm_server_port 8000",
+}
+SOUND = {
+    "best-model-steps": "--load_best_model_at_end true --eval_strategy steps --save_steps 90 --eval_steps 30",
+    "servers-and-ports": "--use_vllm true --vllm_mode server --vllm_server_host a b --vllm_server_port 8000 8001",
+}
+
+
+@pytest.mark.parametrize("rule", NEW)
+def test_values_that_do_not_go_together_are_found(rule):
+    look = next(one for one in table.rules if one.id == rule)
+    assert [one.rule for one in look.findings(Run(parse(["--rlhf_type", "grpo", *NEW[rule].split()])))]
+    assert not list(look.findings(Run(parse(["--rlhf_type", "grpo", *SOUND[rule].split()]))))
+
+
+@pytest.mark.parametrize(("devices", "is_found"), [("", True), ("-1", True), ("0", False)])
 def test_a_launch_that_names_no_gpu_is_found(devices, is_found):
     look = next(one for one in table.rules if one.id == "devices-and-ranks")
     environ = {"CUDA_VISIBLE_DEVICES": devices}
@@ -224,7 +241,7 @@ def test_a_rule_that_raises_is_named_and_the_others_go_on():
 
 
 def test_every_rule_has_symptom_and_cause_and_its_own_name():
-    for rules in (table, data_rules):
+    for rules in (table, data_rules, trial_rules):
         names = [rule.id for rule in rules.rules]
         assert len(names) == len(set(names))
         assert all(rule.symptoms and rule.cause for rule in rules.rules)

@@ -12,7 +12,7 @@ from rich.console import Console
 from swift_grpo_ext.doctor.check import inputs, rewards, rows
 from swift_grpo_ext.doctor.check.arguments import Arguments
 from swift_grpo_ext.doctor.check.refused import refusals
-from swift_grpo_ext.doctor.check.rules import data_rules, table
+from swift_grpo_ext.doctor.check.rules import data_rules, table, trial_rules
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, NotKnownError, Severity, exit_code, not_known_here, worst_first
@@ -57,7 +57,8 @@ def _with_data(run: Run, found: list[Finding], row_limit: int) -> list[Finding]:
     data = rows.read(run, row_limit)
     if data.samples and data.tokenizer:
         found = [one for one in found if not one.unseen_images]
-    return [*found, *data_rules.judged(data), *rewards.findings(run, data.training)]
+    trials = rewards.tried(run, data.training)
+    return [*found, *data_rules.judged(data), *trial_rules.judged(trials)]
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:

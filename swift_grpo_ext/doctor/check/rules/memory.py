@@ -1,25 +1,19 @@
-"""Memory, an error if the least exceeds a GPU and a warning if the most does; and DeepSpeed's file."""
+"""Memory, an error if the least exceeds a GPU and a warning if the most does."""
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.deepspeed.schema import objection
-from swift_grpo_ext.doctor.check.files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.media import ImagesSeen, images_seen
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, in_file, table
+from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, rule
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.search import as_cut
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
-from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import NotKnownError, Problem
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
 from swift_grpo_ext.losses import loss_named
 
 _USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
@@ -34,17 +28,61 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
         raise NotKnownError("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
     images = images_seen(run)
-    work, setting = work_of(run, images), setting_of(run)
+    work = work_of(run, images)
+    setting = setting_of(run)
     if _is_cut(run):
         setting = as_cut(run.shape, work, setting, machine)
     needed = memory_range(run.shape, work, setting, machine, least_work(work, images))
-    found = [one for one in memory_objections(needed, machine) if one.certain is certain]
-    if found:  # one fault, however many phases show it
-        yield Problem("; ".join(one.what for one in found), "memory by arithmetic", found[0].fix)
+    objections = [
+        objection for objection in memory_objections(needed, machine) if objection.certain is certain
+    ]
+    if objections:  # one fault, however many phases show it
+        yield Problem(
+            "; ".join(objection.what for objection in objections), "memory by arithmetic", objections[0].fix
+        )
 
 
-table.on("memory")(partial(_problems, certain=True))
-table.on("memory-tight")(partial(_problems, certain=False))
+@rule(
+    "memory",
+    ERROR,
+    symptoms=(
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "Free memory on device ... is less than desired GPU memory utilization",
+        "a 72B run hangs or is killed before the first step",
+    ),
+    cause=(
+        "Weights, gradients, optimizer states, activations and vLLM's share together exceed a "
+        "GPU, even with short completions and small images."
+    ),
+    reports=(
+        "A9",
+        "https://github.com/modelscope/ms-swift/issues/3592",
+        "https://github.com/modelscope/ms-swift/issues/7822",
+    ),
+    scope=grpo,
+)
+def _memory(run: Run) -> Iterator[Problem]:
+    yield from _problems(run, certain=True)
+
+
+@rule(
+    "memory-tight",
+    WARNING,
+    symptoms=(
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "Free memory on device ... is less than desired GPU memory utilization",
+        "a 72B run hangs or is killed before the first step",
+    ),
+    cause="The longest completions, the largest images or the allocator's reserve would exceed a GPU.",
+    reports=(
+        "A9",
+        "https://github.com/modelscope/ms-swift/issues/3592",
+        "https://github.com/modelscope/ms-swift/issues/7822",
+    ),
+    scope=grpo,
+)
+def _memory_tight(run: Run) -> Iterator[Problem]:
+    yield from _problems(run, certain=False)
 
 
 def work_of(run: Run, images: ImagesSeen | None = None) -> Work:
@@ -148,102 +186,34 @@ def _bucket(run: Run) -> float:
     return float(size) if isinstance(size, (int, float)) and not isinstance(size, bool) else 5e8
 
 
-# Key of zero_optimization -> what replaces it.
-LEGACY_KEYS = {
-    "cpu_offload": '"offload_optimizer": {"device": "cpu"}',
-    "cpu_offload_params": '"offload_param": {"device": "cpu"}',
-    "cpu_offload_param": '"offload_param": {"device": "cpu"}',
-    "cpu_offload_use_pin_memory": '"pin_memory" inside the offload blocks',
-    "stage3_gather_fp16_weights_on_model_save": '"stage3_gather_16bit_weights_on_model_save"',
-}
-# Top level keys that people write; DeepSpeed has more.
-_KEYS = """
-    activation_checkpointing bf16 communication_data_type data_types fp16 gradient_accumulation_steps
-    gradient_clipping optimizer scheduler steps_per_print train_batch_size
-    train_micro_batch_size_per_gpu wall_clock_breakdown zero_allow_untested_optimizer
-    zero_force_ds_cpu_optimizer zero_optimization
-    """
+@rule(
+    "memory-unknown",
+    NOTE,
+    symptoms="check says nothing about memory",
+    cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
+    scope=grpo,
+    not_checked="memory",
+)
+def _memory_unknown(run: Run) -> Iterator[Problem]:
+    if not run.shape:
+        what = "no configuration of this model here: memory was not checked"
+        yield Problem(what, f"--model {run.arguments.model}", "check again where the model is downloaded")
+    elif not run.gpu_memory:
+        yield Problem("memory was not checked", fix="say how much a GPU has: --gpu-memory 80")
 
 
-@table.on("deepspeed-unreadable")
-def _unreadable(run: Run) -> Iterator[Problem]:
-    if isinstance(run.deepspeed, str):
-        name = str(run.arguments.deepspeed)
-        close = nearest(name, [*HOST_PRESETS, *presets.available()], NEAR)
-        yield Problem(run.deepspeed, f"--deepspeed {name:.80}", f"--deepspeed {close or 'ext_zero2'}")
-    elif str(run.arguments.deepspeed or "").startswith("ext_") and "presets" not in run.parts:
-        yield Problem("our presets need our plugin", "--deepspeed", OUR_PLUGIN)
-
-
-@table.on("deepspeed-refuses")
-def _deepspeed_refuses(run: Run) -> Iterator[Problem]:
-    name = str(run.arguments.deepspeed or "")
-    own = name in HOST_PRESETS or name.startswith("ext_")
-    if not isinstance(run.deepspeed, dict) or own or not run.versions.get("deepspeed"):
-        return
-    block, message = run.deepspeed.get("zero_optimization", {"stage": 0}), objection(run.deepspeed)
-    if not isinstance(block, dict) or type(block.get("stage")) is not int:  # ms-swift stumbles over it first
-        message = f"zero_optimization is {json.dumps(block):.60}, it needs a stage from 0 to 3"
-    if message:
-        yield Problem(message, f"--deepspeed {name:.80}", "--deepspeed ext_zero2, or a file without it")
-
-
-@table.on("ds-legacy-keys")
-def _legacy_keys(run: Run) -> Iterator[Problem]:
-    for key, new in LEGACY_KEYS.items():
-        if key in run.zero:
-            yield Problem("key of an old DeepSpeed", f"zero_optimization.{key}", f"write {new}")
-    if isinstance(in_file(run, "zero_optimization"), bool):
-        yield Problem(
-            "zero_optimization must be an object, not a boolean",
-            "zero_optimization",
-            '"zero_optimization": {"stage": 2}',
-        )
-
-
-@table.on("ds-mistyped-key")
-def _mistyped(run: Run) -> Iterator[Problem]:
-    known = _KEYS.split()
-    for key in run.deepspeed if isinstance(run.deepspeed, dict) else ():
-        guess = nearest(key, known, 0.86)
-        if guess and key not in known:
-            yield Problem(f"DeepSpeed has no key {key}", key, f'"{guess}": ...')
-
-
-@table.on("ds-batch-mismatch")
-def _mismatch(run: Run) -> Iterator[Problem]:
-    for key, value in _expected(run).items():
-        fixed = in_file(run, key)
-        if fixed not in (None, "auto", value):
-            what = f"{key} is {fixed} here and {value} on the command line"
-            yield Problem(what, key, f'"{key.rsplit(".", 1)[-1]}": "auto"')
-
-
-@table.on("ds-hpz-ranks")
-def _hpz_ranks(run: Run) -> Iterator[Problem]:
-    name = "zero_hpz_partition_size"
-    size: Any = run.zero.get(name, 1)
-    if isinstance(size, int) and size > 1 and run.ranks % min(size, run.ranks):
-        what = f"{run.ranks} ranks are not divisible by {name} {size}"
-        yield Problem(what, f"zero_optimization.{name}", f'"{name}": {run.ranks_per_node}')
-
-
-def _expected(run: Run) -> dict[str, object]:
-    """What transformers holds a DeepSpeed file against, as far as the command line says it."""
-    args = run.arguments
-    precision = {"bfloat16": (True, False), "float16": (False, True), "float32": (False, True)}
-    bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
-    values = {
-        "train_micro_batch_size_per_gpu": run.micro_batch,
-        "gradient_accumulation_steps": run.accumulation,
-        "train_batch_size": run.micro_batch * run.accumulation * run.ranks,
-        "gradient_clipping": args.max_grad_norm,
-        "optimizer.params.lr": args.learning_rate,
-        "optimizer.params.betas": [args.adam_beta1, args.adam_beta2],
-        "optimizer.params.eps": args.adam_epsilon,
-        "optimizer.params.weight_decay": args.weight_decay,
-        "scheduler.params.warmup_max_lr": args.learning_rate,
-        "bf16.enabled": bf16 if args.bf16 is None else args.bf16,
-        "fp16.enabled": fp16 if args.fp16 is None else args.fp16,
-    }
-    return {key: value for key, value in values.items() if value is not None}
+@rule(
+    "memory-of-megatron",
+    NOTE,
+    symptoms="check says nothing about the memory of megatron rlhf",
+    cause=(
+        "The planner's arithmetic is that of ZeRO; tensor, pipeline and expert parallel shards "
+        "are other sums."
+    ),
+    scope=grpo_anywhere,
+    not_checked="memory",
+)
+def _memory_of_megatron(run: Run) -> Iterator[Problem]:
+    if run.megatron:
+        what = "memory of megatron rlhf is not modelled"
+        yield Problem(what, fix="--train_iters 2 on the machine shows it")

@@ -6,28 +6,67 @@ from contextlib import suppress
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, table, variable
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo, option, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.plan.catalogue import find_config
+from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 
 
-@table.on("native-ovis2")
+@rule(
+    "no-model",
+    ERROR,
+    symptoms="ValueError: Please set --model <model_id_or_path>",
+    cause="ms-swift has no default model.",
+    scope=anywhere,
+)
+def _no_model(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not args.model and not args.adapters and not args.resume_from_checkpoint:
+        yield Problem("no model is given", "--model", "--model Qwen/Qwen2.5-VL-7B-Instruct")
+
+
+@rule(
+    "native-ovis2",
+    ERROR,
+    symptoms=(
+        "is not supported because no suitable `model_type` was found.",
+        "Unrecognized configuration class ... for this kind of AutoModel: AutoModelForCausalLM",
+    ),
+    cause=(
+        "Stock ms-swift knows the remote-code Ovis2 only; transformers' own class is registered "
+        "by our plugin."
+    ),
+    reports="C1",
+)
 def _native_ovis2(run: Run) -> Iterator[Problem]:
     where = f"--model {run.arguments.model}"
     try:
-        config = find_config(run.model) or {}
+        find_config(run.model)
     except SwiftGrpoExtError as error:
         yield Problem(error.what, where, f"modelscope download {where}")
         return
-    local = "Ovis2ForConditionalGeneration" in (config.get("architectures") or [])
-    native = local and str(run.arguments.model).rstrip("/").lower().endswith(("-hf", "_hf"))
-    if native and "templates" not in run.parts:
-        yield Problem("stock ms-swift has no template for transformers' Ovis2", where, OUR_PLUGIN)
+    only_ours = run.facts and run.facts.host_model_type not in host_table.names("model_type")
+    if run.facts and only_ours and not _is_remote_code(run) and "templates" not in run.parts:
+        what = f"stock ms-swift has no template for transformers' {run.facts.architecture}"
+        yield Problem(what, where, OUR_PLUGIN)
 
 
-@table.on("lora-leaves-the-aligner")
+def _is_remote_code(run: Run) -> bool:
+    """Whether an id of a hub is that of remote code, where transformers' own class has another id (-hf)."""
+    name = bundled_name(run.model)
+    if name is None or (Path(run.model) / "config.json").is_file():
+        return False
+    has_two = published()[name]["id"].endswith("-hf")
+    return has_two and not run.model.rstrip("/").lower().endswith(("-hf", "_hf"))
+
+
+@rule(
+    "lora-leaves-the-aligner",
+    WARNING,
+    symptoms="the aligner of Ovis2 does not train with LoRA and --freeze_aligner false",
+    cause="The aligner of Ovis2 is a table of embeddings, and LoRA adapts linear layers.",
+)
 def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
     args = run.arguments
     table_name = run.facts.lora_skips if run.facts else ""
@@ -37,7 +76,17 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
         yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
 
 
-@table.on("images-fill-the-prompt")
+@rule(
+    "images-fill-the-prompt",
+    WARNING,
+    symptoms=(
+        "rows are dropped or prompts contain image tokens and no text",
+        "Image features and image tokens do not match",
+    ),
+    cause="Truncation keeps every image token, so a large image leaves no room for the question.",
+    reports="C4",
+    unseen_images=True,
+)
 def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length
     if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
@@ -54,7 +103,18 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
 _USUAL_PIXELS = 1_003_520  # of a photo; without MAX_PIXELS one may have twelve times as many
 
 
-@table.on("template-not-found")
+@rule(
+    "template-not-found",
+    ERROR,
+    symptoms=(
+        "Failed to automatically match `model_type` for ...",
+        "is not supported because no suitable `model_type` was found.",
+    ),
+    cause=(
+        "A local folder with a name of its own is known by its config.json only, and several "
+        "types of model, or none, have that architecture."
+    ),
+)
 def _no_template(run: Run) -> Iterator[Problem]:
     args = run.arguments
     folder = Path(run.model)
@@ -79,7 +139,18 @@ _FREEZES = ("freeze_llm", "freeze_vit", "freeze_aligner")
 _OF_THE_HOST = ("all-linear", "all-embedding", "all-router")
 
 
-@table.on("nothing-is-trained")
+@rule(
+    "nothing-is-trained",
+    ERROR,
+    symptoms=(
+        "AssertionError: modules: []",
+        "ValueError: optimizer got an empty parameter list",
+        "IndexError: list index out of range, when the optimizer is made",
+        "element 0 of tensors does not require grad and does not have a grad_fn",
+    ),
+    cause="The vision tower and the aligner are frozen by default; with --freeze_llm true nothing is left.",
+    reports="A8",
+)
 def _nothing(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if run.shape is not None and run.shape.vision is None:
@@ -94,16 +165,30 @@ def _nothing(run: Run) -> Iterator[Problem]:
         yield Problem("language model, vision tower and aligner are frozen", "--freeze_llm true", fix)
 
 
-@table.on("target-modules")
+@rule(
+    "target-modules",
+    ERROR,
+    symptoms=(
+        "ValueError: Target modules {...} not found in the base model.",
+        "ValueError: No modules were targeted for adaptation.",
+    ),
+    cause="LoRA looks for modules by the end of their names, after the model is loaded.",
+)
 def _targets(run: Run) -> Iterator[Problem]:
-    pattern, missing = run.arguments.target_regex, _missing(run)
+    pattern = run.arguments.target_regex
+    missing = _missing(run)
     if missing is not None and pattern:
         yield from _regex(pattern, run.shape.modules if run.shape else ())
     elif missing and len(missing) == len(run.arguments.target_modules):
         yield from missing
 
 
-@table.on("target-module-unknown")
+@rule(
+    "target-module-unknown",
+    WARNING,
+    symptoms="a module named in --target_modules gets no adapter",
+    cause="As long as one name of the list is found, peft passes over the others in silence.",
+)
 def _passed_over(run: Run) -> Iterator[Problem]:
     missing = _missing(run) or []
     if not run.arguments.target_regex and len(missing) < len(run.arguments.target_modules or []):
@@ -113,20 +198,19 @@ def _passed_over(run: Run) -> Iterator[Problem]:
 def _missing(run: Run) -> list[Problem] | None:
     """Modules that neither ms-swift nor peft, by the end of a module's name, finds; None where none is known.
 
-    The original Ovis2 (remote code) calls its modules otherwise than transformers' class.
+    Remote code calls its modules otherwise than transformers' class.
     """
-    model, modules = str(run.arguments.model).rstrip("/").lower(), run.shape.modules if run.shape else ()
-    remote = "ovis" in model and not model.endswith(("-hf", "_hf"))
-    if run.full or not modules or (remote and not (Path(run.model) / "config.json").is_file()):
+    modules = run.shape.modules if run.shape else ()
+    if run.full or not modules or _is_remote_code(run):
         return None
     ends = " ".join(dict.fromkeys(name.rsplit(".", 1)[-1] for name in modules if name.endswith("_proj")))
-    found = []
+    missing = []
     for name in run.arguments.target_modules or []:
         if name not in _OF_THE_HOST and not any(f".{module}".endswith(f".{name}") for module in modules):
             meant = "all-linear" if name in ("all_linear", "all") else ends
             fix = name.replace(",", " ") if "," in name else meant
-            found.append(option("target_modules", f"the model has no module called {name}", fix))
-    return found
+            missing.append(option("target_modules", f"the model has no module called {name}", fix))
+    return missing
 
 
 def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
@@ -140,3 +224,65 @@ def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
         end = pattern.lstrip("^.*")
         fix = f"--target_regex '.*{end}'" if end else everything
         yield Problem(f"it matches none of the model's modules, e.g. {modules[-1]}", "--target_regex", fix)
+
+
+@rule(
+    "ref-model-lora",
+    ERROR,
+    symptoms="CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
+    cause="With LoRA the reference is the model with its adapter turned off.",
+    scope=grpo,
+)
+def _ref_model_lora(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.ref_model and args.tuner_type != "full" and args.beta:
+        yield Problem("LoRA needs no reference model", "--ref_model", "leave --ref_model out")
+
+
+@rule(
+    "reference-without-adapter",
+    WARNING,
+    symptoms="kl starts far above 0 when training goes on from an SFT adapter",
+    cause=(
+        "With LoRA the reference is the model without adapters, so the KL term pulls the policy "
+        "back behind its SFT, unless --ref_adapters names the same adapter."
+    ),
+)
+def _reference_without_adapter(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    starts = args.adapters and not args.resume_from_checkpoint
+    if starts and not args.ref_adapters and args.beta and not run.full:
+        fix = f"--ref_adapters {args.adapters[0]}, or --beta 0"
+        yield Problem("the reference lacks the adapter that training starts from", "--adapters", fix)
+
+
+@rule(
+    "reference-never-synced",
+    WARNING,
+    symptoms="--sync_ref_model true has no effect",
+    cause=(
+        "With LoRA the reference is the model without its adapter, and at --beta 0 there is "
+        "none: there is no second model to copy the weights to."
+    ),
+)
+def _reference_never_synced(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.sync_ref_model and not args.beta:
+        what = "there is no reference at --beta 0, so nothing is synced"
+        yield option("sync_ref_model", what, "false")
+    elif args.sync_ref_model and not run.full:
+        what = "LoRA's reference is the base model, so nothing is synced"
+        yield option("sync_ref_model", what, "false")
+
+
+@rule(
+    "hub-check",
+    NOTE,
+    symptoms="every start waits 22 s and logs retries of a model hub",
+    cause="ms-swift asks whether a local folder is the hub's latest.",
+    reports="D7",
+)
+def _hub_check(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if str(args.model or "").startswith(("/", "./", "~")) and args.check_model:
+        yield Problem("a local folder is compared with the hub", "--model", "--check_model false")

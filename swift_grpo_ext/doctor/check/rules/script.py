@@ -1,19 +1,38 @@
 """Variables and the script itself."""
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from swift_grpo_ext.doctor.check.files import drawn
-from swift_grpo_ext.doctor.check.rules.table import table, variable
+from swift_grpo_ext.doctor.check.rules.table import anywhere, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import nearest
-from swift_grpo_ext.findings import NotKnownError, Problem
+from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.settings import PREFIX, Settings
 
-_VARIABLES = table.texts["mistyped-variable"]
-KNOWN, _OTHERS = (frozenset(_VARIABLES[part].split()) for part in ("known", "others"))
+# What ms-swift, its templates and launchers read.
+_READ = """
+    ACCELERATE_USE_FSDP ASCEND_RT_VISIBLE_DEVICES CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING
+    CUDA_VISIBLE_DEVICES CUDA_HOME DS_ACCELERATOR ENABLE_AUDIO_OUTPUT FORCE_TORCHRUN FPS FPS_MAX_FRAMES
+    FPS_MIN_FRAMES HF_ENDPOINT HF_HOME HF_HUB_OFFLINE HF_TOKEN IMAGE_FACTOR IMAGE_MAX_TOKEN_NUM
+    IMAGE_MIN_TOKEN_NUM INPUT_SIZE LOCAL_RANK LOCAL_WORLD_SIZE LOG_LEVEL MASTER_ADDR MASTER_PORT MAX_NUM
+    MAX_PARTITION MAX_PIXELS MAX_RATIO MIN_PIXELS MODELSCOPE_API_TOKEN MODELSCOPE_CACHE NCCL_DEBUG
+    NCCL_IB_DISABLE NCCL_IB_GID_INDEX NCCL_IB_HCA NCCL_IB_TIMEOUT NCCL_P2P_DISABLE NCCL_SOCKET_IFNAME
+    NFRAMES NNODES NODE_RANK NPROC_PER_NODE OMP_NUM_THREADS PYTHONPATH PYTORCH_ALLOC_CONF
+    PYTORCH_CUDA_ALLOC_CONF QWENVL_BBOX_FORMAT RANK ROOT_IMAGE_DIR SPATIAL_MERGE_SIZE SWANLAB_API_KEY
+    SWIFT_DEBUG SWIFT_TIMEOUT SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE TOKENIZERS_PARALLELISM
+    TORCH_NCCL_AVOID_RECORD_STREAMS TRANSFORMERS_OFFLINE USE_HF VIDEO_MAX_NUM VIDEO_MAX_PIXELS
+    VIDEO_MAX_TOKEN_NUM VIDEO_MIN_PIXELS VIDEO_MIN_TOKEN_NUM VIDEO_TOTAL_PIXELS VLLM_USE_V1
+    VLLM_WORKER_MULTIPROC_METHOD WANDB_API_KEY WANDB_MODE WANDB_PROJECT WORLD_SIZE
+    """
+# Names close to these that mean something else.
+_ALIKE = """
+    NODES NUM_NODES NODE_NUM MODE_RANK MAX_PIXEL_VALUE HOME HOSTNAME RANKS MUSA_VISIBLE_DEVICES
+    HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ASCEND_VISIBLE_DEVICES HCCL_SOCKET_IFNAME
+    GLOO_SOCKET_IFNAME MCCL_SOCKET_IFNAME NCCL_IBEXT_DISABLE NCCL_TIMEOUT PYTORCH_NPU_ALLOC_CONF
+    PYTORCH_HIP_ALLOC_CONF PYTORCH_MUSA_ALLOC_CONF MKL_NUM_THREADS TBB_NUM_THREADS OPENBLAS_NUM_THREADS
+    NUMEXPR_NUM_THREADS
+    """
+KNOWN = frozenset(_READ.split())
+_OTHERS = frozenset(_ALIKE.split())
 
 
 def _cuts(run: Run, *reasons: str) -> Iterator[Problem]:
@@ -32,11 +51,46 @@ _CUTS = {
     "blank": (f"an empty line ends the command{_LOST}", "sed -i '{0.line}d' on the script"),
     "backslash": (f"the line ends without a backslash{_LOST}", "sed -i '{0.line}s/$/ \\\\/' on the script"),
 }
-table.on("comment-cuts-command")(lambda run: _cuts(run, "comment"))
-table.on("blank-beside-equals")(lambda run: _cuts(run, "assignment"))
 
 
-@table.on("line-cuts-command")
+@rule(
+    "comment-cuts-command",
+    ERROR,
+    symptoms=(
+        "--num_generations: command not found",
+        "arguments after a comment have no effect",
+    ),
+    cause="A # in a command continued by backslashes ends it; the lines below run as commands of their own.",
+    scope=anywhere,
+)
+def _comment(run: Run) -> Iterator[Problem]:
+    yield from _cuts(run, "comment")
+
+
+@rule(
+    "blank-beside-equals",
+    ERROR,
+    symptoms=(
+        "0,1: command not found",
+        "CUDA_VISIBLE_DEVICES is empty, no GPU is seen",
+    ),
+    cause="The shell takes NAME= value for an empty variable and a command called value.",
+    scope=anywhere,
+)
+def _blank(run: Run) -> Iterator[Problem]:
+    yield from _cuts(run, "assignment")
+
+
+@rule(
+    "line-cuts-command",
+    ERROR,
+    symptoms=(
+        "--num_generations: command not found",
+        "arguments below a certain line have no effect",
+    ),
+    cause="A command goes on in the next line only if the backslash is the very last character of its line.",
+    scope=anywhere,
+)
 def _line(run: Run) -> Iterator[Problem]:
     yield from _cuts(run, "space", "blank", "backslash")
     if run.launch.windows:
@@ -44,40 +98,85 @@ def _line(run: Run) -> Iterator[Problem]:
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")
 
 
-@table.on("shell-syntax")
+@rule(
+    "shell-syntax",
+    ERROR,
+    symptoms=(
+        "unexpected EOF while looking for matching `''",
+        "syntax error near unexpected token",
+    ),
+    cause="The shell cannot read the script to its end: a quote or a bracket is open.",
+    scope=anywhere,
+)
 def _syntax(run: Run) -> Iterator[Problem]:
     if run.launch.refusal and not run.launch.windows:
         where, _, what = run.launch.refusal.rpartition(": ")
         yield Problem(f"the shell refuses the script: {what}", where, "close the quote or bracket")
 
 
-@table.on("variable-in-single-quotes")
+@rule(
+    "variable-in-single-quotes",
+    ERROR,
+    symptoms="FileNotFoundError: '$DATA/train.jsonl', or invalid int value: '$N'",
+    cause="Between single quotes the shell fills in no variable.",
+    scope=anywhere,
+)
 def _literal(run: Run) -> Iterator[Problem]:
     for name in dict.fromkeys(run.launch.literal):
         yield Problem(f"${name} stands in single quotes, so it stays as it is written", name, f'"${name}"')
 
 
-@table.on("variable-not-exported")
+@rule(
+    "variable-not-exported",
+    WARNING,
+    symptoms=(
+        "NPROC_PER_NODE has no effect, one process is started",
+        "MAX_PIXELS has no effect",
+    ),
+    cause="A variable set on a line of its own stays in the shell unless it is exported.",
+    scope=anywhere,
+)
 def _unexported(run: Run) -> Iterator[Problem]:
     for name in sorted(run.command.unexported):
         if name in KNOWN or name.startswith(PREFIX):
             yield variable(name, f"swift does not see {name}", "..., or put it before the command")
 
 
-@table.on("mistyped-variable")
+@rule(
+    "mistyped-variable",
+    WARNING,
+    symptoms=(
+        "MAX_PIXELS has no effect, images take thousands of tokens",
+        "only one GPU is used",
+    ),
+    cause="Nobody reads a misspelled variable, and nobody complains.",
+    scope=anywhere,
+)
 def _mistyped(run: Run) -> Iterator[Problem]:
-    known = {*KNOWN, *(PREFIX + name.upper() for name in Settings.model_fields)}
+    variables = {*KNOWN, *(PREFIX + name.upper() for name in Settings.model_fields)}
     for name in sorted(run.launch.names - run.launch.used):
-        if name in known or name in _OTHERS or len(name) < 3:
+        if name in variables or name in _OTHERS or len(name) < 3:
             continue
-        close = nearest(name.upper(), known, cutoff=0.86)
+        close = nearest(name.upper(), variables, cutoff=0.86)
         if close and (name.upper() != close or name != name.upper()):
             yield Problem(f"{name} is not a known variable", name, f"export {close}=..., if that is meant")
         elif name.upper().startswith(PREFIX):
             yield Problem(f"{name} is not a setting of this package", name, f"unset {name}")
 
 
-@table.on("launcher-of-swift")
+@rule(
+    "launcher-of-swift",
+    ERROR,
+    symptoms=(
+        "No module named swift.__main__; 'swift' is a package and cannot be directly executed",
+        "can't open file 'swift': [Errno 2] No such file or directory",
+    ),
+    cause=(
+        "A launcher takes a module of Python or a file, and `swift` is a command; the package "
+        "itself cannot be run."
+    ),
+    scope=anywhere,
+)
 def _launcher(run: Run) -> Iterator[Problem]:
     words = run.command.launcher
     if words[-2:] == ("-m", "swift"):
@@ -88,74 +187,3 @@ def _launcher(run: Run) -> Iterator[Problem]:
             module = "--module" if word == "deepspeed" else "-m"
             what = f"{word} looks for a script called swift, which is a command"
             yield Problem(what, word, f"{word} ... {module} swift.cli.rlhf --rlhf_type grpo ...")
-
-
-@table.on("missing-file")
-def _missing(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, (*_FILES, *_FOLDERS)):
-        folder = name in _FOLDERS
-        for file in _folders(run, name) if folder else _files(run, name):
-            if run.find(file) is None and not _is_made(run, file, folder=folder):
-                yield Problem(f"{file} not found", f"--{name}", _elsewhere(file))
-
-
-_FILES = ("external_plugins", "custom_register_path", "custom_dataset_info", "dataset", "val_dataset")
-_FOLDERS = ("adapters", "ref_adapters", "resume_from_checkpoint")
-_HERE = ("/", "./", "../", "~")
-_DATA = (".jsonl", ".json", ".csv", ".parquet")
-
-
-def _named(run: Run, name: str) -> list[str]:
-    """What an argument names."""
-    value = run.arguments.get(name)
-    return value if isinstance(value, list) else [value] if isinstance(value, str) and value else []
-
-
-def _files(run: Run, name: str) -> list[str]:
-    """What an argument names that must be a file."""
-    names = _named(run, name)
-    if name in ("dataset", "val_dataset"):
-        files = [drawn(one)[0] for one in names]
-        return [file for file in files if file.startswith(_HERE) or file.endswith(_DATA)]
-    return [one for one in names if one != PLUGIN and not one.lstrip().startswith(("{", "["))]
-
-
-def _is_made(run: Run, name: str, *, folder: bool) -> bool:
-    """Whether the script writes it; another command of the script that comes first may write a folder."""
-    if folder and run.launch.commands and run.launch.commands[0] is not run.command:
-        return True
-    if any(made.endswith(name.removeprefix("./")) for made in run.launch.made):
-        return True
-    place = Path(re.split(r"[*?[]", name)[0]).expanduser()
-    if any(sign in name for sign in "*?[") and place.is_absolute() and not place.exists():
-        raise NotKnownError(f"{name}, whose folder is not on this machine")
-    if run.command.makes_files:
-        raise NotKnownError(f"{name}, which a program of the script may write")
-    return False
-
-
-@table.on("model-not-here")
-def _no_model_files(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, ("model", "ref_model", "reward_model", "teacher_model")):
-        for folder in _folders(run, name):
-            if run.find(folder) is None and not _is_made(run, folder, folder=True):
-                fix = "check the path, or download it"
-                if "/" not in folder:
-                    fix = "a hub's id has an owner: Qwen/..., or check the path"
-                yield Problem(f"{folder} is not on this machine", f"--{name}", fix)
-
-
-def _folders(run: Run, name: str) -> list[str]:
-    """What an argument names that can be no id of a hub; checkpoints of a run are called by their steps."""
-    found = []
-    for one in _named(run, name):
-        local = one.startswith(_HERE) or re.fullmatch(r"checkpoint-\d+", one.rsplit("/", 1)[-1])
-        if name == "resume_from_checkpoint" or one.split(":")[0].count("/") != 1 or local:
-            found.append(one)
-    return found
-
-
-def _elsewhere(name: str) -> str:
-    if "," in name:
-        return f"separate names by blanks: {name.replace(',', ' ')}"
-    return f"leave out the quotes around several names: {name}" if " " in name.strip() else "check the path"

@@ -1,12 +1,13 @@
-"""The table that every rule of preflight stands in: what users read of a rule is in ``rules.yaml``."""
+"""The table that every rule of preflight stands in, the launches that a rule may hold for, and helpers."""
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from packaging.specifiers import SpecifierSet
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import Problem, WrittenRules
+from swift_grpo_ext.findings import Problem, RuleTable
 
 
 def anywhere(run: Run) -> bool:
@@ -15,7 +16,7 @@ def anywhere(run: Run) -> bool:
 
 
 def swift(run: Run) -> bool:
-    """Every training of ``swift``."""
+    """Every training of ``swift``: the scope of a rule that names none."""
     return not run.megatron
 
 
@@ -34,16 +35,8 @@ def deepspeed(run: Run) -> bool:
     return not run.megatron and isinstance(run.deepspeed, dict)
 
 
-class CheckRules(WrittenRules[Run]):
-    """The rules whose texts stand in the file."""
-
-    def scope_of(self, row: dict[str, Any]) -> Callable[[Run], bool]:
-        """Which launches a row holds for."""
-        if row.get("for") == "deepspeed":
-            return deepspeed
-        if row.get("megatron"):
-            return grpo_anywhere if row.get("for") == "grpo" else anywhere
-        return grpo if row.get("for") == "grpo" else swift
+table: RuleTable[Run] = RuleTable(swift)
+rule = table.rule
 
 
 def in_file(run: Run, key: str) -> Any:
@@ -54,41 +47,26 @@ def in_file(run: Run, key: str) -> Any:
     return node
 
 
-def _is_harmed(run: Run, defect: str) -> bool:
+def is_harmed(run: Run, defect: str) -> bool:
     """Whether the installed DeepSpeed is known to have a defect that nothing fixes."""
     releases = {"deepspeed": run.versions.get("deepspeed")}
     return DEFECTS[defect].harms(releases) and not run.heals(DEFECTS[defect].patch)
 
 
-def _lacks(run: Run, name: str) -> object:
-    """Why the model's family cannot do something; of all, without a name."""
-    lacks: Mapping[Any, str] = run.facts.lacks if run.facts else {}
-    return lacks.get(name) if name else lacks
+def is_missing(run: Run, package: str) -> bool:
+    """Whether a package was looked for and is not installed."""
+    return package in run.versions and run.versions[package] is None
 
 
-_PLACES = {
-    "run": lambda run, name: getattr(run, name) if name else run,
-    "release": lambda run, name: run.versions.get(name) if name else run.versions,
-    "missing": lambda run, name: name in run.versions and run.versions[name] is None,
-    "given": lambda run, name: name in run.arguments.given,
-    "heals": Run.heals,
-    "lacks": _lacks,
-    "part": lambda run, name: name in run.parts,
-    "file": in_file,
-    "zero": lambda run, key: run.zero.get(key),
-    "offloads": Run.offloads,
-    "harmed": _is_harmed,
-    "fix": lambda run, _: {id: defect.fix for id, defect in DEFECTS.items()},
-}
+def is_release(run: Run, package: str, releases: str) -> bool:
+    """Whether an installed package is one of these releases, as in ``<0.26``."""
+    version = run.versions.get(package)
+    return version is not None and SpecifierSet(releases).contains(version, prereleases=True)
 
 
-def _value(run: Run, name: str) -> object:
-    """What a name of ``rules.yaml`` stands for: an argument, or with a prefix a fact of the run."""
-    place, _, rest = name.partition(".")
-    return _PLACES[place](run, rest) if place in _PLACES else run.arguments.get(name)
-
-
-table = CheckRules(Path(__file__).with_name("rules.yaml"), _value)
+def lacks(run: Run) -> Mapping[Any, str]:
+    """What the model's family cannot do, each with its reason."""
+    return run.facts.lacks if run.facts else {}
 
 
 OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
@@ -106,9 +84,9 @@ def variable(name: str, what: str, value: object) -> Problem:
 
 def divisors(number: int, least: int = 1) -> list[int]:
     """What divides a number."""
-    return [one for one in range(least, number + 1) if number % one == 0]
+    return [divisor for divisor in range(least, number + 1) if number % divisor == 0]
 
 
-def nearest_of(valid: Iterable[int], asked: int) -> int:
+def nearest_of(valid: Iterable[int], wanted: int) -> int:
     """The number that is closest to what was asked for, the larger of two."""
-    return min(valid, key=lambda number: (abs(number - asked), -number), default=asked)
+    return min(valid, key=lambda number: (abs(number - wanted), -number), default=wanted)

@@ -1,4 +1,4 @@
-"""Values out of their range, names of no release, broken JSON; and what runs and learns nothing."""
+"""Values out of their range, names of no release, broken JSON."""
 
 import json
 import re
@@ -9,13 +9,12 @@ import yaml
 
 from swift_grpo_ext import losses
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, table, variable
+from swift_grpo_ext.doctor.check.rules.table import anywhere, grpo_anywhere, option, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import NotKnownError, Problem
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 from swift_grpo_ext.models.families import FAMILIES
 from swift_grpo_ext.parts import check_disabled
-from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.settings import PREFIX
 
 _OURS = {
@@ -29,14 +28,76 @@ _FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 LOSSES = tuple(loss.name for loss in losses.LOSSES.values() if not loss.liger_only)
 
 
-@table.on("out-of-range")
+_AT_LEAST_ONE = (
+    "num_generations",
+    "num_iterations",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "max_completion_length",
+    "max_length",
+    "steps_per_generation",
+    "generation_batch_size",
+    "vllm_tensor_parallel_size",
+    "vllm_data_parallel_size",
+    "vllm_max_model_len",
+    "move_model_batches",
+    "lora_rank",
+)
+_BETWEEN: dict[str, tuple[float, float]] = {
+    "temperature": (0, float("inf")),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "beta": (0, float("inf")),
+    "vllm_gpu_memory_utilization": (0.01, 1),
+    "warmup_ratio": (0, 1),
+    "split_dataset_ratio": (0, 1),
+    "lora_dropout": (0, 0.99),
+    "epsilon": (0, float("inf")),
+    "epsilon_high": (0, float("inf")),
+    "num_train_epochs": (1e-06, float("inf")),
+}
+# Arguments whose value ms-swift looks up in a table of its own.
+_LOOKED_UP = (
+    "lr_scheduler_type",
+    "callbacks",
+    "multi_turn_scheduler",
+    "template",
+    "model_type",
+    "optimizer",
+    "reward_model_plugin",
+    "eval_strategy",
+    "report_to",
+    "attn_impl",
+    "tuner_type",
+)
+_JSON = (
+    "columns",
+    "model_kwargs",
+    "gradient_checkpointing_kwargs",
+    "vllm_limit_mm_per_prompt",
+    "vllm_engine_kwargs",
+    "lr_scheduler_kwargs",
+)
+
+
+@rule(
+    "out-of-range",
+    ERROR,
+    symptoms=(
+        "ZeroDivisionError: integer modulo by zero",
+        "ValueError: steps_per_generation must be > 0, got 0.",
+        "ValueError: gpu_memory_utilization must be in (0, 1]",
+    ),
+    cause="ms-swift checks few ranges; what it lets through fails later, far from its cause.",
+)
 def _range(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    for name in filter(args.known, table.texts["out-of-range"]["at_least_one"]):
+    for name in filter(args.known, _AT_LEAST_ONE):
         value = args.get(name)
         if isinstance(value, int) and value < 1:
             yield option(name, f"{name} is {value}, at least 1", 1)
-    for name, (low, high) in table.texts["out-of-range"]["between"].items():
+    for name, (low, high) in _BETWEEN.items():
         value = args.get(name) if args.known(name) else None
         if isinstance(value, (int, float)) and not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
@@ -46,7 +107,13 @@ def _range(run: Run) -> Iterator[Problem]:
         yield option("top_k", f"top_k is {top_k}", -1)
 
 
-@table.on("pixels-no-number")
+@rule(
+    "pixels-no-number",
+    ERROR,
+    symptoms="ValueError: invalid literal for int() with base 10: '1280*28*28'",
+    cause="ms-swift reads these variables as whole numbers.",
+    scope=anywhere,
+)
 def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         value = run.environ.get(name, "").strip()
@@ -55,7 +122,16 @@ def _pixels(run: Run) -> Iterator[Problem]:
             yield variable(name, f"{value} is not a whole number", fix)
 
 
-@table.on("pixels-upside-down")
+@rule(
+    "pixels-upside-down",
+    ERROR,
+    symptoms="AssertionError: The max_pixels of image must be greater than or equal to min_pixels.",
+    cause=(
+        "An image is resized to between MIN_PIXELS and MAX_PIXELS; without MIN_PIXELS it has at "
+        "least 4 tokens."
+    ),
+    scope=anywhere,
+)
 def _upside_down(run: Run) -> Iterator[Problem]:
     values = [run.environ.get(name, "").strip() for name in ("MIN_PIXELS", "MAX_PIXELS")]
     low, high = (int(value) if value.isdecimal() else None for value in values)
@@ -66,7 +142,13 @@ def _upside_down(run: Run) -> Iterator[Problem]:
         yield variable("MAX_PIXELS", f"{high} is less than the least size of an image, {least}", 1003520)
 
 
-@table.on("ranks-no-number")
+@rule(
+    "ranks-no-number",
+    ERROR,
+    symptoms="ValueError: Unsupported nproc_per_node value: ...",
+    cause="torchrun takes a number above 0, or gpu, cpu, auto.",
+    scope=anywhere,
+)
 def _ranks(run: Run) -> Iterator[Problem]:
     for name in ("NPROC_PER_NODE", "NNODES"):
         value = run.environ.get(name, "").strip()
@@ -80,27 +162,58 @@ _USUAL = {"tuner_type": "lora", "loss_type": "grpo"}
 _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4"}
 
 
-def _strangers(run: Run, argument: str, known: Collection[str]) -> Iterator[Problem]:
+def _strangers(run: Run, argument: str, names: Collection[str]) -> Iterator[Problem]:
     """Names of an argument that are not known; one with a slash is that of an attention kernel on a hub."""
     value = run.arguments.get(argument)
     for name in value if isinstance(value, list) else [value] if value else []:
-        if name not in known and "/" not in str(name):
-            close = _MEANT.get(name) or nearest(name, known, NEAR) or _USUAL.get(argument)
+        if name not in names and "/" not in str(name):
+            close = _MEANT.get(name) or nearest(name, names, NEAR) or _USUAL.get(argument)
             fix = f"--{argument} {close}" if close else "leave it out"
             yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", fix)
 
 
-@table.on("unknown-name")
+@rule(
+    "unknown-name",
+    ERROR,
+    symptoms=(
+        "ValueError: ... is not a valid SchedulerType, please select one of",
+        "AssertionError: assert args.multi_turn_scheduler in multi_turns",
+        "KeyError for the name of a template, a model_type, a callback or an optimizer",
+        "NotImplementedError, or KeyError, for a tuner_type",
+        "ValueError: rm_plugin ... is not implemented in swift.rewards",
+        "ValueError: ... is not a valid IntervalStrategy, please select one of",
+        "is not supported, only azure_ml, comet_ml, mlflow",
+        'ValueError: Specified `attn_implementation="..."` is not supported.',
+    ),
+    cause="The parser takes any word; ms-swift looks it up in its table only when it needs it.",
+)
 def _unknown(run: Run) -> Iterator[Problem]:
-    for argument in filter(run.arguments.known, table.texts["unknown-name"]["arguments"]):
+    for argument in filter(run.arguments.known, _LOOKED_UP):
         if argument in _FIXED or not run.has_plugins_of_the_user:  # they may register any name
             yield from _strangers(run, argument, {*host_table.names(argument), *_OURS.get(argument, ())})
 
 
-table.on("unknown-loss")(lambda run: _strangers(run, "loss_type", LOSSES))
+@rule(
+    "unknown-loss",
+    ERROR,
+    symptoms="ValueError: Unknown loss type: ...",
+    cause="Found by ms-swift at the first loss, after model load and rollout.",
+    scope=grpo_anywhere,
+)
+def _unknown_loss(run: Run) -> Iterator[Problem]:
+    yield from _strangers(run, "loss_type", LOSSES)
 
 
-@table.on("extension-setting")
+@rule(
+    "extension-setting",
+    ERROR,
+    symptoms=(
+        "SettingsError: unknown setting",
+        "UnknownPartError: unknown part",
+    ),
+    cause="This package reads its settings when the plugin is imported, and takes no unknown name or value.",
+    scope=anywhere,
+)
 def _settings(run: Run) -> Iterator[Problem]:
     try:
         check_disabled(run.settings.disable)
@@ -108,21 +221,15 @@ def _settings(run: Run) -> Iterator[Problem]:
         yield Problem(error.what, error.where or PREFIX + "DISABLE", error.fix)
 
 
-@table.on("torchvision-of-another-torch")
-def _torchvision(run: Run) -> Iterator[Problem]:
-    torch, vision = run.versions.get("torch"), run.versions.get("torchvision")
-    if not torch or not vision:
-        return
-    wanted = int(vision.split(".")[1]) - 15
-    major, minor = torch.split(".")[:2]
-    if major == "2" and vision.startswith("0.") and int(minor) != wanted:
-        what = f"torchvision {vision} is built for torch 2.{wanted}, torch is {torch}"
-        yield Problem(what, "torchvision", f'pip install "torchvision==0.{int(minor) + 15}.*"')
-
-
-@table.on("broken-json")
-def _json(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, table.texts["broken-json"]["arguments"]):
+@rule(
+    "broken-json",
+    ERROR,
+    symptoms="json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes",
+    cause="Inside a shell's single quotes JSON needs double quotes, and nothing after the last entry.",
+    scope=anywhere,
+)
+def _broken_json(run: Run) -> Iterator[Problem]:
+    for name in filter(run.arguments.known, _JSON):
         value = run.arguments.get(name)
         if isinstance(value, str) and not value.endswith(".json"):
             try:
@@ -140,56 +247,40 @@ def _repaired(value: str) -> str:
     return '{"key": 1}'
 
 
-@table.on("given-twice")
+@rule(
+    "given-twice",
+    WARNING,
+    symptoms="an argument has no effect",
+    cause="Of an argument that is given twice the last one counts.",
+    scope=anywhere,
+)
 def _twice(run: Run) -> Iterator[Problem]:
     for name, seen in run.arguments.repeated:
         what = f"given as {' and as '.join(map(repr, seen))}: the last counts"
         yield option(name, what, f"{seen[-1]}, once")
 
 
-@table.on("warmup-eats-the-run")
-def _warmup(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    steps, warmup = args.max_steps or -1, args.warmup_steps or 0
-    if steps <= 0:
-        return
-    spent = warmup if warmup >= 1 else -(-steps * max(warmup, args.warmup_ratio or 0) // 1)
-    if spent and spent >= steps / 2:
-        yield option("warmup_ratio", f"{spent:g} of {steps} steps are warmup, the first at lr 0", 0)
+@rule(
+    "not-grpo",
+    ERROR,
+    symptoms="KeyError: 'rejected_response', or a DPO trainer starts",
+    cause="Without --rlhf_type ms-swift trains DPO.",
+    scope=anywhere,
+)
+def _not_grpo(run: Run) -> Iterator[Problem]:
+    if run.arguments.rlhf_type != "grpo" and "rlhf_type" not in run.arguments.given:
+        yield option("rlhf_type", "ms-swift would train DPO", "grpo")
 
 
-@table.on("no-reward")
-def _no_reward(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if any(map(args.get, _REWARDS)):
-        return
-    if args.use_vllm and args.vllm_mode == "server" and args.use_gym_env is None:
-        if not run.servers:
-            raise NotKnownError("rewards, which a gym on the rollout server may give")
-        if any(server.value(name) for server in run.servers for name in _GYM):
-            return
-    yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
-
-
-_GYM = ("use_gym_env", "gym_env")
-_REWARDS = ("reward_funcs", "reward_model", *_GYM, "teacher_model", "teacher_model_server")
-
-
-@table.on("unknown-reward")
-def _unknown_reward(run: Run) -> Iterator[Problem]:
-    known = {*host_table.names("reward_funcs"), *catalogue.NAMES}
-    for text in run.arguments.reward_funcs or []:
-        try:
-            name = catalogue.split_form(text)[0]
-        except SwiftGrpoExtError as error:
-            yield Problem(error.what, error.where or "--reward_funcs", error.fix)
-            continue
-        if "," in name or " " in name.strip():
-            names = " ".join(name.replace(",", " ").split())
-            yield option("reward_funcs", f"{name} is taken for one name", names)
-        elif name in catalogue.NAMES and "rewards" not in run.parts:
-            yield Problem(f"{name} needs our plugin", "--reward_funcs", OUR_PLUGIN)
-        elif name not in known and (name.startswith("ext_") or not run.has_plugins_of_the_user):
-            close = nearest(name, known, NEAR)
-            fix = f"--reward_funcs {close}" if close else "register it in --external_plugins"
-            yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
+@rule(
+    "other-training",
+    NOTE,
+    symptoms="check finds nothing in a DPO, KTO or SFT command",
+    cause="Its rules are those of GRPO.",
+    scope=anywhere,
+    not_checked="the rest, for the rules are those of GRPO",
+)
+def _other_training(run: Run) -> Iterator[Problem]:
+    if not run.grpo:
+        what = f"the rest: this is {run.arguments.rlhf_type}, and the rules are those of GRPO"
+        yield Problem(what, "--rlhf_type")

@@ -1,0 +1,187 @@
+"""The training data as the command names it: that it is there, fills the batches, and ends."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from swift_grpo_ext.doctor.check.files import rows_of
+from swift_grpo_ext.doctor.check.rules.table import anywhere, grpo, option, rule
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import ERROR, Problem
+
+
+@rule(
+    "no-dataset",
+    ERROR,
+    symptoms="Please input the training dataset.",
+    cause="ms-swift stops after it has resolved the model.",
+    scope=anywhere,
+)
+def _no_dataset(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not args.dataset and not args.cached_dataset:
+        yield Problem("no training data", "--dataset", "--dataset train.jsonl")
+
+
+@rule(
+    "truncation-strategy",
+    ERROR,
+    symptoms="GRPO requires `truncation_strategy 'left' or 'delete'`",
+    cause="A prompt cut on the right loses its question.",
+    scope=grpo,
+)
+def _truncation_strategy(run: Run) -> Iterator[Problem]:
+    strategy = run.arguments.truncation_strategy
+    if strategy not in ("left", "delete"):
+        yield option("truncation_strategy", f"GRPO does not take {strategy!r}", "delete")
+
+
+@rule(
+    "streaming-without-end",
+    ERROR,
+    symptoms="ValueError: The train_dataset does not implement __len__, so the number of training steps",
+    cause="A stream has no length, so the schedule cannot be laid out.",
+)
+def _streaming_without_end(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.streaming and (args.max_steps or 0) < 1:
+        yield Problem("a stream has no end", "--streaming true", "--max_steps 1000, or --streaming false")
+
+
+@rule(
+    "streamed-groups",
+    ERROR,
+    symptoms="reward does not move with --streaming true",
+    cause=(
+        "ms-swift repeats a row for its group only in a dataset with a length: in a stream a "
+        "group is num_generations different prompts, so advantages compare answers to different "
+        "questions."
+    ),
+    scope=grpo,
+)
+def _streamed_groups(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.streaming and args.num_generations > 1 and "trainer" not in run.parts:
+        yield Problem("a group would hold different prompts", "--streaming true", "--streaming false")
+
+
+@rule(
+    "eval-without-rows",
+    ERROR,
+    symptoms="AssertionError: eval_dataset size 0 is smaller than total_eval_batch_size ...",
+    cause="--eval_dataset names benchmarks of EvalScope; the trainer wants rows of its own as well.",
+    scope=grpo,
+)
+def _eval_without_rows(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    wanted = args.eval_dataset and run.eval_strategy != "no" and not run.evaluates
+    if wanted and not args.eval_use_evalscope:
+        what = "there are no rows to evaluate on beside the benchmarks"
+        yield Problem(what, "--eval_dataset", "--eval_use_evalscope true, or --split_dataset_ratio 0.01")
+
+
+@rule(
+    "best-model-steps",
+    ERROR,
+    symptoms=(
+        "--load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps",
+        "--load_best_model_at_end requires the save and eval strategy to match",
+    ),
+    cause="The best model can be loaded at the end only if it was saved where it was evaluated.",
+)
+def _best_model(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    strategy = args.save_strategy
+    if not args.load_best_model_at_end or strategy == "best":
+        return
+    if run.eval_strategy != strategy:
+        what = f"it evaluates by {run.eval_strategy} and saves by {strategy}"
+        yield option("eval_strategy", what, strategy)
+    elif strategy == "steps" and args.eval_steps and args.save_steps % args.eval_steps:
+        what = f"save_steps {args.save_steps:g} is not a multiple of eval_steps {args.eval_steps:g}"
+        steps = args.eval_steps * max(1, round(args.save_steps / args.eval_steps))
+        yield option("save_steps", what, f"{steps:g}")
+
+
+@rule(
+    "dataset-below-a-batch",
+    ERROR,
+    symptoms=(
+        "There seems not to be a single sample in your epoch_iterator, stopping training at step 0!",
+        "training ends at step 0 without an error",
+    ),
+    cause=(
+        "A generation batch holds generation_batch_size / num_generations different prompts, and "
+        "one that is not full is dropped."
+    ),
+)
+def _training(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.streaming or args.num_generations < 1:
+        return
+    prompts = run.ranks * run.micro_batch * run.steps_per_generation // args.num_generations
+    rows = count(run, args.dataset or [], enough=2 * prompts)
+    if rows is None:
+        return
+    if not args.val_dataset and run.evaluates:
+        rows -= _split(rows, args.split_dataset_ratio or 0)
+    if 0 < rows < prompts:
+        what = f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full"
+        yield Problem(what, "--dataset", f"{_smaller(run, rows)}, or more rows")
+
+
+@rule(
+    "eval-below-a-batch",
+    ERROR,
+    symptoms="AssertionError: eval_dataset size ... is smaller than total_eval_batch_size ...",
+    cause="ms-swift wants a full batch of different prompts to evaluate on, after the model is loaded.",
+)
+def _evaluation(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    group = args.num_generations_eval or args.num_generations
+    if not run.evaluates or group < 1:
+        return
+    prompts = max(1, args.per_device_eval_batch_size or 1) * run.ranks // group
+    names = args.val_dataset or args.dataset or []
+    rows = count(run, names, enough=prompts if args.val_dataset else 10**9)
+    if rows is not None and not args.val_dataset:
+        rows = _split(rows, args.split_dataset_ratio or 0)
+    if rows is not None and rows < prompts:
+        where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
+        fix = "--eval_strategy no, or more rows to evaluate on"
+        yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
+
+
+def _smaller(run: Run, rows: int) -> str:
+    """A generation batch that the rows fill, in whole groups where there is one."""
+    group = run.arguments.num_generations
+    step = run.ranks * run.micro_batch
+    steps = [n for n in range(1, rows * group // step + 1) if step * n % group == 0]
+    return f"--steps_per_generation {steps[-1]}" if steps else "a smaller --per_device_train_batch_size"
+
+
+def _split(rows: int, ratio: float) -> int:
+    """Rows that the host takes out of the training data to evaluate on."""
+    return max(1, int(rows * ratio)) if rows else 0
+
+
+def count(run: Run, names: Sequence[str], *, enough: int) -> int | None:
+    """Rows of JSON files together, at most about ``enough`` of each; None if some dataset is no such file."""
+    total = 0
+    for name in names:
+        path, number = run.dataset(name)
+        rows = number if number is not None else _rows(path, enough) if path else None
+        if rows is None:
+            return None
+        total += rows
+    return total if names else None
+
+
+def _rows(path: Path, enough: int) -> int | None:
+    if not path.is_file() or path.suffix not in (".jsonl", ".json"):
+        return None
+    if path.suffix == ".jsonl":  # lines are not parsed, there may be millions
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return sum(1 for _ in islice((line for line in file if line.strip()), enough))
+    rows = [row for _, row in islice(rows_of(path), enough)]
+    return None if not rows or None in rows else len(rows)

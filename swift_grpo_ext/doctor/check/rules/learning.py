@@ -1,0 +1,186 @@
+"""What runs and learns nothing: rates, randomness, precision."""
+
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, option, rule
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+
+
+@rule(
+    "identical-completions",
+    ERROR,
+    symptoms=(
+        "reward_std is 0 in every step",
+        "loss, grad_norm and kl are all 0",
+    ),
+    cause="Greedy decoding gives every member of a group the same completion, so every advantage is 0.",
+    reports=("A8", "B3"),
+    scope=grpo_anywhere,
+)
+def _identical_completions(run: Run) -> Iterator[Problem]:
+    what = "all completions of a group will be the same"
+    for name, greedy, fix in (("temperature", 0, 1), ("top_p", 0, 1), ("top_k", 1, -1)):
+        if run.arguments.get(name) == greedy:
+            yield Problem(what, f"--{name} {greedy}", f"--{name} {fix}")
+
+
+@rule(
+    "hardly-random",
+    WARNING,
+    symptoms="frac_reward_zero_std is near 1",
+    cause="At low temperature most groups are all right or all wrong, and give no gradient.",
+    reports="B3",
+    scope=grpo_anywhere,
+)
+def _hardly_random(run: Run) -> Iterator[Problem]:
+    for name, least in (("temperature", 0.4), ("top_p", 0.5)):
+        value = run.arguments.get(name)
+        if value and 0 < value < least:
+            yield option(name, f"{name} {value} leaves the completions of a group almost alike", 1)
+
+
+@rule(
+    "learning-rate-kills",
+    ERROR,
+    symptoms=(
+        "no parameter changes, learning_rate is 0",
+        "completions are garbage after a few steps, reward falls to 0 and stays",
+    ),
+    cause="At rate 0 nothing moves; full training above 1e-4 destroys a pretrained model in a few steps.",
+    reports="A8",
+)
+def _learning_rate_kills(run: Run) -> Iterator[Problem]:
+    rate = run.arguments.learning_rate or 0
+    most, way = (1e-4, "full training") if run.full else (1e-2, "LoRA")
+    if rate < 1e-30:
+        yield option("learning_rate", f"at rate {rate:g} nothing is learned", _usual_rate(run))
+    elif rate > most:
+        yield option("learning_rate", f"{rate:g} destroys the model in {way}", _usual_rate(run))
+
+
+@rule(
+    "learning-rate",
+    WARNING,
+    symptoms=(
+        "reward collapses after some steps",
+        "reward does not move",
+    ),
+    cause="GRPO's usual rates are 1e-7 to 1e-5 for full training and 1e-6 to 1e-4 for LoRA.",
+)
+def _learning_rate(run: Run) -> Iterator[Problem]:
+    rate = run.arguments.learning_rate or 0
+    least, most, kills, way = (1e-8, 5e-5, 1e-4, "full training") if run.full else (1e-7, 1e-3, 1e-2, "LoRA")
+    if 1e-30 <= rate < least or most < rate <= kills:
+        what = f"{rate:g} is unusual for {way}: between {least:g} and {most:g}"
+        yield option("learning_rate", what, _usual_rate(run))
+
+
+def _usual_rate(run: Run) -> str:
+    return "1e-6" if run.full else "1e-5"
+
+
+@rule(
+    "warmup-eats-the-run",
+    ERROR,
+    symptoms=(
+        "a one-step run changes no parameter",
+        "learning_rate is 0 in the log",
+    ),
+    cause="With any warmup the first optimizer step runs at lr 0; the logged rate is the next step's.",
+    reports=("A8", "B5"),
+)
+def _warmup(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    steps = args.max_steps or -1
+    warmup = args.warmup_steps or 0
+    if steps <= 0:
+        return
+    spent = warmup if warmup >= 1 else -(-steps * max(warmup, args.warmup_ratio or 0) // 1)
+    if spent and spent >= steps / 2:
+        yield option("warmup_ratio", f"{spent:g} of {steps} steps are warmup, the first at lr 0", 0)
+
+
+@rule(
+    "bf16-without-masters",
+    WARNING,
+    symptoms="reward does not move although loss and grad_norm look fine",
+    cause=(
+        "A bf16 weight moves only by 1/256 of itself; without DeepSpeed there is no fp32 copy "
+        "that sums smaller steps. At lr 1e-6 1.9 % of the parameters moved per step, in fp32 "
+        "99.9 %."
+    ),
+    reports=("A8", "B2"),
+)
+def _bf16_without_masters(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not run.full or args.deepspeed or args.fsdp or args.use_cpu:
+        return
+    if args.torch_dtype in (None, "bfloat16") and (args.learning_rate or 0) < 1e-5:
+        what = f"full training of bf16 weights at lr {args.learning_rate:g} rounds most updates away"
+        fix = "--deepspeed ext_zero2 (fp32 masters), or --torch_dtype float32 --bf16 true"
+        yield Problem(what, "--torch_dtype", fix)
+
+
+@rule(
+    "fp16-overflows",
+    WARNING,
+    symptoms=(
+        "completions are only !!!!!!!!",
+        "loss is NaN in float16",
+    ),
+    cause=(
+        "Activations of these models were trained in bfloat16 and exceed float16's range; fp16 "
+        "cures none of the crashes that it is advised for."
+    ),
+    reports="A5",
+)
+def _fp16_overflows(run: Run) -> Iterator[Problem]:
+    if run.arguments.torch_dtype == "float16" or run.arguments.fp16:
+        what = "float16 overflows in these models"
+        yield Problem(what, "--torch_dtype float16", "--torch_dtype bfloat16")
+
+
+@rule(
+    "two-precisions",
+    ERROR,
+    symptoms="ValueError: At most one of fp16 and bf16 can be True, but not both",
+    cause="Each asks for a mixed precision of its own.",
+)
+def _two_precisions(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.fp16 and args.bf16:
+        yield Problem("fp16 and bf16 are both on", "--fp16 true", "--bf16 true alone")
+
+
+@rule(
+    "lora-dropout",
+    NOTE,
+    symptoms="clip_ratio is above 0 on-policy; the importance ratio is not 1",
+    cause="LoRA's dropout (0.05 by default) gives old and new log-probs different masks.",
+    reports="B13",
+    scope=grpo,
+)
+def _lora_dropout(run: Run) -> Iterator[Problem]:
+    dropout = run.arguments.lora_dropout
+    if not run.full and dropout and not run.parts:
+        yield option("lora_dropout", f"dropout {dropout} stays on in GRPO", 0)
+
+
+@rule(
+    "padding-free-attention",
+    ERROR,
+    symptoms=(
+        'The "padding_free" feature requires a flash attention implementation.',
+        'The "packing" feature requires a flash attention implementation.',
+    ),
+    cause="Only flash attention takes rows of different length without padding.",
+)
+def _padding_free_attention(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if (args.padding_free or args.packing) and args.attn_impl not in _FLASH:
+        what = "rows without padding need flash attention"
+        yield Problem(what, "--padding_free", "--attn_impl flash_attn")
+
+
+_FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")

@@ -1,0 +1,274 @@
+"""The rewards as they did on the first rows: each runs, tells completions apart, and prefers the gold."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from swift_grpo_ext.doctor.check import probing
+from swift_grpo_ext.doctor.check.rewards import OwnTrial, Trial, Trials, named_rewards
+from swift_grpo_ext.doctor.check.rows import Sample
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem, RuleTable
+from swift_grpo_ext.rewards.offline.scoring import TOLERANCE
+
+trial_rules: RuleTable[Trials] = RuleTable()
+rule = trial_rules.rule
+
+# Rewards of ms-swift that compare with a gold answer, in a form that they say themselves.
+_READ_GOLD = ("accuracy", "cosine")
+_CHECK_GOLD = "check the column that holds the gold answer"
+_CHECK_FORM = "check the column that holds the gold answer, and the form of answer that it reads"
+
+
+@rule(
+    "reward-table",
+    ERROR,
+    symptoms="SettingsError of SWIFT_GRPO_EXT_REWARD_TABLE when training starts",
+    cause="The reward table is read when the plugin is imported, and takes no unknown name or value.",
+)
+def _table(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.own:
+        if trial.refusal:
+            yield Problem(trial.refusal.what, trial.refusal.where, trial.refusal.fix)
+
+
+@rule(
+    "reward-not-run",
+    NOTE,
+    symptoms="check says nothing about a reward",
+    cause="None of the first rows is of its tasks, or the rewards before it took all the time.",
+    not_checked="a reward",
+)
+def _not_run(trials: Trials) -> Iterator[Problem]:
+    rows = trials.samples
+    for own in trials.own:
+        if rows and not own.samples and not own.refusal:
+            tasks = ", ".join(own.tasks)
+            what = f"{own.reward.name}: none of the first {len(rows)} rows is of its tasks {tasks}"
+            yield Problem(what, rows[0].where)
+    for trial in trials.others:
+        if trial.ended == "late":
+            yield Problem("no time was left to run it", trial.name)
+
+
+@rule(
+    "reward-column",
+    ERROR,
+    symptoms="TypeError: __call__() missing 1 required positional argument: 'solution'",
+    cause="The column is not in the data, or ms-swift renamed it: answer becomes response.",
+)
+def _column(trials: Trials) -> Iterator[Problem]:
+    for own in trials.own:
+        if _has_no_gold(own):
+            columns = ", ".join(sorted(_own_columns(own.samples)))
+            what = f"{own.reward.name} finds no gold in {len(own.samples)} rows with the columns {columns}"
+            yield Problem(what, own.samples[0].where, f"a column {' or '.join(own.reward.gold)}")
+    given = sorted(_own_columns(trials.samples))
+    for trial in trials.others:
+        if trial.lacks_column:
+            names = ", ".join(given) or "none"
+            what = f"it needs a column that the data lacks: {trial.last_line}; the columns are {names}"
+            wanted = re.findall(r"'(\w+)'", trial.last_line)
+            new = {given[0]: wanted[-1]} if given and wanted else {"old": "new"}
+            yield Problem(what, trial.name, f"--columns '{json.dumps(new)}', or add the column")
+
+
+def _has_no_gold(trial: OwnTrial) -> bool:
+    golds = [sample.columns.get(column) for sample in trial.samples for column in trial.reward.gold]
+    return bool(golds) and all(gold in (None, "", []) for gold in golds)  # 0 and False are golds
+
+
+def _own_columns(samples: Iterable[Sample]) -> set[str]:
+    return {column for sample in samples for column in sample.columns if column not in probing.NOT_GOLD}
+
+
+@rule(
+    "reward-fails",
+    ERROR,
+    symptoms="TypeError, KeyError or IndexError inside a reward function; the other ranks wait",
+    cause="A reward function that raises on one rank leaves the others waiting in a gather.",
+    reports="B9",
+)
+def _fails(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        if trial.fails and not trial.lacks_column:
+            lines = [line.strip() for line in trial.details.splitlines()]
+            frames = [line for line in lines if line.startswith("File ") and "/lib/python" not in line]
+            yield Problem(f"it fails: {trial.last_line}", " ".join([trial.name, *frames[-1:]]), "fix it")
+
+
+@rule(
+    "reward-hangs",
+    ERROR,
+    symptoms="the run stands still in rewards",
+    cause="A reward function without a time limit waits for something.",
+    reports="B9",
+)
+def _hangs(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        if trial.ended == "timeout":
+            fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
+            yield Problem(f"one completion: {trial.last_line}", trial.name, fix)
+
+
+@rule(
+    "reward-slow",
+    WARNING,
+    symptoms="GPUs are idle while rewards are computed",
+    cause="The completions of a step are scored one after the other.",
+)
+def _slow(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        if trial.slow:
+            what = f"{len(trial.probes)} completions take longer than {probing.LIMIT:g} s"
+            yield Problem(what, trial.name, "score them together, or side by side")
+
+
+@rule(
+    "unknown-reward",
+    ERROR,
+    symptoms="ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
+    cause="The plugin files were imported, and none of them registers the name.",
+)
+def _unknown(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        if trial.nearest is not None and (trials.plugins or not trials.run.has_plugins_of_the_user):
+            near = trial.nearest
+            fix = f"did you mean {near[0]}?" if near else "register it: orms[...] in --external_plugins"
+            yield Problem(f"no reward is called {trial.name}", "--reward_funcs", fix)
+
+
+@rule(
+    "reward-length",
+    ERROR,
+    symptoms="every completion of a batch has the same reward",
+    cause="A reward that returns one score is broadcast to all completions.",
+    reports="B8",
+)
+def _length(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        if trial.scores is not None and len(trial.scores) != len(trial.probes):
+            what = f"{len(trial.scores)} scores for {len(trial.probes)} completions"
+            yield Problem(what, trial.name, "return one score for each")
+
+
+@rule(
+    "reward-not-finite",
+    ERROR,
+    symptoms="parameters never change although loss is finite; one reward was inf",
+    cause="ms-swift drops gradients that are not finite without a word.",
+    reports="B4",
+)
+def _not_finite(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        values = sorted({score for score in trial.scores or () if isinstance(score, str)})
+        if values:
+            yield Problem(f"it returns {' and '.join(values)}", trial.name, "return None for no score")
+
+
+@rule(
+    "reward-none",
+    ERROR,
+    symptoms="every completion is logged as not scored",
+    cause="The reward cannot read the gold answer of any row.",
+    reports=("B3", "B7"),
+)
+def _none(trials: Trials) -> Iterator[Problem]:
+    for own in trials.own:
+        if own.pairs and not own.scored and not _has_no_gold(own):
+            what = f"{own.reward.name} cannot score any of {len(own.samples)} rows"
+            yield Problem(what, own.samples[0].where, _CHECK_GOLD)
+    for trial in trials.others:
+        if trial.is_whole and not trial.numbers:
+            yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
+
+
+@rule(
+    "reward-constant",
+    WARNING,
+    symptoms="rewards/.../std is 0; reward is the same number in every step",
+    cause="The reward cannot read the gold answer: `accuracy` reads numbers and formulas, no letters.",
+    reports="B3",
+)
+def _constant(trials: Trials) -> Iterator[Problem]:
+    for trial in trials.others:
+        if trial.is_whole and trial.is_constant:
+            count = len(trial.numbers)
+            what = f"it gives {trial.numbers[0]:g} to every one of {count} right, wrong and empty answers"
+            severity = ERROR if trial.name in _READ_GOLD else None
+            fix = _CHECK_FORM if _may_read_another_form(trial) else _CHECK_GOLD
+            yield Problem(what, trial.name, fix, severity=severity)
+
+
+def _may_read_another_form(trial: Trial) -> bool:
+    """A reward that finds no answer gives 0 or a penalty; what praises garbage does not look at all."""
+    return trial.name not in _READ_GOLD and trial.numbers[0] <= 0
+
+
+@rule(
+    "no-variance",
+    ERROR,
+    symptoms="reward_std is 0 in every step, with every reward",
+    cause="Nothing tells the completions of a group apart, so every advantage is 0.",
+    reports="B3",
+)
+def _no_variance(trials: Trials) -> Iterator[Problem]:
+    names = list(dict.fromkeys(named_rewards(trials.run)))
+    constant = [trial for trial in trials.others if trial.is_whole and trial.is_constant]
+    if not names or [trial.name for trial in constant] != names or trials.run.arguments.reward_model:
+        return
+    what = "no reward tells one completion from another, so every advantage is 0"
+    severity = None
+    if any(map(_may_read_another_form, constant)):
+        what = f"{what}, unless they read a form of answer that was not tried"
+        severity = WARNING
+    fix = "print what the reward receives; look at its answer format and its columns"
+    yield Problem(what, f"--reward_funcs {' '.join(names)}", fix, severity=severity)
+
+
+@rule(
+    "gold-does-not-win",
+    ERROR,
+    symptoms="reward rises and the answers get worse",
+    cause="The reward scores garbage or wrong answers as high as the gold answer.",
+)
+def _gold_loses(trials: Trials) -> Iterator[Problem]:
+    for own in trials.own:
+        losing = sum(gold <= garbage for gold, garbage in own.scored)
+        if losing:
+            rows = f"{losing} of {len(own.scored)} rows"
+            what = f"{own.reward.name} scores the gold no higher than garbage in {rows}"
+            yield Problem(what, own.samples[0].where, _CHECK_GOLD)
+    for trial in trials.others:
+        if trial.margin and not trial.is_constant:
+            yield from _judged(trial, trial.margin, some_prefers_gold=trials.some_prefers_gold)
+
+
+def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) -> Iterator[Problem]:
+    """A reward of a format or a length says nothing of the gold: it is judged where no other does."""
+    if margin.best <= 0 and trial.name in _READ_GOLD:
+        yield Problem("it never prefers the gold answer", trial.name, _CHECK_GOLD)
+    elif margin.best <= 0 and margin.inverted:
+        what = "it scores wrong answers higher than the gold answer in every row"
+        yield Problem(what, trial.name, "turn its comparison round")
+    elif margin.best > 0 and margin.garbage >= margin.gold and not some_prefers_gold:
+        what = f"it scores garbage {margin.garbage:g}, the gold answer {margin.gold:g}"
+        fix = "an empty answer must score least"
+        yield Problem(what, trial.name, fix, severity=WARNING)
+
+
+@rule(
+    "gold-below-maximum",
+    WARNING,
+    symptoms="a right answer gets less than the full reward",
+    cause="The gold answer, as it stands in the data, is not one that the reward takes for right.",
+)
+def _below_maximum(trials: Trials) -> Iterator[Problem]:
+    for own in trials.own:
+        if any(gold <= garbage for gold, garbage in own.scored):
+            continue
+        pairs = zip(own.samples, own.pairs, strict=False)
+        below = [sample for sample, pair in pairs if pair and pair[0] < own.reward.high - TOLERANCE]
+        if below:
+            count = f"{len(below)} of {len(own.scored)} rows"
+            what = f"{own.reward.name} gives the gold answer less than its maximum in {count}"
+            yield Problem(what, below[0].where, "swift-grpo-ext score --gold")

@@ -1,0 +1,212 @@
+"""The rollout engine: its mode, its length and images, and what it serves."""
+
+from collections.abc import Iterator
+
+from swift_grpo_ext.doctor.check.rules.table import (
+    anywhere,
+    divisors,
+    is_missing,
+    lacks,
+    nearest_of,
+    option,
+    rule,
+    variable,
+)
+from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.unknown import decided
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+
+
+@rule(
+    "vllm-mode",
+    ERROR,
+    symptoms=(
+        "vllm_mode is required when use_vllm is true",
+        "vllm_mode is not supported when use_vllm is false",
+        "vllm_reasoning_parser is not supported for GRPO Training, please unset it.",
+        "the start hangs at `Start connecting to vLLM server` although vllm_mode is colocate",
+    ),
+    cause="Since 4.0 the mode is not guessed from other arguments.",
+)
+def _vllm_mode(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    mode = decided(args.vllm_mode)
+    if args.use_vllm and mode is None:
+        yield Problem("--use_vllm true needs a mode", "--use_vllm", "--vllm_mode colocate")
+    if not args.use_vllm and mode is not None:
+        yield Problem("a mode without --use_vllm true", "--vllm_mode", "--use_vllm true")
+    has_address = args.vllm_server_host or args.vllm_server_base_url
+    if args.use_vllm and mode == "server" and not has_address:
+        what = "the server has no address"
+        yield Problem(what, "--vllm_mode server", "--vllm_server_host 127.0.0.1")
+    if mode != "server" and has_address:
+        what = "with a server's address the start waits for that server, whatever the mode"
+        yield Problem(what, "--vllm_server_host", "--use_vllm true --vllm_mode server, or no address")
+    if decided(args.vllm_reasoning_parser) is not None:
+        yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
+
+
+@rule(
+    "async-needs-server",
+    ERROR,
+    symptoms="AssertionError: async generate require vllm_mode == server",
+    cause="A colocated engine shares its GPUs with the training step, so nothing can run beside it.",
+)
+def _async_needs_server(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if args.async_generate and args.vllm_mode != "server":
+        yield Problem("async_generate needs a rollout server", "--async_generate", "--vllm_mode server")
+
+
+@rule(
+    "vllm-family",
+    ERROR,
+    symptoms=(
+        "AttributeError: 'Ovis2Processor' object has no attribute '_get_num_multimodal_tokens'",
+        "AttributeError: 'Ovis2Config' object has no attribute 'visual_tokenizer_config'",
+    ),
+    cause="vLLM serves other classes of this family.",
+)
+def _vllm_family(run: Run) -> Iterator[Problem]:
+    reason = lacks(run).get("vllm")
+    if run.arguments.use_vllm and reason:
+        yield Problem(reason, "--use_vllm true", "--use_vllm false")
+
+
+@rule(
+    "engine-not-installed",
+    ERROR,
+    symptoms="ImportError: vLLM is not available and `use_vllm` is set to True.",
+    cause="vLLM is not a dependency of ms-swift.",
+)
+def _engine_not_installed(run: Run) -> Iterator[Problem]:
+    if run.device and run.arguments.use_vllm and is_missing(run, "vllm"):
+        yield Problem("vllm is not installed", "--use_vllm true", "pip install vllm, or --use_vllm false")
+
+
+@rule(
+    "vllm-tensor-parallel",
+    ERROR,
+    symptoms="vllm_tensor_parallel_size (...) must divide world size (...) evenly.",
+    cause="Each colocated engine spans whole groups of training ranks, on one node.",
+    reports="A9",
+)
+def _tensor_parallel(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    size = args.vllm_tensor_parallel_size
+    if not (args.use_vllm and args.vllm_mode == "colocate") or size < 1:
+        return
+    valid = divisors(run.ranks_per_node)
+    what = ""
+    if run.ranks % size or size > run.ranks_per_node:
+        what = f"{run.ranks} ranks on {run.nodes} nodes cannot be cut into engines of {size}"
+    elif run.shape and run.shape.heads % size:
+        what = f"{run.shape.heads} attention heads cannot be split over {size} GPUs"
+        valid = [number for number in valid if run.shape.heads % number == 0]
+    if what:
+        yield option("vllm_tensor_parallel_size", what, nearest_of(valid, size))
+
+
+@rule(
+    "vllm-model-len",
+    WARNING,
+    symptoms=(
+        "The decoder prompt (length ...) is longer than the maximum model length",
+        "completions are cut short, clipped_ratio is 1",
+    ),
+    cause=(
+        "vllm_max_model_len holds prompt, image tokens and completion together; the completion "
+        "is cut where it ends."
+    ),
+    reports="https://github.com/modelscope/ms-swift/issues/3592",
+)
+def _model_len(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    limit = _engine_limit(run)
+    if limit is None:
+        return
+    image = _image_tokens(run) if run.limits_pixels else 0
+    prompt = min(image, args.max_length or image)
+    if limit <= args.max_completion_length + prompt:
+        holds = f"an image of up to {prompt} tokens and " if prompt else "the prompt beside "
+        what = f"{limit} tokens do not hold {holds}a completion of {args.max_completion_length}, which is cut"
+        needed = -(-(args.max_completion_length + prompt + 256) // 256) * 256
+        yield option("vllm_max_model_len", what, f"{needed}{', or lower MAX_PIXELS' if prompt else ''}")
+
+
+def _image_tokens(run: Run) -> int:
+    return run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
+
+
+@rule(
+    "pixels-not-limited",
+    NOTE,
+    symptoms="The decoder prompt (length ...) is longer than the maximum model length, on some rows only",
+    cause="Without MAX_PIXELS an image takes as many tokens as its size asks for.",
+    reports="https://github.com/modelscope/ms-swift/issues/3592",
+    unseen_images=True,
+)
+def _unlimited(run: Run) -> Iterator[Problem]:
+    limit = _engine_limit(run)
+    image = _image_tokens(run)
+    room = (limit or 0) - run.arguments.max_completion_length
+    if limit and not run.limits_pixels and 0 < room <= image:
+        what = f"an image may take {image} tokens, the engine leaves {room} for the prompt"
+        yield variable("MAX_PIXELS", what, "1003520, or less")
+
+
+def _engine_limit(run: Run) -> int | None:
+    """vllm_max_model_len of the engine, colocated or of the server that the same script starts."""
+    if not run.arguments.use_vllm or run.arguments.vllm_mode != "server":
+        return run.arguments.vllm_max_model_len if run.arguments.use_vllm else None
+    value = run.servers[0].value("vllm_max_model_len") if run.servers else ""
+    return int(value) if value.isdecimal() else None
+
+
+@rule(
+    "pixels-of-the-server",
+    ERROR,
+    symptoms=(
+        "Image features and image tokens do not match",
+        "log-probs of trainer and server differ on every image",
+    ),
+    cause="Trainer and `swift rollout` each resize images by their own MAX_PIXELS.",
+    reports="C6",
+    scope=anywhere,
+)
+def _server_pixels(run: Run) -> Iterator[Problem]:
+    if not run.servers or not run.arguments.use_vllm:
+        return
+    server = run.servers[0]
+    for name in ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM"):
+        of_trainer = run.environ.get(name)
+        of_server = server.environ.get(name)
+        if name == "MAX_PIXELS":
+            of_trainer = of_trainer or (str(run.arguments.max_pixels) if run.arguments.max_pixels else None)
+            of_server = of_server or server.value("max_pixels") or None
+        if of_trainer != of_server:
+            trainer = f"{of_trainer or 'unset'} for the trainer"
+            what = f"{name} is {trainer} and {of_server or 'unset'} for swift rollout"
+            yield variable(name, what, f"{of_trainer or of_server}, before both commands")
+
+
+@rule(
+    "vllm-adapter",
+    ERROR,
+    symptoms=(
+        "LoRA rank 64 is greater than max_lora_rank 16.",
+        "rollouts ignore what the vision tower learned",
+    ),
+    cause="vLLM loads an adapter up to vllm_max_lora_rank, and of the language model only.",
+)
+def _vllm_adapter(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    if not (args.use_vllm and args.vllm_enable_lora) or run.full:
+        return
+    if args.lora_rank > (args.vllm_max_lora_rank or 16):
+        what = f"rank {args.lora_rank} exceeds vLLM's {args.vllm_max_lora_rank}"
+        yield option("vllm_max_lora_rank", what, args.lora_rank)
+    if args.freeze_vit is False or args.freeze_aligner is False:
+        what = "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's"
+        fix = "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true"
+        yield Problem(what, "--vllm_enable_lora true", fix)
