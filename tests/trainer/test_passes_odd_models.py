@@ -41,13 +41,13 @@ def test_code_of_the_checkpoint(digits, tmp_path):
     assert len([text for text in messages if "shared_prefix off" in text]) == 1
 
 
-def without_the_kernel(run, mixed, span, state):
+def without_the_kernel(*inputs, **options):
     raise ImportError("cannot import name 'chunk_gated_delta_rule' from 'fla'\nand more")
 
 
 def test_a_kernel_that_is_missing(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(recurrent, "_takes_lengths", lambda tensor: True)
-    monkeypatch.setattr(recurrent, "_completions_without_padding", without_the_kernel)
+    monkeypatch.setattr(recurrent, "_without_padding", without_the_kernel)
     model = testing.tiny_checkpoint("qwen3_5", tmp_path / "model")
     messages = both(model, digits.train, tmp_path)
     (line,) = [text for text in messages if "self-check failed:" in text]
