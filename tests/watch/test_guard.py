@@ -21,7 +21,14 @@ from tests.conftest import built_once
 from tests.trainer.runs import figures, told
 
 # Names that are handed to the guard itself, without a decorator.
-NAMED = {"movement probe", "clock of encoding", engine_check.PART, "compat.json", "gains.json"}
+NAMED = {
+    "held-out rewards",
+    "movement probe",
+    "clock of encoding",
+    engine_check.PART,
+    "compat.json",
+    "gains.json",
+}
 # Without a tracker, an error and a reference model they have nothing to do.
 ELSEWHERE = {"pictures in swanlab", "events", "mean of kl"}
 # Without these others are not reached.
