@@ -24,13 +24,13 @@ from swift_grpo_ext.models.family import VisionFamily
 from swift_grpo_ext.testing import tiny_config
 from swift_grpo_ext.testing.families import TINY
 from tests.engines.test_families import FAMILIES as TRIED_IN_VLLM
-from tests.trainer import test_families, test_group_ranks
+from tests.trainer import test_families, test_passes_ranks
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3", "LoRA", "vLLM", "frame")
 # What the tests run, read from their tables.
 LORA = {run.values[0] for run in test_families.WAYS if run.values[1] == "lora"}
-ZERO3 = {family for family, way in test_group_ranks.RUNS if way.startswith("zero3")}
+ZERO3 = {family for family, way in test_passes_ranks.RUNS if way.startswith("zero3")}
 VLLM = {name: tried.reason for name, tried in TRIED_IN_VLLM.items()}
 VLLM["ovis2"] = "vLLM has no such class"  # tests/engines/test_ovis2.py
 # Seen: transformers 5.19 puts these experts' weights into their layout without ZeRO-3 only, and ends with it.

@@ -25,8 +25,9 @@ DECAY, OF_DECAY = ("A_log", "dt_bias", "in_proj_a"), 5e-4
 PROMPT = 40  # tokens of each of the four rows: 16 of them of its image
 
 
-@pytest.mark.parametrize(("ranks", "arguments", "mode"), params(LAYOUTS))
-def test_layout(ranks, arguments, mode, python, tiny, four_rows, reference, tmp_path):
+@pytest.mark.parametrize("name", params(LAYOUTS))
+def test_layout(name, python, tiny, four_rows, reference, tmp_path):
+    ranks, arguments, mode = LAYOUTS[name]
     run = train_megatron(python, tiny("qwen2_5_vl"), four_rows, tmp_path, ranks, **arguments, **OURS)
     assert mode.items() <= run.mode.items()
     assert_equal(run, reference())
