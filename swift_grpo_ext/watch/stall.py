@@ -149,7 +149,10 @@ class Watchdog(threading.Thread):
         """End the thread; it does not outlive the training."""
         self._done.set()
         self.join(JOIN_SECONDS)  # it may hang in a write; it is a daemon
-        self._tell_if_over(self._phases.now)
+        try:
+            self._tell_if_over(self._phases.now)
+        except Exception as error:
+            self._failed(error)
 
     def beat(self) -> None:
         """One look: give a sign of life, open an incident if over the limit, take part in that of others."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import time
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from swift_grpo_ext.trainer import engine_check, grpo
 from swift_grpo_ext.trainer.samples import Claim
 from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.guard import PARTS, SECONDS, Guard
+from swift_grpo_ext.watch.stall import Watchdog
 from tests.conftest import built_once
 from tests.trainer.runs import figures, told
 
@@ -98,6 +100,7 @@ def test_a_run_goes_on_when_all_parts_fail(fault, why, healthy, tiny_qwen, digit
         assert why in line
         assert "\n" not in line
     assert trained(ours) == healthy
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, Watchdog)]
     assert (newest_version(tmp_path) / "checkpoint-2" / "trainer_state.json").is_file()
 
 
