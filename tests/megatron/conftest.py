@@ -10,7 +10,8 @@ import pytest
 
 from swift_grpo_ext import testing
 from tests.conftest import built_once
-from tests.megatron.runs import PROJECT, Run, train_transformers
+from tests.megatron.runs import PROJECT, Order, Run, train_all, train_transformers
+from tests.megatron.table import BATCH_OF, BATCHES
 
 ENVIRONMENT = PROJECT / ".swift_grpo_ext" / "envs" / "megatron"
 
@@ -106,6 +107,38 @@ def rows_for(shared_folder, four_rows):
         return rows_of(shared_folder / "four_texts", texts) if family in TEXT_ONLY else four_rows
 
     return rows
+
+
+@pytest.fixture(scope="session")
+def mixed_rows(shared_folder, four_rows) -> Path:
+    """Four rows with 0, 1, 3 and 1 images."""
+    rows = testing.read_jsonl(four_rows)
+    pictures = [row["images"][0] for row in rows[:3]]
+    for row, number in zip(rows, (0, 1, 3, 1), strict=True):
+        row["images"] = pictures[:number]
+        row["messages"][0]["content"] = "<image>" * number + f"Which digit is this? {number}"
+    return rows_of(shared_folder / "mixed_rows", rows)
+
+
+@pytest.fixture(scope="session")
+def made(python, shared_folder, tiny, rows_for, mixed_rows):
+    """A run of `table.BATCHES` by its name, made with all others of its batch."""
+
+    def order(folder: Path, wanted) -> Order:
+        rows = mixed_rows if wanted.rows else rows_for(wanted.family)
+        return Order(tiny(wanted.family), rows, folder, wanted.arguments, disable=wanted.disable)
+
+    def run(name: str) -> Run:
+        batch = BATCH_OF[name]
+        runs = BATCHES[batch]
+
+        def build(folder: Path) -> None:
+            orders = [order(folder / other, wanted) for other, wanted in runs.items()]
+            train_all(python, orders, next(iter(runs.values())).ranks)
+
+        return Run(built_once(shared_folder / "megatron_runs" / batch, build) / name)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -170,6 +170,8 @@ def main():
     runs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     from swift.megatron import megatron_rlhf_main
 
+    from swift_grpo_ext.settings import current_settings
+
     made_up.register_reward()
     use_made_up_completions()
     recording = Recording()
@@ -178,6 +180,9 @@ def main():
     for run in runs:
         arguments = run["arguments"]
         os.environ["MASTER_PORT"] = str(run["port"])
+        os.environ["SWIFT_GRPO_EXT_DISABLE"] = run["disable"]
+        current_settings.cache_clear()
+        sys.argv[1:] = arguments  # as ms-swift starts it
         made_up.use_small_vocabulary(arguments[arguments.index("--model") + 1])
         made_up.LENGTHS[:] = run["lengths"]
         recording.__init__(run["gradients"])

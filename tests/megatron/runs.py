@@ -190,6 +190,7 @@ class Order:
     arguments: dict
     lengths: tuple[int, int] = (4, 14)  # shortest and longest completion, in tokens
     gradients: bool = True  # record them, which costs time in each step
+    disable: str = ""  # SWIFT_GRPO_EXT_DISABLE
 
     @property
     def words(self):
@@ -219,6 +220,7 @@ def train_all(python, orders, ranks=1):
             "port": free_port(),
             "lengths": order.lengths,
             "gradients": order.gradients,
+            "disable": order.disable,
             "arguments": order.words,
         }
         for order in orders

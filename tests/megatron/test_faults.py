@@ -4,12 +4,9 @@ import pytest
 
 from tests.megatron.comparing import GRADIENT, assert_equal, gradient_differences
 from tests.megatron.runs import FIXES, Order, RunError, train_all, train_megatron
+from tests.megatron.table import FROZEN, SEQUENCE, TENSOR
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
-
-TENSOR = {"tensor_model_parallel_size": 2}
-FROZEN = {"freeze_vit": True, "freeze_aligner": True}  # ms-swift's defaults
-SEQUENCE = {**TENSOR, "sequence_parallel": True}
 
 
 def both(python, model, rows, folder, **arguments):

@@ -8,18 +8,10 @@ from tests.megatron.comparing import (
     log_prob_difference,
 )
 from tests.megatron.runs import train_megatron, train_transformers
-from tests.megatron.test_faults import TENSOR, both
+from tests.megatron.table import LORA, TENSOR
+from tests.megatron.test_faults import both
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
-
-LORA = {
-    "tuner_type": "lora",
-    "target_modules": "all-linear",
-    "lora_rank": 4,
-    "lora_dropout": 0,
-    "freeze_vit": True,
-    "freeze_aligner": True,
-}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,114 @@
+"""Every run that tests of the two trainers compare: its layout, family, rows and arguments.
+
+Runs of one batch are made one after the other in the same processes, since most of a run is imports. ms-swift's own trainer
+comes first, then the fixes of the stack, then our trainer: what a plugin file registers stays.
+"""
+
+from dataclasses import dataclass, field
+
+from swift_grpo_ext.plugin_files import plugin_file
+from tests.megatron.runs import FIXES
+
+OURS = plugin_file("megatron")
+FROZEN = {"freeze_vit": True, "freeze_aligner": True}
+RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+TENSOR = {"tensor_model_parallel_size": 2}
+SEQUENCE = {**TENSOR, "sequence_parallel": True}
+PIPELINE = {"pipeline_model_parallel_size": 2}
+EXPERTS = {"expert_model_parallel_size": 2}
+LORA = {"tuner_type": "lora", "lora_rank": 4, "lora_dropout": 0, "target_modules": "all-linear", **FROZEN}
+GATE = ("one rank", "pipeline", "sequence parallel")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run.
+
+    Attributes:
+        ranks: Its processes.
+        arguments: On top of `runs.MEGATRON`.
+        mode: What must be so of the layout that it really had.
+        family: Of its model.
+        rows: Of its dataset: those of the family, or "mixed".
+        disable: A feature of our trainer that is switched off.
+    """
+
+    ranks: int = 1
+    arguments: dict = field(default_factory=dict)
+    mode: dict = field(default_factory=dict)
+    family: str = "qwen2_5_vl"
+    rows: str = ""
+    disable: str = ""
+
+    def by_ours(self, disable=""):
+        """The same by our trainer, beside the fixes that it has already."""
+        plugins = [self.arguments[key] for key in ("external_plugins",) if key in self.arguments]
+        arguments = {**self.arguments, "external_plugins": [*plugins, OURS]}
+        return Wanted(self.ranks, arguments, self.mode, self.family, self.rows, disable)
+
+
+LAYOUTS = {
+    "one rank": Wanted(1, {}, {"tp": 1, "padding_free": True, "recompute": "none"}),
+    "padded rows": Wanted(1, {"padding_free": False}, {"padding_free": False}),
+    "selective recomputation": Wanted(1, {"recompute_granularity": "selective"}, {"recompute": "selective"}),
+    "full recomputation": Wanted(1, RECOMPUTE, {"recompute": "full"}),
+    "tensor parallel": Wanted(
+        2, {**TENSOR, "perform_initialization": True}, {"tp": 2, "sequence_parallel": False}
+    ),
+    "pipeline": Wanted(2, PIPELINE, {"pp": 2}),
+    "pipeline, full recomputation": Wanted(2, {**PIPELINE, **RECOMPUTE}, {"pp": 2, "recompute": "full"}),
+    "data parallel": Wanted(2, {"micro_batch_size": 2}, {"dp": 2, "distributed_optimizer": True}),
+    # Without fixes of M1 and M2 this layout is wrong, see test_faults.py.
+    "sequence parallel": Wanted(2, {**SEQUENCE, **FIXES}, {"tp": 2, "sequence_parallel": True}),
+}
+FAMILIES = {
+    "Qwen3-VL": Wanted(family="qwen3_vl"),
+    "Qwen3-MoE": Wanted(family="qwen3_moe"),
+    "Qwen3-VL-MoE": Wanted(family="qwen3_vl_moe"),
+    "Qwen3-VL, pipeline": Wanted(2, PIPELINE, {"pp": 2}, "qwen3_vl"),
+    "Qwen3-MoE, expert parallel": Wanted(
+        2, {**EXPERTS, "micro_batch_size": 2}, {"ep": 2, "dp": 2}, "qwen3_moe"
+    ),
+    "Qwen3-VL-MoE, expert parallel": Wanted(2, EXPERTS, {"ep": 2, "dp": 2}, "qwen3_vl_moe"),
+}
+# Equal to ms-swift's own Megatron trainer; some of them not to that of transformers.
+OTHERS = {
+    **{f"{family}, frozen": Wanted(1, FROZEN, {}, family) for family in ("qwen3_vl", "internvl", "glm4v")},
+    **{f"{family}, trained": Wanted(1, {}, {}, family) for family in ("internvl", "glm4v")},
+    "qwen3_5, frozen": Wanted(1, FROZEN, {}, "qwen3_5"),
+    "qwen3_5, trained": Wanted(1, {}, {}, "qwen3_5"),
+    "LoRA": Wanted(1, LORA),
+    "rows with 0, 1 and 3 images": Wanted(1, {"micro_batch_size": 2, **FROZEN}, {}, rows="mixed"),
+}
+FEATURES = ("shared_prefix", "completion_logits", "skip_old_logps", "self_check")
+ONE_OF_A_GROUP = Wanted(1, {"micro_batch_size": 1, **FROZEN})
+
+
+def _batches():
+    """Runs by the name of their batch, and their own."""
+    made = {}
+    for title, wanted in {**LAYOUTS, **FAMILIES}.items():
+        kind = "gate" if title in GATE else "layouts" if title in LAYOUTS else "families"
+        batch = made.setdefault(f"{kind}_{wanted.ranks}", {})
+        batch[f"stock, {title}"] = wanted
+    for title, wanted in OTHERS.items():
+        made.setdefault(f"others_{wanted.family}", {})[f"stock, {title}"] = wanted
+    for batch in made.values():
+        batch.update({f"ours, {name.partition(', ')[2]}": wanted.by_ours() for name, wanted in batch.items()})
+    made["gate_1"]["ours, one of a group"] = ONE_OF_A_GROUP.by_ours()
+    made["switched_off"] = {
+        f"without {name}": LAYOUTS["one rank"].by_ours(f"megatron.{name}") for name in FEATURES
+    }
+    # Fixes stay: what runs without them comes before.
+    return {
+        name: dict(sorted(batch.items(), key=lambda item: _order(item[1]))) for name, batch in made.items()
+    }
+
+
+def _order(wanted):
+    plugins = wanted.arguments.get("external_plugins")
+    return 2 if isinstance(plugins, list) else 1 if plugins else 0  # only ours are a list
+
+
+BATCHES = _batches()
+BATCH_OF = {name: batch for batch, runs in BATCHES.items() for name in runs}
