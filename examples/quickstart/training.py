@@ -15,7 +15,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 _LIMIT = 1800.0  # seconds a run
 
 # Everything is trained, the vision tower too: it has never seen an image. The host freezes it otherwise.
-_TRAINING: dict[str, Any] = {
+TRAINING: dict[str, Any] = {
     "tuner_type": "full",
     "freeze_vit": False,
     "freeze_aligner": False,
@@ -49,7 +49,7 @@ def warm_start(setting: Setting, model: Path, dataset: Path, output: Path) -> Pa
             "output_dir": output / "sft",
             "external_plugins": plugin_file(),
             **testing.CPU_ARGUMENTS,
-            **_TRAINING,
+            **TRAINING,
             "max_length": 512,
             "seed": setting.seed,
             **setting.sft,
@@ -68,7 +68,7 @@ def train_grpo(setting: Setting, model: Path, digits: testing.Digits, output: Pa
         model,
         digits.train,
         output / "grpo",
-        **_TRAINING,
+        **TRAINING,
         **_EVALUATION,
         val_dataset=digits.test,
         seed=setting.seed,

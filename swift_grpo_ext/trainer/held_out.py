@@ -5,8 +5,6 @@ run, answers greedily unless ``--num_generations_eval`` asks for more, and leave
 alone.
 """
 
-import hashlib
-import json
 import math
 import random
 import time
@@ -15,25 +13,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import RequestConfig, get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.held_out_rows import HeldOutRows, strategy
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.held_out import (
     TOTAL,
     Evaluation,
     HeldOutHistory,
     append,
+    metric_of,
     read_evaluations,
-    rows_within,
 )
 
 logger = get_logger()
@@ -46,15 +44,14 @@ class HeldOut:
         self._host = host
         self._settings = settings
         self._history = HeldOutHistory()
-        self._rows = ""  # which, in words; empty until they are chosen
+        self._rows = HeldOutRows(host, settings)
         self._collected: list[Tensor] = []  # of the evaluation at hand
         self._training_rewards: list[float] = []  # one for each step since the last evaluation
-        self._cost = _Cost()
         self.active = False
 
     def begin(self) -> None:
         """The trainer is built: decide whether it evaluates, and by which reward the best is chosen."""
-        if self._host.eval_dataset is None or _value(self._host.args.eval_strategy) == "no":
+        if self._host.eval_dataset is None or strategy(self._host.args.eval_strategy) == "no":
             return
         reason = self._why_off()
         self.active = not reason
@@ -81,18 +78,18 @@ class HeldOut:
     def _choose_metric(self) -> None:
         """Let ``--metric_for_best_model`` take a reward by the name that was typed."""
         args = self._host.args
-        metric = (args.metric_for_best_model or TOTAL).removeprefix("eval_")
-        reward = metric.removeprefix("rewards/").removesuffix("/mean")
-        if reward in self._host.reward_func_names:
-            self._history.metric = reward
-            args.metric_for_best_model = f"rewards/{reward}/mean"
-        elif "loss" in metric:
+        typed = args.metric_for_best_model or TOTAL
+        self._history.metric = metric_of(typed, self._host.reward_func_names)
+        if self._history.metric != TOTAL:
+            args.metric_for_best_model = f"rewards/{self._history.metric}/mean"
+        elif "loss" in typed:
             logger.warning(
-                f"swift-grpo-ext: --metric_for_best_model {metric} chooses a checkpoint by the loss of GRPO, "
+                f"swift-grpo-ext: --metric_for_best_model {typed} chooses a checkpoint by the loss of GRPO, "
                 "which says nothing about its answers; --metric_for_best_model eval_reward"
             )
         if args.greater_is_better is None:
-            args.greater_is_better = "loss" not in metric
+            args.greater_is_better = "loss" not in typed
+        self._history.greater_is_better = args.greater_is_better or "loss" in typed
 
     # While training goes on.
 
@@ -102,8 +99,8 @@ class HeldOut:
         began = time.monotonic()
         yield
         if self._host.model.training:
-            self._cost.rollout_seconds += time.monotonic() - began
-            self._cost.completions += completions
+            self._rows.cost.rollout_seconds += time.monotonic() - began
+            self._rows.cost.completions += completions
 
     def note_training(self, logs: dict[str, float]) -> None:
         """Keep the mean reward that a training step logged."""
@@ -111,58 +108,11 @@ class HeldOut:
         if self.active and reward is not None and math.isfinite(float(reward)):
             self._training_rewards.append(float(reward))
 
-    # Which rows.
-
-    def _choose_rows(self) -> None:
-        """Fix the rows for the rest of the run, as many as the share of time allows."""
-        host = self._host
-        seed = host.args.seed
-        total = len(host.eval_dataset)
-        size = self._affordable(total)
-        if size < total:
-            chosen = sorted(random.Random(seed).sample(range(total), size))
-            host.eval_dataset = host.eval_dataset.select(chosen)
-        samples = host.num_generations_eval
-        answers = "answered greedily" if samples == 1 else f"{samples} sampled answers each"
-        self._rows = f"{size} of {total} validation rows (seed {seed}), {answers}"
-        logger.info(
-            f"swift-grpo-ext [held-out] {self._rows}; evaluations take at most "
-            f"{100 * self._settings.held_out_share:.3g} % of the run (SWIFT_GRPO_EXT_HELD_OUT_SHARE)"
-        )
-        self._rows += f", {_digest(host.eval_dataset)}"
-        if self._history.evaluations and self._history.evaluations[-1].rows != self._rows:
-            logger.warning(
-                "swift-grpo-ext [held-out] the validation rows are not those of the resumed run: the best "
-                "checkpoint is chosen anew"
-            )
-            host.state.best_metric = None
-            host.state.best_global_step = None
-
-    def _affordable(self, total: int) -> int:
-        """Rows of an evaluation, the same on all ranks; before the first step, whose cost is unknown, all."""
-        host = self._host
-        earlier = self._history.evaluations[-1:]
-        if earlier:  # a resumed run goes on with as many
-            return min(total, len(earlier[0].scores.get(TOTAL, ())) or total)
-        size = total
-        if host.state.global_step and self._cost.completions:
-            ranks = host.accelerator.num_processes
-            samples = host.num_generations_eval
-            # Ranks answer side by side, each its part of the rows, as in training.
-            row_seconds = self._cost.rollout_seconds / self._cost.completions * samples / ranks
-            between = self._cost.training_seconds / host.state.global_step * _steps_between(host)
-            batch = max(1, host.args.per_device_eval_batch_size * ranks // samples)
-            size = rows_within(self._settings.held_out_share, between, row_seconds, total, batch)
-        # The first rank's clock decides for all.
-        return agreed_max(size if host.accelerator.is_main_process else 0, host.accelerator.device)
-
-    def in_order(self, dataset: Any) -> RepeatSampler | None:
-        """The rows of an evaluation in the same order every time; None: as ms-swift orders them."""
-        if not self.active:
-            return None
-        return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False)
-
     # An evaluation.
+
+    def in_order(self, dataset: Dataset[object]) -> RepeatSampler | None:
+        """The rows of an evaluation in the same order every time; None: as ms-swift orders them."""
+        return self._rows.in_order(dataset) if self.active else None
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -170,12 +120,12 @@ class HeldOut:
         if not self.active:
             yield
             return
-        if not self._rows:
-            self._choose_rows()
+        if not self._rows.words:
+            self._rows.choose(self._history)
         self._collected = []
         # In training a batch that is not full is left out; here it is a part of the rows.
         every_row = swapped(self._host.args, "dataloader_drop_last", False)
-        with self._cost.evaluation(), random_numbers_kept(), every_row:
+        with self._rows.cost.evaluation(), random_numbers_kept(), every_row:
             yield
 
     def greedy(self, config: RequestConfig) -> RequestConfig:
@@ -227,8 +177,8 @@ class HeldOut:
         return Evaluation(
             step=host.state.global_step,
             scores={name: _means(column.reshape(rows, samples)) for name, column in columns.items()},
-            seconds=self._cost.evaluation_seconds_so_far,
-            rows=self._rows,
+            seconds=self._rows.cost.evaluation_seconds_so_far,
+            rows=self._rows.words,
             training_reward=fmean(training) if training else None,
             training_error=stdev(training) / math.sqrt(len(training)) if len(training) > 1 else None,
         )
@@ -289,7 +239,7 @@ class HeldOut:
 
     def saved_if_best(self, is_best: bool) -> bool:
         """Have the best checkpoint saved, also at a step at which none would be; returns whether it is."""
-        if self.active and is_best and _value(self._host.args.save_strategy) != "no":
+        if self.active and is_best and strategy(self._host.args.save_strategy) != "no":
             self._host.control.should_save = True
         return is_best
 
@@ -319,58 +269,10 @@ class HeldOut:
         )
 
 
-class _Cost:
-    """What training and evaluations take, in seconds."""
-
-    def __init__(self) -> None:
-        self.rollout_seconds = 0.0  # of training
-        self.completions = 0
-        self._began = time.monotonic()
-        self._evaluation_began = 0.0
-        self._evaluations = 0.0  # all that are over
-
-    @property
-    def training_seconds(self) -> float:
-        """Since the run began, without evaluations that are over."""
-        return time.monotonic() - self._began - self._evaluations
-
-    @property
-    def evaluation_seconds_so_far(self) -> float:
-        """Of the evaluation at hand."""
-        return time.monotonic() - self._evaluation_began
-
-    @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """While this is open, the run evaluates."""
-        self._evaluation_began = time.monotonic()
-        yield
-        self._evaluations += self.evaluation_seconds_so_far
-
-
-def _value(option: object) -> str:
-    """A strategy of transformers in words, whether it is still a text or its enumeration."""
-    return str(getattr(option, "value", option))
-
-
 def _means(scores: Tensor) -> tuple[float | None, ...]:
     """Mean of the scored answers of each row, ``(rows, answers)``; None where there is none."""
     means = scores.nanmean(1).tolist()
     return tuple(None if math.isnan(mean) else mean for mean in means)
-
-
-def _steps_between(host: Host) -> float:
-    """Optimizer steps between two evaluations."""
-    if _value(host.args.eval_strategy) == "steps" and host.state.eval_steps:
-        return float(host.state.eval_steps)
-    return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
-
-
-def _digest(dataset: Any) -> str:
-    """Tells a validation set from another by the text of its rows; images are not loaded."""
-    texts = hashlib.sha256()
-    for row in dataset.select_columns("messages"):
-        texts.update(json.dumps(row, ensure_ascii=False, default=str, sort_keys=True).encode())
-    return texts.hexdigest()[:12]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ row is (https://en.wikipedia.org/wiki/Paired_difference_test).
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -158,11 +158,17 @@ class HeldOutHistory:
             )
         flat = self._flat_since(_FLAT_EVALUATIONS * patience)
         rise = _clear_training_rise(flat, newest) if flat else 0.0
-        change = newest.change_since(flat, self.metric) if flat else None
-        # Only if the held-out reward cannot have risen as much: few rows prove no standstill.
-        if flat and rise > 0 and change is not None and change.high < rise:
+        # Only if the held-out reward cannot have gained as much: few rows prove no standstill.
+        if flat and rise > 0 and self._most_gained(newest, flat) < rise:
             return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {flat.step}"
         return ""
+
+    def _most_gained(self, newest: Evaluation, since: Evaluation) -> float:
+        """The better end of the interval of a change, more being better; infinite if it is not known."""
+        change = newest.change_since(since, self.metric)
+        if change is None:
+            return math.inf
+        return change.high if self.greater_is_better else -change.low
 
     def _flat_since(self, evaluations: int) -> Evaluation | None:
         """The evaluation that none of so many later ones exceeds; None if one does, or there are fewer."""
@@ -184,6 +190,16 @@ def _clear_training_rise(since: Evaluation, now: Evaluation) -> float:
         return 0.0
     error = math.hypot(since.training_error, now.training_error)
     return max(0.0, now.training_reward - since.training_reward - _CLEAR_RISE * error)
+
+
+def metric_of(typed: str, rewards: Collection[str]) -> str:
+    """The reward that ``--metric_for_best_model`` names, as the user calls it; `TOTAL` for anything else.
+
+    >>> metric_of("eval_rewards/ext_iou/mean", ["ext_iou"]), metric_of("loss", ["ext_iou"])
+    ('ext_iou', 'reward')
+    """
+    name = typed.removeprefix("eval_").removeprefix("rewards/").removesuffix("/mean")
+    return name if name in rewards else TOTAL
 
 
 def append(folder: Path, evaluation: Evaluation) -> None:

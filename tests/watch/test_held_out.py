@@ -96,6 +96,19 @@ def test_a_flat_held_out_reward_under_a_rising_one_is_named():
     assert "training reward up 0.36" in history(*steps).why_stop(2)  # less three standard errors
 
 
+def test_exploited_rewards_are_named_where_less_is_better():
+    """8 of 40 rows are wrong, then 12, of which 6 were right: it cannot have got much better."""
+    first = (1.0,) * 8 + (0.0,) * 32
+    later = (0.0,) * 2 + (1.0,) * 12 + (0.0,) * 26
+    evaluations = [
+        Evaluation(10 * n, {"reward": first if n == 1 else later}, 1.0, ROWS, 0.05 * n, 0.01)
+        for n in range(1, 6)
+    ]
+    errors = HeldOutHistory(greater_is_better=False, evaluations=evaluations)
+    assert errors.fallen_for() == 0
+    assert "flat since step 10" in errors.why_stop(2)
+
+
 def test_a_flat_training_reward_does_not_stop():
     steps = [evaluation(10 * n, 20, training=0.5) for n in range(1, 9)]
     assert history(*steps).why_stop(2) == ""

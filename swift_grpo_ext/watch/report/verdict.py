@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from swift_grpo_ext.watch.held_out import HeldOutHistory
+from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.report.run import Run, Series
 
@@ -72,7 +72,7 @@ def _always_0(run: Run, *names: str) -> bool:
 
 def judge(run: Run) -> Verdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
-    history = HeldOutHistory(evaluations=list(run.held_out))
+    history = held_out_history(run)
     reasons = (
         *_of_held_out(run, history),
         *_told_by_monitors(run),
@@ -98,6 +98,14 @@ def judge(run: Run) -> Verdict:
     if reward.last < reward.first:
         return Verdict("bad", f"It gets worse: the reward fell {words}.", grounds)
     return Verdict("good", f"It learns: the reward rose {words}.", grounds)
+
+
+def held_out_history(run: Run) -> HeldOutHistory:
+    """The evaluations of a run, judged by the reward that chose its best checkpoint."""
+    typed = str(run.arguments.get("metric_for_best_model") or TOTAL)
+    rewards = {name for evaluation in run.held_out for name in evaluation.scores}
+    less_is_better = run.arguments.get("greater_is_better") is False and "loss" not in typed
+    return HeldOutHistory(metric_of(typed, rewards), not less_is_better, list(run.held_out))
 
 
 _TRENDS = {
@@ -127,14 +135,15 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
     best = history.best
     if best is None:
         return
+    metric = history.metric
     first, *_, last = [history.comparable[0], *history.comparable]
-    ends = f"{first.interval()} at step {first.step}, {last.interval()} at step {last.step}"
-    change = last.change_since(first)
+    ends = f"{first.interval(metric)} at step {first.step}, {last.interval(metric)} at step {last.step}"
+    change = last.change_since(first, metric)
     moved = f", a change of {change}" if change and first is not last else ""
-    yield f"Held-out reward {ends}{moved}."
+    yield f"Held-out {metric} {ends}{moved}."
     checkpoint = run.folder / f"checkpoint-{best.step}"
     where = f": {checkpoint}" if checkpoint.is_dir() else "; no checkpoint of that step is left"
-    yield f"Best held-out reward {best.interval()} at step {best.step}{where}."
+    yield f"Best held-out {metric} {best.interval(metric)} at step {best.step}{where}."
 
 
 def _told_by_monitors(run: Run) -> Iterable[str]:

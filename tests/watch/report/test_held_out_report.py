@@ -33,6 +33,19 @@ def test_the_verdict_names_the_best_checkpoint(tmp_path):
     assert best.endswith(f"at step 20: {tmp_path / 'checkpoint-20'}.")
 
 
+def test_the_verdict_is_by_the_reward_that_chose_the_best(tmp_path):
+    """--metric_for_best_model names one of the rewards, of which less is better."""
+    run_with(tmp_path, [10, 10])
+    (tmp_path / "args.json").write_text('{"metric_for_best_model": "errors", "greater_is_better": false}')
+    for step, wrong in ((30, 5), (40, 20)):
+        errors = tuple(float(row < wrong) for row in range(40))
+        append(tmp_path, Evaluation(step, {"reward": (0.5,) * 40, "errors": errors}, 1.0, "40 rows"))
+    reasons = judge(read_run(tmp_path)).reasons
+    assert any(
+        reason.startswith("Best held-out errors 0.125") and "at step 30" in reason for reason in reasons
+    )
+
+
 def test_a_fall_is_worse_than_a_rising_training_reward(tmp_path):
     verdict = judge(run_with(tmp_path, [20, 35, 8, 6, 5]))
     assert verdict.level == "bad"

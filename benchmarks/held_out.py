@@ -1,0 +1,262 @@
+"""Do held-out rewards find the best checkpoint, and stop a run that collapses, and only such a run?
+
+    python benchmarks/held_out.py --kind rate --seeds 1 2 3 --to output/held_out
+    python benchmarks/held_out.py --kind length --seeds 1 2 3 --to output/held_out
+    python benchmarks/held_out.py --kind healthy --seeds 1 2 3 --to output/held_out
+    python benchmarks/held_out.py --summary --to output/held_out
+
+Each run is ms-swift's own, in this process, on a CPU: a tiny Qwen2.5-VL that reads digits, after a warm start
+by labels. ``rate``: the learning rate is 100 times as high from step 60 on. ``length``: from the start a second
+reward pays for length, more than the first does for the right digit. ``healthy``: 300 steps of neither.
+
+The run evaluates on 100 held-out images. The truth is another 260 images, that no run sees: every checkpoint
+answers them greedily, by transformers alone. A fall is the first evaluation whose true answers are below the
+best ones before by more than the 95 % interval of the difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from swift_grpo_ext import testing
+
+os.environ.update(testing.cpu_environment(), HF_HUB_DISABLE_PROGRESS_BARS="1")
+
+from examples.quickstart.evaluation import greedy_answers
+from examples.quickstart.setting import DEFAULT, SETTINGS, SIZES
+from examples.quickstart.training import TRAINING
+from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
+
+KINDS = ("rate", "length", "healthy")
+STEPS = {"rate": 160, "length": 200, "healthy": 300}
+COLLAPSE = 60  # the step from which the learning rate is too high
+EVERY = 10  # steps between two evaluations
+PATIENCE = 2  # evaluations: SWIFT_GRPO_EXT_HELD_OUT_STOP
+ROWS = 100  # that a run is evaluated on
+MOST_AFTER_FALL = 3  # evaluations
+
+# Eight prompts of four completions a step.
+ARGUMENTS: dict[str, Any] = {
+    "per_device_train_batch_size": 32,
+    "num_generations": 4,
+    "learning_rate": 5e-4,
+    "lr_scheduler_type": "constant",
+    "beta": 0.01,
+    "max_completion_length": 4,
+    "temperature": 1.0,
+    "reward_funcs": "ext_choice",
+    "log_completions": False,
+    "eval_strategy": "steps",
+    "eval_steps": EVERY,
+    "per_device_eval_batch_size": ROWS,
+    "save_steps": EVERY,
+}
+OF_KIND: dict[str, dict[str, Any]] = {
+    "rate": {"callbacks": "too_high"},
+    "length": {
+        "reward_funcs": ["ext_choice", "pays_length"],
+        "reward_weights": [1, 3],
+        "metric_for_best_model": "ext_choice",
+    },
+    "healthy": {},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one run."""
+
+    kind: str
+    seed: int
+    steps: int  # that were done
+    best: int  # step of the checkpoint that the run calls the best
+    reason: str  # why it was stopped; empty if it was not
+    truth: dict[int, list[float]]  # by step: 1 for each true held-out row that is read right
+    seconds: float
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended before its last step."""
+        return self.steps < STEPS[self.kind]
+
+    def below(self, step: int, other: int) -> bool:
+        """Whether the true answers of a step are worse than another's by more than the interval."""
+        change = _of_truth(step, self.truth[step]).change_since(_of_truth(other, self.truth[other]))
+        return change is not None and change.high < 0
+
+    @property
+    def truly_best(self) -> int:
+        """The step whose true answers are the best."""
+        return max(self.truth, key=lambda step: (sum(self.truth[step]), -step))
+
+    @property
+    def fall(self) -> int | None:
+        """The first evaluation that is truly below the best one before it; None if there is none."""
+        best = min(self.truth)
+        for step in sorted(self.truth):
+            if self.below(step, best):
+                return step
+            if sum(self.truth[step]) > sum(self.truth[best]):
+                best = step
+        return None
+
+    def line(self) -> str:
+        """In words."""
+        accuracy = {step: sum(row) / len(row) for step, row in self.truth.items()}
+        ended = f"stopped at {self.steps}" if self.stopped else f"not stopped in {self.steps}"
+        fall = "no fall" if self.fall is None else f"fell at {self.fall}"
+        equal = "its interval below" if self.below(self.best, self.truly_best) else "within its interval of"
+        return (
+            f"{self.kind} seed {self.seed}: {fall}, {ended}; best {self.best} "
+            f"({100 * accuracy[self.best]:.1f} %) {equal} the true best {self.truly_best} "
+            f"({100 * accuracy[self.truly_best]:.1f} %); {self.seconds:.0f} s {self.reason}"
+        )
+
+
+def _of_truth(step: int, right: Sequence[float]) -> Evaluation:
+    return Evaluation(step, {"reward": tuple(right)})
+
+
+def register() -> None:
+    """Put the reward and the callback that make a run collapse where ms-swift looks for them."""
+    from swift.callbacks import TrainerCallback, callbacks_map
+    from swift.rewards import ORM, orms
+
+    class PaysLength(ORM):  # type: ignore[misc]
+        """A completion's characters, as a share of eight, which four tokens of the digits' model can make."""
+
+        def __call__(self, completions: list[str], **_columns: object) -> list[float]:
+            return [min(len(completion) / 8, 1.0) for completion in completions]
+
+    class TooHigh(TrainerCallback):
+        """The learning rate is 100 times as high from a step on."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            for group in kwargs["optimizer"].param_groups:
+                group["lr"] = args.learning_rate * (100 if state.global_step >= COLLAPSE else 1)
+
+    orms["pays_length"] = PaysLength
+    callbacks_map["too_high"] = TooHigh
+
+
+def warm_start(seed: int, folder: Path) -> tuple[Path, testing.Digits]:
+    """The checkpoint that knows half of the digits, and the data, made once for each seed."""
+    digits = testing.digits_dataset(folder / "digits", seed=seed)
+    if not any(folder.glob("sft/v*/checkpoint-*")):
+        random = testing.tiny_checkpoint(DEFAULT, folder / "random", seed=seed, **SIZES)
+        arguments = {
+            "model": random,
+            **testing.host_types(random),
+            "dataset": digits.train,
+            "output_dir": folder / "sft",
+            **testing.CPU_ARGUMENTS,
+            **TRAINING,
+            "max_length": 512,
+            "seed": seed,
+            **SETTINGS[DEFAULT].sft,
+        }
+        testing.run_in_process("sft", testing.command_line(arguments))
+    return next(folder.glob("sft/v*/checkpoint-*")), digits
+
+
+def run(kind: str, seed: int, folder: Path) -> Outcome:
+    """One run, and the truth about each of its checkpoints, which are deleted."""
+    model, digits = warm_start(seed, folder / f"seed{seed}")
+    rows = digits.test.read_text(encoding="utf-8").splitlines(keepends=True)
+    held_out = folder / f"seed{seed}" / "held_out.jsonl"
+    held_out.write_text("".join(rows[:ROWS]), encoding="utf-8")
+    truth = [json.loads(row) for row in rows[ROWS:]]
+    output = folder / f"{kind}{seed}"
+    shutil.rmtree(output, ignore_errors=True)
+    arguments = {**TRAINING, **ARGUMENTS, **OF_KIND[kind], "max_steps": STEPS[kind], "seed": seed}
+    switches = {"HELD_OUT_SHARE": "1", "HELD_OUT_STOP": str(PATIENCE), "DISABLE": "callbacks.report"}
+    began = time.monotonic()
+    testing.run_in_process(
+        "rlhf",
+        testing.grpo_arguments(model, digits.train, output, val_dataset=held_out, **arguments),
+        {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()},
+    )
+    seconds = time.monotonic() - began
+    version = testing.newest_version(output)
+    evaluations = read_evaluations(version)
+    answers = {one.step: greedy_answers(version / f"checkpoint-{one.step}", truth) for one in evaluations}
+    right = {
+        step: [float(answer == row["solution"]) for answer, row in zip(given, truth, strict=True)]
+        for step, given in answers.items()
+    }
+    state = json.loads((version / f"checkpoint-{evaluations[-1].step}/trainer_state.json").read_text())
+    outcome = Outcome(
+        kind=kind,
+        seed=seed,
+        steps=evaluations[-1].step,
+        best=state["best_global_step"],
+        reason="",
+        truth=right,
+        seconds=seconds,
+    )
+    for checkpoint in version.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    return outcome
+
+
+def outcomes(folder: Path) -> list[Outcome]:
+    """All runs so far, of a run that was done again the last."""
+    path = folder / "outcomes.jsonl"
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ()
+    found = {}
+    for row in rows:
+        truth = {int(step): right for step, right in row["truth"].items()}
+        found[row["kind"], row["seed"]] = Outcome(**{**row, "truth": truth})
+    return list(found.values())
+
+
+def summary(runs: Sequence[Outcome]) -> str:
+    """The three figures, each with the number of runs that it is of."""
+    collapsing = [one for one in runs if one.kind != "healthy"]
+    healthy = [one for one in runs if one.kind == "healthy"]
+    best = sum(not one.below(one.best, one.truly_best) for one in collapsing)
+    late = [one.fall is not None and one.steps - one.fall <= MOST_AFTER_FALL * EVERY for one in collapsing]
+    in_time = sum(one.stopped and soon for one, soon in zip(collapsing, late, strict=True))
+    return (
+        f"best checkpoint within its interval of the true best: {best} of {len(collapsing)} collapsing runs\n"
+        f"stopped at most {MOST_AFTER_FALL} evaluations after the fall in {in_time} of {len(collapsing)}\n"
+        f"healthy runs of {STEPS['healthy']} steps stopped: {sum(one.stopped for one in healthy)} of "
+        f"{len(healthy)}"
+    )
+
+
+def main() -> None:
+    """Entry of the command line."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[])
+    parser.add_argument("--to", type=Path, default=Path("output/held_out"))
+    parser.add_argument("--summary", action="store_true")
+    options = parser.parse_args()
+    folder = options.to.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    register()
+    for seed in options.seeds:
+        outcome = run(options.kind, seed, folder)
+        with open(folder / "outcomes.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+        print(outcome.line(), flush=True)
+    if options.summary:
+        runs = outcomes(folder)
+        print("\n".join(one.line() for one in runs))
+        print(summary(runs))
+
+
+if __name__ == "__main__":
+    main()

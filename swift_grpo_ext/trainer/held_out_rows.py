@@ -1,0 +1,123 @@
+"""Which rows an evaluation answers: a fixed, seeded set that costs at most a share of the run."""
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from swift_grpo_ext.ms_swift.hf import RepeatSampler
+from swift_grpo_ext.ms_swift.shared import get_logger
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, rows_within
+
+logger = get_logger()
+
+
+class HeldOutRows:
+    """The rows of every evaluation of a run, chosen at the first one, the same on all ranks."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self._host = host
+        self._share = settings.held_out_share
+        self.cost = Cost()
+        self.words = ""  # which rows, with a digest of their text; empty until they are chosen
+
+    def choose(self, history: HeldOutHistory) -> None:
+        """Fix the rows for the rest of the run, as many as the share of time allows."""
+        host = self._host
+        seed = host.args.seed
+        total = len(host.eval_dataset)
+        size = self._affordable(total, history)
+        if size < total:
+            chosen = sorted(random.Random(seed).sample(range(total), size))
+            host.eval_dataset = host.eval_dataset.select(chosen)
+        samples = host.num_generations_eval
+        answers = "answered greedily" if samples == 1 else f"{samples} sampled answers each"
+        words = f"{size} of {total} validation rows (seed {seed}), {answers}"
+        logger.info(
+            f"swift-grpo-ext [held-out] {words}; evaluations take at most "
+            f"{100 * self._share:.3g} % of the run (SWIFT_GRPO_EXT_HELD_OUT_SHARE)"
+        )
+        self.words = f"{words}, {_digest(host.eval_dataset)}"
+        if history.evaluations and history.evaluations[-1].rows != self.words:
+            logger.warning(
+                "swift-grpo-ext [held-out] the validation rows are not those of the resumed run: the best "
+                "checkpoint is chosen anew"
+            )
+            host.state.best_metric = None
+            host.state.best_global_step = None
+
+    def _affordable(self, total: int, history: HeldOutHistory) -> int:
+        """Rows of an evaluation, the same on all ranks; before the first step, whose cost is unknown, all."""
+        host = self._host
+        earlier = history.evaluations[-1:]
+        if earlier:  # a resumed run goes on with as many
+            return min(total, len(earlier[0].scores.get(TOTAL, ())) or total)
+        size = total
+        if host.state.global_step and self.cost.completions:
+            ranks = host.accelerator.num_processes
+            samples = host.num_generations_eval
+            # Ranks answer side by side, each its part of the rows, as in training.
+            row_seconds = self.cost.rollout_seconds / self.cost.completions * samples / ranks
+            between = self.cost.training_seconds / host.state.global_step * _steps_between(host)
+            batch = max(1, host.args.per_device_eval_batch_size * ranks // samples)
+            size = rows_within(self._share, between, row_seconds, total, batch)
+        # The first rank's clock decides for all.
+        return agreed_max(size if host.accelerator.is_main_process else 0, host.accelerator.device)
+
+    def in_order(self, dataset: Any) -> RepeatSampler:
+        """The rows of an evaluation in the same order every time."""
+        return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False)
+
+
+class Cost:
+    """What training and evaluations take, in seconds."""
+
+    def __init__(self) -> None:
+        self.rollout_seconds = 0.0  # of training
+        self.completions = 0
+        self._began = time.monotonic()
+        self._evaluation_began = 0.0
+        self._evaluations = 0.0  # all that are over
+
+    @property
+    def training_seconds(self) -> float:
+        """Since the run began, without evaluations that are over."""
+        return time.monotonic() - self._began - self._evaluations
+
+    @property
+    def evaluation_seconds_so_far(self) -> float:
+        """Of the evaluation at hand."""
+        return time.monotonic() - self._evaluation_began
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """While this is open, the run evaluates."""
+        self._evaluation_began = time.monotonic()
+        yield
+        self._evaluations += self.evaluation_seconds_so_far
+
+
+def strategy(option: object) -> str:
+    """A strategy of transformers in words, whether it is still a text or its enumeration."""
+    return str(getattr(option, "value", option))
+
+
+def _steps_between(host: Host) -> float:
+    """Optimizer steps between two evaluations."""
+    if strategy(host.args.eval_strategy) == "steps" and host.state.eval_steps:
+        return float(host.state.eval_steps)
+    return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
+
+
+def _digest(dataset: Any) -> str:
+    """Tells a validation set from another by the text of its rows; images are not loaded."""
+    texts = hashlib.sha256()
+    for row in dataset.select_columns("messages"):
+        texts.update(json.dumps(row, ensure_ascii=False, default=str, sort_keys=True).encode())
+    return texts.hexdigest()[:12]
