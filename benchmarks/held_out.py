@@ -6,8 +6,9 @@
     python benchmarks/held_out.py --summary --to output/held_out
 
 Each run is ms-swift's own, in this process, on a CPU: a tiny Qwen2.5-VL that reads digits, after a warm start
-by labels. ``rate``: the learning rate is 100 times as high from step 60 on. ``length``: from the start a second
-reward pays for length, more than the first does for the right digit. ``healthy``: 300 steps of neither.
+by labels. ``rate``: the learning rate is 100 times as high from step 60 on. ``length``: from the start a
+second reward pays for length, three times as much as the first pays for the right digit. ``healthy``: 300
+steps of neither.
 
 The run evaluates on 100 held-out images. The truth is another 260 images, that no run sees: every checkpoint
 answers them greedily, by transformers alone. A fall is the first evaluation whose true answers are below the
