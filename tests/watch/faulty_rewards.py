@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
+from contextlib import suppress
 
 import torch
 from swift.rewards import ORM, orms
@@ -102,6 +103,11 @@ class KillsWorkers(ORM):
     def __call__(self, completions, **kwargs):
         for worker in set(multiprocessing.active_children()) - self.others:
             worker.kill()
+            # torch's handler of SIGCHLD raises wherever this process is: let it be here, not in the midst of a
+            # check of types, which would raise an error of its own. The loader misses the worker all the same.
+            with suppress(RuntimeError):
+                worker.join(10)
+                time.sleep(0.1)
         return [good(text) for text in completions]
 
 
