@@ -20,6 +20,7 @@ from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Bill, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
+from swift_grpo_ext.watch.resume_command import how_to_resume
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
@@ -231,6 +232,7 @@ class Watch(TrainerCallback):
         if self._watchdog.ident is None or self.monitor is None:  # training has not begun
             return
         self._judge_at_end()
+        self._say_how_to_resume()
         if self._stopped_dead:
             shown = self.monitor.errors[:1] or self.monitor.findings
             raise DeadRunError(
@@ -238,6 +240,15 @@ class Watch(TrainerCallback):
                 where=f"stopped at step {self.monitor.step}",
                 fix="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
             )
+
+    @watches("how to resume")
+    def _say_how_to_resume(self) -> None:
+        args = self._trainer.args
+        if not self.exit_status or not args.should_save:
+            return
+        checkpoint = Path(args.output_dir) / f"checkpoint-{self._trainer.state.global_step}"
+        command = how_to_resume(checkpoint, weights_only=args.save_only_model)
+        print(f"swift-grpo-ext: the run ended after a saved step; to resume it:\n{command}", file=sys.stderr)
 
     @watches("verdict")
     def _judge_at_end(self) -> None:

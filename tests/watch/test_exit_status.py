@@ -28,7 +28,7 @@ OTHERS = [
     ("phase", "number"), [*IN_THE_GATE, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)]
 )
 def test_a_signal_in_any_phase_ends_after_a_saved_step(
-    phase, number, tiny_qwen, digits, tmp_path, monkeypatch
+    phase, number, tiny_qwen, digits, tmp_path, monkeypatch, capsys
 ):
     """The second time that the phase is entered, so that there is a step before."""
     entered = []
@@ -52,6 +52,7 @@ def test_a_signal_in_any_phase_ends_after_a_saved_step(
     assert stopped["signal"] == signal.Signals(number).name
     assert newest_whole(folder) == folder / stopped["checkpoint"]
     assert stopped["exit_status"] == 128 + number
+    assert f"--resume_from_checkpoint {folder / stopped['checkpoint']}" in capsys.readouterr().err
 
 
 def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tiny_qwen, digits, tmp_path, monkeypatch):

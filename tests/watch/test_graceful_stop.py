@@ -124,11 +124,13 @@ def test_ctrl_c_in_a_terminal_saves_and_ends(tiny_qwen, digits, tmp_path):
     if pid == 0:
         os.execve(words[0], words, {**os.environ, **testing.cpu_environment()})
 
+    said = []
+
     def listen():
         """Read what it says, so that it is never held up, and see whether it has logged its steps."""
         os.set_blocking(terminal, False)
         with suppress(OSError):  # nothing to read, or nobody has the terminal any more
-            os.read(terminal, 1 << 20)
+            said.append(os.read(terminal, 1 << 20).decode(errors="replace"))
         return folder_with_steps(tmp_path)
 
     folder = until(listen)
@@ -137,9 +139,13 @@ def test_ctrl_c_in_a_terminal_saves_and_ends(tiny_qwen, digits, tmp_path):
 
     def ended():
         listen()
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
+        waited, status = os.waitpid(pid, os.WNOHANG)
+        return [status] if waited == pid else None
 
-    until(ended)
+    (status,) = until(ended)
+    assert os.waitstatus_to_exitcode(status) != 0
     check_saved(folder, "SIGINT")
+    (stopped,) = read_events(folder, ["stopped"])
+    assert f"--resume_from_checkpoint {folder / stopped['checkpoint']}" in "".join(said)
     assert gone(training)
     os.close(terminal)

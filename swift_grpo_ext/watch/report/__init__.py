@@ -80,7 +80,7 @@ def write_report(
     """
     render = _renderer()
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
-    runs = [read_run(each) for each in folders]
+    runs = [read_run(folder) for folder in folders]
     names = run_names(runs)
     verdicts = tuple(map(judge, runs))
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -93,6 +93,7 @@ def write_report(
         ],
         extra_figures=extra_figures,
         sections=sections,
+        resumed=any(run.breaks for run in runs),
         arguments=_arguments(runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
         data=page_data(runs, names, completions),

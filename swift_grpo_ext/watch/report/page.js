@@ -3,7 +3,7 @@
 // Text of models and datasets comes in as text nodes only: nothing here parses HTML.
 function h(tag, attributes, ...children) {
   const [name, ...classes] = tag.split(".");
-  const svg = ["svg", "path", "line", "text", "g"].includes(name);
+  const svg = ["svg", "path", "line", "text", "g", "title"].includes(name);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   if (classes.length) node.setAttribute("class", classes.join(" "));
   for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);

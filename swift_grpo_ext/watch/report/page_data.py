@@ -209,7 +209,8 @@ def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> st
         for group in groups_within(run, completions)
     ]
     drawn = [vars(one) | {"lines": [vars(thinned(line)) for line in one.lines]} for one in charts(runs)]
-    data = {"runs": names, "charts": drawn, "prompts": list(prompts), "groups": groups}
+    breaks = [run.breaks for run in runs]
+    data = {"runs": names, "breaks": breaks, "charts": drawn, "prompts": list(prompts), "groups": groups}
     shown = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}
     text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)

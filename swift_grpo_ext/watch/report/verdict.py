@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
@@ -75,6 +76,7 @@ def judge(run: Run) -> Verdict:
     history = held_out_history(run)
     reasons = (
         *_of_held_out(run, history),
+        *_resumes(run),
         *_told_by_monitors(run),
         *_signal_problems(run),
         *_what_counts(run),
@@ -141,19 +143,29 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
     change = last.change_since(first, metric)
     moved = f", a change of {change}" if change and first is not last else ""
     yield f"Held-out {metric} {ends}{moved}."
-    checkpoint = run.folder / f"checkpoint-{best.step}"
-    where = f": {checkpoint}" if checkpoint.is_dir() else "; no checkpoint of that step is left"
+    places = (folder / f"checkpoint-{best.step}" for folder in reversed(run.folders))
+    checkpoint = next((place for place in places if place.is_dir()), None)
+    where = f": {checkpoint}" if checkpoint else "; no checkpoint of that step is left"
     yield f"Best held-out {metric} {best.interval(metric)} at step {best.step}{where}."
 
 
 def _told_by_monitors(run: Run) -> Iterable[str]:
     """What the monitors said while the run went on, each finding once, the newest words."""
     told = {}
-    for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed", "note")):
+    kinds = ("verdict", "numerics", "stall", "failed", "note")
+    for event in chain.from_iterable(read_events(folder, kinds) for folder in run.folders):
         name = str(event.get("id", event["kind"]))
         step = f" at step {event['step']}" if "step" in event else ""
         told[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
     return told.values()
+
+
+def _resumes(run: Run) -> Iterable[str]:
+    """Where the run was interrupted."""
+    if run.breaks:
+        steps = ", ".join(map(str, run.breaks))
+        folders = f", in {', '.join(folder.name for folder in run.folders)}" if run.earlier else ""
+        yield f"Resumed after step {steps}{folders}; steps that were done again are shown once."
 
 
 def _signal_problems(run: Run) -> Iterable[str]:

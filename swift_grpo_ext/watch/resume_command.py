@@ -1,0 +1,64 @@
+"""The command that goes on with a run that was asked to end, ready to be pasted into a shell."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from swift_grpo_ext.settings import PREFIX
+
+# Of the environment what decides how many processes train, on which devices, on which images.
+_VARIABLES = (
+    "NPROC_PER_NODE",
+    "NNODES",
+    "NODE_RANK",
+    "CUDA_VISIBLE_DEVICES",
+    "MAX_PIXELS",
+    "VIDEO_MAX_PIXELS",
+)
+_RESUMES = ("--resume_from_checkpoint", "--resume_only_model")
+
+
+def how_to_resume(
+    checkpoint: Path,
+    weights_only: bool = False,
+    words: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """What to paste to go on from a checkpoint.
+
+    Args:
+        checkpoint: Its folder.
+        weights_only: It has no optimizer state (``--save_only_model true``): steps are counted anew.
+        words: The training process's script and arguments; by default those of this process.
+        environment: Variables; by default those of this process.
+
+    Returns:
+        The command ``swift rlhf``, or, in a process that it did not start, the arguments to add.
+
+    >>> how_to_resume(Path("o/checkpoint-2"), words=["swift/cli/rlhf.py", "--beta", "0"], environment={})
+    'swift rlhf --beta 0 --resume_from_checkpoint o/checkpoint-2'
+    """
+    script, *arguments = words if words is not None else sys.argv
+    variables = os.environ if environment is None else environment
+    resume = ["--resume_from_checkpoint", str(checkpoint)]
+    if weights_only:
+        resume += ["--resume_only_model", "true"]
+    if Path(script).parts[-3:] != ("swift", "cli", "rlhf.py"):
+        return shlex.join(resume)
+    chosen = [name for name in variables if name in _VARIABLES or name.startswith(PREFIX)]
+    settings = [f"{name}={shlex.quote(variables[name])}" for name in sorted(chosen)]
+    return " ".join([*settings, shlex.join(["swift", "rlhf", *_without_resume(arguments), *resume])])
+
+
+def _without_resume(arguments: Sequence[str]) -> list[str]:
+    """The arguments without those that say from which checkpoint the run went on."""
+    kept: list[str] = []
+    dropped = False
+    for word in arguments:
+        if word.startswith("--"):
+            dropped = word.partition("=")[0].replace("-", "_").replace("__", "--", 1) in _RESUMES
+        if not dropped:
+            kept.append(word)
+    return kept
