@@ -35,8 +35,8 @@ from swift.callbacks import TrainerCallback
 
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import tracing
+from swift_grpo_ext.trainer.engine import agreement
 from swift_grpo_ext.trainer.samples import Claim
-from swift_grpo_ext.watch import agreement
 
 WARM_UP = 2
 

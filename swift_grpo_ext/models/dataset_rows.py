@@ -31,19 +31,6 @@ def in_words(problems: Sequence[str]) -> str:
     return f"{len(problems)} broken row{'s' if len(problems) > 1 else ''}: {'; '.join(problems[:_SHOWN])}"
 
 
-def row_number(dataset: Any, row: Mapping[str, Any]) -> int | None:
-    """Line of a row in the dataset file, from 0, if the host has dropped none before it; None in a stream."""
-    try:
-        conversations = dataset["messages"]
-    except (TypeError, KeyError, NotImplementedError):
-        return None
-    for number, messages in enumerate(conversations):
-        if messages == row["messages"] and dataset[number].get("images") == row.get("images"):
-            order = getattr(dataset, "_indices", None)
-            return number if order is None else int(order.column(0)[number].as_py())
-    return None
-
-
 def instead_of(
     bad: Collection[str], rows: Sequence[object], dataset: object, usable: Callable[[Any], bool], main: bool
 ) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.console import print_lines
 from swift_grpo_ext.trainer.distributed import ending_together
-from swift_grpo_ext.trainer.engine_check import EngineCheck
+from swift_grpo_ext.trainer.engine import EngineCheck
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.host import Early

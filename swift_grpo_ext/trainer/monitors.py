@@ -14,8 +14,8 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
-from swift_grpo_ext.trainer.engine_compare import collated, looking
 from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records

@@ -20,7 +20,7 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.trainer.batches import BatchRecord
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.engine_check import EngineCheck
+from swift_grpo_ext.trainer.engine import EngineCheck
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 

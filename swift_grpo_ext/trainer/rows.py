@@ -15,6 +15,7 @@ from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_re
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Row, VisionSample
+from swift_grpo_ext.watch.records import row_number
 
 logger = get_logger()
 _ROUNDS = 10
@@ -138,7 +139,10 @@ class Rows:
         self, problems: Problems, rows: Mapping[str, Any], dataset: Dataset | IterableDataset
     ) -> Problems:
         """The broken rows of all ranks, with their numbers. Every rank calls it for every batch."""
-        numbers = {key: dataset_rows.row_number(dataset, rows[key]) for key in problems}
+        numbers = {}
+        for key in problems:
+            row = rows[key]
+            numbers[key] = row_number(dataset, row["messages"], row.get("images"), most=None)
         named = {key: f"row {'?' if number is None else number}" for key, number in numbers.items()}
         here = {key: bad._replace(text=f"{named[key]}: {bad.text}") for key, bad in problems.items()}
         return {key: problem for of_rank in gather_object([here]) for key, problem in of_rank.items()}

@@ -45,6 +45,13 @@ class RolloutFacts:
     example: str = ""  # for messages: a row, what was predicted and what was expected
 
 
+# What may be wrong between rollout engine and trainer: rules of the monitors.
+PROMPT = "engine-prompt"
+WEIGHTS = "engine-weights"
+SAMPLING = "engine-sampling"
+NUMERICS = "engine-numerics"
+
+
 @dataclass(frozen=True)
 class EngineRecord:
     """The newest comparison of engine and trainer; d is the difference of a token's log-probs, nats."""
@@ -140,10 +147,14 @@ def is_garbage(text: str, cut_off: bool) -> bool:
     return cut_off and len(text) >= _LEAST and len(zlib.compress(data)) < _PACKED * len(data)
 
 
+Turns = Sequence[Mapping[str, object]]
+"""Messages of a row or a sample."""
+
+
 class Completed(Protocol):
     """What is read of a sample; its completion is the last message."""
 
-    messages: Sequence[Mapping[str, object]]
+    messages: Turns
     images: Sequence[object]
     extra: Mapping[str, object]
 
@@ -157,27 +168,44 @@ def described(sample: Completed, dataset: Iterable[object] | None) -> str:
 
 def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
     """What to call a row: its number in the dataset if it is found, its own id, and its image."""
-    number = _row_number(sample, dataset)
+    number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
     image = next((path for path in map(_path, sample.images or ()) if path), "")
     name = "row" if number is None else f"row {number}"
     name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
     return f"{name} ({image})" if image else name
 
 
-def _row_number(sample: Completed, dataset: Iterable[object] | None) -> int | None:
-    """Position of the first row with the sample's question and images; None if it is not among the first."""
+def row_number(
+    dataset: Iterable[object] | None,
+    messages: Turns | None,
+    images: Sequence[object] | None,
+    *,
+    most: int | None,
+) -> int | None:
+    """Line of a row in the dataset's file, from 0, if ms-swift has dropped none before it.
+
+    It is the first row with the same questions and images; None in a stream, and where the first ``most``
+    rows (None: all) have no such row.
+    """
     if dataset is None or not hasattr(dataset, "__getitem__"):
         return None
-    wanted = _key(sample.messages, sample.images)
-    for number, row in enumerate(islice(dataset, _ROWS_SEARCHED)):
+    wanted = _key(messages, images)
+    for number, row in enumerate(islice(dataset, most)):
         if isinstance(row, Mapping) and _key(row.get("messages"), row.get("images")) == wanted:
-            return number
+            shuffled = getattr(dataset, "_indices", None)
+            return number if shuffled is None else int(shuffled.column(0)[number].as_py())
     return None
 
 
-def _key(messages: Any, images: Any) -> tuple[str, ...]:
-    asked = [str(turn.get("content")) for turn in messages or () if turn.get("role") == "user"]
-    return (*asked, *map(_path, images or ()))
+def _key(messages: Turns | None, images: Sequence[object] | None) -> tuple[object, ...]:
+    """What tells a row from others: its questions, and its images by path or by what they hold."""
+    questions = [str(turn.get("content")) for turn in messages or () if turn.get("role") == "user"]
+    return (*questions, *(_path(image) or _held(image) for image in images or ()))
+
+
+def _held(image: object) -> object:
+    content = image.get("bytes") if isinstance(image, Mapping) else image
+    return hash(content) if isinstance(content, (str, bytes)) else ""
 
 
 def _path(image: object) -> str:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.findings import Finding, Problem, Rule, Severity
-from swift_grpo_ext.watch import agreement, causes
+from swift_grpo_ext.watch import causes, records
 from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
@@ -77,10 +77,10 @@ def _no_advantage(steps: Steps, run: RunFacts) -> str:
     return f"no completion had an advantage for {_number(steps)}, only {movers} move the parameters: {reason}"
 
 
-@_rule(agreement.NUMERICS, Severity.WARNING, 0, lambda step, run: step.engine.rule == agreement.NUMERICS)
-@_rule(agreement.SAMPLING, Severity.ERROR, 0, lambda step, run: step.engine.rule == agreement.SAMPLING)
-@_rule(agreement.WEIGHTS, Severity.ERROR, 0, lambda step, run: step.engine.rule == agreement.WEIGHTS)
-@_rule(agreement.PROMPT, Severity.ERROR, 0, lambda step, run: step.engine.rule == agreement.PROMPT)
+@_rule(records.NUMERICS, Severity.WARNING, 0, lambda step, run: step.engine.rule == records.NUMERICS)
+@_rule(records.SAMPLING, Severity.ERROR, 0, lambda step, run: step.engine.rule == records.SAMPLING)
+@_rule(records.WEIGHTS, Severity.ERROR, 0, lambda step, run: step.engine.rule == records.WEIGHTS)
+@_rule(records.PROMPT, Severity.ERROR, 0, lambda step, run: step.engine.rule == records.PROMPT)
 def _disagrees(steps: Steps, _run: RunFacts) -> str:
     return steps[-1].engine.text
 

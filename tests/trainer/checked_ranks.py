@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from swift_grpo_ext.trainer.engine_check import EngineCheck
+from swift_grpo_ext.trainer.engine import EngineCheck
 
 look = EngineCheck.look
 

@@ -13,7 +13,7 @@ from PIL import Image
 from swift.infer_engine import TransformersEngine
 
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.engine_check import Recorder
+from swift_grpo_ext.trainer.engine.recorder import Recorder
 
 infer = TransformersEngine.infer
 of_row = Recorder.of_row

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row, other_rows, row_number
+from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row, other_rows
 from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.watch.records import row_number
 
 
 @pytest.fixture
@@ -52,14 +53,18 @@ def test_before_prompt_ids_did_not(folder):
     assert found[0].prompt_id == found[1].prompt_id
 
 
+def number_in(dataset, wanted):
+    return row_number(dataset, wanted["messages"], wanted["images"], most=None)
+
+
 def test_row_number_and_other_rows(folder):
     from datasets import Dataset
 
     table = [row(folder, "good.png"), row(folder, "one.png"), row(folder, "one.png", question="b")]
     dataset = Dataset.from_list(table)
-    assert [row_number(dataset, dataset[n]) for n in range(3)] == [0, 1, 2]
-    assert row_number(dataset, row(folder, "missing.png")) is None
-    assert row_number(iter(table), table[0]) is None
+    assert [number_in(dataset, dataset[n]) for n in range(3)] == [0, 1, 2]
+    assert number_in(dataset, row(folder, "missing.png")) is None
+    assert number_in(iter(table), table[0]) is None
     assert [found["messages"] for found in other_rows(dataset, [], {"1": ""})] == [
         table[n]["messages"] for n in (1, 2, 0)
     ]

@@ -14,9 +14,9 @@ from sweep.table import Configuration
 from swift_grpo_ext import testing
 from swift_grpo_ext.testing import newest_version
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.trainer import engine_check, grpo
+from swift_grpo_ext.trainer import grpo
+from swift_grpo_ext.trainer.engine import agreement, check
 from swift_grpo_ext.trainer.samples import Claim
-from swift_grpo_ext.watch import agreement
 from swift_grpo_ext.watch.guard import PARTS, SECONDS, Guard
 from swift_grpo_ext.watch.stall import Watchdog
 from tests.conftest import built_once
@@ -27,7 +27,7 @@ NAMED = {
     "held-out rewards",
     "movement probe",
     "clock of encoding",
-    engine_check.PART,
+    check.PART,
     "compat.json",
     "gains.json",
 }
@@ -211,7 +211,7 @@ def test_prompts_whose_pixels_do_not_stack_are_scored_one_by_one(name, shared_fo
             sample.claim = Claim((), tokens, [-1.0] * len(tokens))
         return samples
 
-    monkeypatch.setattr(engine_check.EngineCheck, "note", claim)
+    monkeypatch.setattr(check.EngineCheck, "note", claim)
     monkeypatch.setattr(agreement, "FULL_PRECISION", math.inf)  # nobody looks for a cause of what is made up
     monkeypatch.setenv("SWIFT_GRPO_EXT_KL_EVERY", "1")
     options = {"beta": 0, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "max_steps": 3}

@@ -4,7 +4,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.trainer import engine_check
+from swift_grpo_ext.trainer.engine import check
 from swift_grpo_ext.watch.journal import read_events
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate", "watch/kl_to_start")
@@ -60,10 +60,8 @@ def whole(tiny_qwen, digits, tmp_path, monkeypatch):
 
 
 def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path, monkeypatch):
-    judge, judged = engine_check.judge, []
-    monkeypatch.setattr(
-        engine_check, "judge", lambda now, *rest: judged.append(now.step) or judge(now, *rest)
-    )
+    judge, judged = check.judge, []
+    monkeypatch.setattr(check, "judge", lambda now, *rest: judged.append(now.step) or judge(now, *rest))
     checkpoint = testing.newest_version(whole) / "checkpoint-2"
     testing.run_in_process(
         "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)

@@ -1,7 +1,7 @@
 """One rank's comparison of a few completions: what the engine claims, and what the trainer computes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
@@ -12,19 +12,13 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.ms_swift.shared import (
-    GRPOBatch,
-    Template,
-    collate_to_grpo_micro_batch,
-    disable_gradient_checkpointing,
-    encode_sample,
-)
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.engine import agreement
+from swift_grpo_ext.trainer.engine.agreement import EARLY, Agreement, Distance, distance
+from swift_grpo_ext.trainer.engine.prompts import grid_difference, prompt_difference
 from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.watch import agreement
-from swift_grpo_ext.watch.agreement import EARLY, Agreement, Distance, distance
-from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
 from swift_grpo_ext.watch.records import row_name
 
 PLACES = 64
@@ -207,34 +201,3 @@ def together(parts: Sequence[Agreement]) -> Agreement:
         prompt=next((part.prompt for part in parts if part.prompt), ""),
         parted=next((part.parted for part in parts if part.parted), ""),
     )
-
-
-def collated(
-    host: Host, samples: Sequence[VisionSample], template: Template
-) -> tuple[dict[str, Tensor], GRPOBatch]:
-    """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
-    samples = [copy(sample) for sample in samples]
-    with host._template_context(host.template):
-        for sample in samples:
-            sample.encoded = encode_sample(sample, template)
-            sample.encoded.pop("_extra_kwargs", None)
-        inputs, batch = collate_to_grpo_micro_batch(
-            samples, template, device=host.accelerator.device, use_logits_to_keep=True
-        )
-    inputs.pop("labels", None)
-    return inputs, batch
-
-
-@contextmanager
-def looking(host: Host, model: nn.Module) -> Iterator[None]:
-    """While this is open, a model only answers: no gradients, no dropout."""
-    training = model.training
-    model.eval()
-    try:
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(model, host.args.gradient_checkpointing_kwargs),
-        ):
-            yield
-    finally:
-        model.train(training)

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from swift_grpo_ext.watch import agreement
-from swift_grpo_ext.watch.agreement import Agreement, Distance, EngineFacts, distance, judge
-from swift_grpo_ext.watch.prompts import grid_difference, prompt_difference
+from swift_grpo_ext.trainer.engine import agreement
+from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, EngineFacts, distance, judge
+from swift_grpo_ext.trainer.engine.prompts import grid_difference, prompt_difference
 
 ENGINE = EngineFacts("vLLM server", asked={"temperature": 0.9, "top_p": 1.0})
 

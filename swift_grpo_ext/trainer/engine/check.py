@@ -1,4 +1,4 @@
-"""Holds what a rollout engine says of its own tokens against what the trainer computes of them."""
+"""When the rollout engine is checked, by which completions, and what becomes of it over ranks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -6,19 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from accelerate.utils import gather_object
-from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
 from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import ChatCompletionResponseChoice, RolloutOutput
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
-from swift_grpo_ext.trainer.engine_compare import Comparison, together
+from swift_grpo_ext.trainer.engine.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
+from swift_grpo_ext.trainer.engine.comparison import Comparison, together
+from swift_grpo_ext.trainer.engine.recorder import RECORDER, Recorder
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
-from swift_grpo_ext.watch.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
-from swift_grpo_ext.watch.guard import Guard, watches
+from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.records import EngineRecord, is_garbage
 
 T = TypeVar("T")
@@ -91,7 +90,7 @@ class EngineCheck:
         if self._host.args.use_vllm or not self._due():
             yield
             return
-        with self.guard.around("recorder of transformers' engine", self._recording):
+        with self.guard.around(RECORDER, self._recording):
             yield
 
     def _recording(self) -> AbstractContextManager[object]:
@@ -230,55 +229,3 @@ def _logps_of(choice: ChatCompletionResponseChoice) -> list[float]:
     """Log-probs that an engine reports with a completion; empty if it does not."""
     content = (choice.logprobs or {}).get("content") or ()
     return [float(entry["logprob"]) for entry in content]
-
-
-class Recorder(LogitsProcessor):
-    """Last of the processors of one ``generate``: sees the scores that tokens are drawn from.
-
-    A token is known at the next call, so the log-prob of the last one is not written down; of a batch, those
-    of so many rows are, evenly spread. `top_k` is what ``generate`` used; 0: all tokens.
-    """
-
-    def __init__(self, rows: int, guard: Guard) -> None:
-        self._rows = rows
-        self.guard = guard
-        self._last: Tensor | None = None
-        self._drawn: list[Tensor] = []
-        self._calls = self._stride = 0
-        self.batch = self.top_k = 0
-
-    def after(self, make: Callable[..., LogitsProcessorList]) -> Callable[..., LogitsProcessorList]:
-        """``GenerationMixin._get_logits_processor`` with this one at the end, in the first ``generate``."""
-
-        def with_recorder(*args: object, **kwargs: object) -> LogitsProcessorList:
-            processors = make(*args, **kwargs)
-            return self._join(processors) or processors
-
-        return with_recorder
-
-    @watches("recorder of transformers' engine")
-    def _join(self, processors: LogitsProcessorList) -> LogitsProcessorList:
-        self._calls += 1
-        filters = [p.top_k for p in processors if isinstance(p, TopKLogitsWarper)]
-        self.top_k = max(filters, default=0)  # what ``generate`` used; 0: all tokens
-        return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Book the token of the step before, and keep the ``(batch, vocab)`` scores of this one."""
-        self._book(input_ids, scores)
-        return scores
-
-    @watches("recorder of transformers' engine", reads_device=True)
-    def _book(self, input_ids: Tensor, scores: Tensor) -> None:
-        self.batch = len(scores)
-        self._stride = max(1, self.batch // self._rows)
-        chosen = slice(0, None, self._stride)
-        if self._last is not None:
-            self._drawn.append(self._last.gather(-1, input_ids[chosen][:, -1:])[:, 0])
-        self._last = scores[chosen].float().log_softmax(-1)
-
-    def of_row(self, row: int, batch: int) -> list[float]:
-        """Log-probs of the tokens that a row of the batch drew, but for the last one; empty if unknown."""
-        if self.batch != batch or self._calls != 1 or row % self._stride or not self._drawn:
-            return []
-        return [float(logps[row // self._stride]) for logps in self._drawn]

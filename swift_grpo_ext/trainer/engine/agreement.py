@@ -8,18 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from swift_grpo_ext.watch.records import EngineRecord
+from swift_grpo_ext.watch.records import NUMERICS, PROMPT, SAMPLING, WEIGHTS, EngineRecord
 
 RAW = "raw"
 UNFILTERED = "unfiltered"
 NO_ADAPTERS = "without adapters"
 REFERENCE = "reference"
 SETTINGS = ("temperature", "top_p", "top_k")  # such a hypothesis has its value: ``temperature 0.3``
-
-PROMPT = "engine-prompt"
-WEIGHTS = "engine-weights"
-SAMPLING = "engine-sampling"
-NUMERICS = "engine-numerics"
 
 FULL_PRECISION = 1.002
 HALF_PRECISION = 1.05
