@@ -67,8 +67,10 @@ def path(
 
 
 @app.command(epilog="Example: swift-grpo-ext env")
-def env() -> None:
-    """Print the versions that matter, whether they fit (exit code 2 if not), patches and settings.
+def env(
+    show_all: Annotated[bool, typer.Option("--all", help="Print what becomes of each patch, too.")] = False,
+) -> None:
+    """Print the versions that matter, whether they fit (exit code 2 if not), GPUs and settings.
 
     \f
 
@@ -77,7 +79,7 @@ def env() -> None:
     """
     from swift_grpo_ext.doctor.env import print_environment
 
-    if not print_environment():
+    if not print_environment(patches=show_all):
         raise typer.Exit(2)
 
 

@@ -211,6 +211,15 @@ _ALL = (
         reports=("https://github.com/huggingface/accelerate/blob/v1.15.0/src/accelerate/state.py",),
     ),
     Defect(
+        "F30",
+        "a line of a dataset that is not JSON ends the run with 90 lines of traceback that do not name it",
+        fix='add --external_plugins "$(swift-grpo-ext path)", which names file and line',
+        reports=(
+            "https://github.com/huggingface/datasets/blob/main/src/datasets/packaged_modules/json/json.py",
+        ),
+        patch="F30-broken-line",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

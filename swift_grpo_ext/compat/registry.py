@@ -40,6 +40,7 @@ MODULES: tuple[str, ...] = (
     "expert_gradients",
     "replicated_weights",
     "deepstack_gradient",
+    "broken_line",
 )
 
 

@@ -5,14 +5,15 @@ import platform
 from rich.console import Console
 from rich.table import Column, Table
 
+from swift_grpo_ext.doctor.gpus import gpus_in_words
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import load_settings
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.versions import package_facts
 
 
-def print_environment(console: Console | None = None) -> bool:
-    """Print the table and the verdict."""
+def print_environment(console: Console | None = None, *, patches: bool = False) -> bool:
+    """Print the table, the GPUs and the verdict; with ``patches`` what becomes of each patch, too."""
     console = console or Console()
     settings = load_settings()
     check_disabled(settings.disable)
@@ -23,7 +24,10 @@ def print_environment(console: Console | None = None) -> bool:
         colour = "red" if fact.problem else ""
         table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
     console.print(table)
-    console.print(_patch_table())
+    if patches:
+        console.print(_patch_table())
+    for line in gpus_in_words():
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     for name, value in settings.model_dump(exclude_defaults=True).items():
         console.print(f"setting {name} = {value}")
     problems = [fact for fact in facts if fact.problem]

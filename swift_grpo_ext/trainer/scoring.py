@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.runtime import cross_rank
 from swift_grpo_ext.rewards.runtime.batch import Composition
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard
-from swift_grpo_ext.rewards.runtime.ledger import drain_all
+from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.settings import current_settings
@@ -104,7 +104,8 @@ class Scoring:
         tasks = [sample.extra.get(self._table.task_column) for sample in samples]
         placeholders = [sample.held_placeholder for sample in samples]
         gathered = gather_object([(drain_all(), tasks, placeholders)])
-        self._account([reports for reports, _, _ in gathered])
+        total = self._account([reports for reports, _, _ in gathered])
+        self._warn_of_unscored(rewards, total)
         everybodys = [task for _, of_rank, _ in gathered for task in of_rank]
         self._log(cross_rank.task_means(rewards, everybodys, self._host.reward_func_names))
         chosen = [number for number, rule in enumerate(self._rules) if rule.normalise]
@@ -112,15 +113,32 @@ class Scoring:
             rewards = self._scales.scaled(rewards, everybodys, chosen)
         return self._without_placeholders(rewards, [cut for _, _, of_rank in gathered for cut in of_rank])
 
-    def _account(self, reports: list[Any]) -> None:
+    def _account(self, reports: list[Any]) -> dict[str, Report]:
         """Log what the reward functions of all ranks could not score, and end the run if it is too much."""
         total = cross_rank.added(reports)
         for name, report in total.items():
+            if report.first:  # on another rank, unless it is printed already
+                announce(report.first)
             if report.unscored and self._host.accelerator.is_main_process:
                 reasons = [f"{count} x {reason}" for reason, count in report.unscored.most_common(5)]
                 logger.info_once(f"reward {name}: no score for {'; '.join(reasons)}")
         self._log(cross_rank.metrics(total))
         self._budget.check(total)
+        return total
+
+    def _warn_of_unscored(self, rewards: Rewards, total: Mapping[str, Report]) -> None:
+        """Say at once of a reward that gave no number for any completion of a batch."""
+        names = self._host.reward_func_names
+        for name, rule, column in zip(names, self._rules, rewards.T, strict=False):
+            report = total.get(name, Report())
+            if rule.tasks or report.failures or not column.isnan().all():
+                continue
+            reasons = "; ".join(report.unscored) or "it returned None or NaN for each"
+            logger.warning_once(
+                f"swift-grpo-ext: reward {name!r} scored none of the {len(column)} completions of step "
+                f"{self._host.state.global_step + 1} ({reasons}): does the dataset have its columns?",
+                hash_id=f"{name} scores nothing {self._host.args.output_dir}",
+            )
 
     def _without_placeholders(self, rewards: Rewards, placeholders: list[bool]) -> Rewards:
         """Take the scores from completions (of all ranks) that held image placeholders."""

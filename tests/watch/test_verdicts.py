@@ -8,6 +8,7 @@ import pytest
 from swift_grpo_ext.errors import DeadRunError, RefusedError, RewardError
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
+from tests.trainer.runs import told
 
 
 def test_a_healthy_run_gets_no_verdict(watched_run):
@@ -121,6 +122,13 @@ def test_b9_a_reward_that_always_raises(watched_run):
     text = run.verdict("parameters-still")
     assert "no completion was scored (reward Raises gave no number for any)" in text
     assert run.steps[-1]["rewards/Raises/failures"] == 8
+
+
+def test_b11_a_reward_that_scores_nothing_is_named_at_once(watched_run):
+    with told() as messages:
+        watched_run("Missing", weight_decay=0)
+    (line,) = [text for text in messages if "scored none of the" in text]
+    assert "reward 'Missing' scored none of the 8 completions of step 1 (it returned None or NaN" in line
 
 
 def test_b10_a_metric_that_is_not_finite_leaves_the_log_whole(watched_run):

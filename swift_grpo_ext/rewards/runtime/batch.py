@@ -12,7 +12,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Score
 from swift_grpo_ext.rewards.gold.columns import gold_from
-from swift_grpo_ext.rewards.runtime.ledger import Failure, Report, ledger, record_failure, say
+from swift_grpo_ext.rewards.runtime.ledger import Failure, Report, announce, ledger, record_failure, say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 
 CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
@@ -92,9 +92,12 @@ class Batch:
 
     def failed(self, failure: Failure, replay: Path | None, counted: bool = True) -> None:
         """Write all of it to the replay file, and count it unless it is no fault of the reward."""
+        failure = replace(failure, replay=str(replay or ""))
         report = Report(failures=len(self), first=failure) if counted else Report()
         report.timeouts = int(failure.kind == "timeout")
         ledger(failure.reward).add(report)
+        if counted:
+            announce(failure)
         for index, completion in enumerate(self.completions):
             record_failure(replay, failure, completion, self.row(index))
 

@@ -44,9 +44,21 @@ class Failure:
     what: str
     row: str  # which row it was, in words
     details: str = ""  # the traceback, if there is one
+    replay: str = ""  # the file that it was written to
 
     def __str__(self) -> str:
         return f"reward {self.reward!r}: {self.what} [{self.row}]"
+
+
+def announce(failure: Failure) -> None:
+    """Print the first failure of each reward when it happens; further ones are counted.
+
+    Nothing of a broken contract, which ends the run and is its last line.
+    """
+    if failure.kind != "refused" and is_new(f"first failure of {failure.reward}"):
+        where = f"; {failure.replay} replays it" if failure.replay else ""
+        line = " ".join(f"{failure}{where}; further failures are counted".split())
+        print(f"swift-grpo-ext: {line}", file=sys.stderr, flush=True)
 
 
 @dataclass

@@ -88,7 +88,8 @@ def judge(run: Run) -> Verdict:
     if not run.series("reward"):
         return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)
     if reward is None:
-        early = f"Too early to tell: fewer than {MIN_STEPS} logged steps have a reward."
+        steps = len(run.finite("reward"))
+        early = f"Too early to tell: {steps} of the {MIN_STEPS} steps that are needed have a reward."
         return Verdict("warn", early, reasons)
     fault = history.why_stop(_HELD_OUT_PATIENCE)
     if fault:

@@ -132,3 +132,20 @@ def test_an_async_reward_with_a_limit_gives_its_scores_and_its_errors():
     assert asyncio.run(limited(["a", "bb"])) == [1.0, 1.0]
     assert asyncio.run(limited([""])) == [None]
     assert "ZeroDivisionError" in ledger("lengths").drain().first.what
+
+
+def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(ledger_module, "_told", set())
+
+    def broken(completions, **columns):
+        raise KeyError("boxes\nof the row")
+
+    guard = Guard(broken, "broken", output_dir=str(tmp_path))
+    ledger("broken").drain()
+    for _ in range(3):
+        guard(["a", "b"], images=[["cat.png"], ["dog.png"]])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("swift-grpo-ext: reward 'broken': KeyError('boxes")
+    assert "the first is completion 0 of the batch, image 'cat.png'" in line
+    assert line.endswith(f"{tmp_path}/reward_failures.rank0.jsonl replays it; further failures are counted")
+    assert ledger("broken").drain().failures == 6

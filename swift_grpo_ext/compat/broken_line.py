@@ -1,0 +1,67 @@
+"""F30: a line of a dataset that is not JSON ends a run with 90 lines of traceback that do not say which."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from swift_grpo_ext.compat.patch import patch
+from swift_grpo_ext.errors import DatasetRowError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from swift.dataset import DatasetMeta
+    from swift.dataset.loader import DatasetLoader
+
+
+@patch(
+    "F30",
+    "swift.dataset.loader:DatasetLoader._load_dataset_path",
+    fingerprint="self, dataset_path, dataset_meta",
+    probe=lambda: True,  # who fixes it would do so in datasets, whose reader knows the line
+    remove_when="datasets names file and line of what its JSON reader cannot read",
+)
+def fix(
+    load: Callable[..., Dataset], loader: DatasetLoader, dataset_path: str, dataset_meta: DatasetMeta
+) -> Dataset:
+    """Load a file; if that fails because a line is broken, say which, in one line.
+
+    Raises:
+        SystemExit: With status 1.
+    """
+    from datasets.exceptions import DatasetGenerationError
+
+    try:
+        return load(loader, dataset_path, dataset_meta)
+    except DatasetGenerationError as error:
+        broken = broken_line(Path(dataset_path))
+        if broken is None:
+            raise
+        print(broken, file=sys.stderr, flush=True)
+        raise SystemExit(1) from error
+
+
+def broken_line(path: Path) -> DatasetRowError | None:
+    """The first line of a JSONL file that is not an object, as an error; None if there is none."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            what = _fault(line)
+            if what:
+                return DatasetRowError(what, where=f"{path}:{number}", fix="fix the line")
+    return None
+
+
+def _fault(line: bytes) -> str:
+    """What is wrong with a line; empty if nothing is."""
+    try:
+        row = json.loads(line) if line.strip() else {}
+    except RecursionError:
+        return "the line is nested too deeply"
+    except ValueError as error:  # also of bytes that are not UTF-8
+        return f"the line is not JSON: {error}"
+    return "" if isinstance(row, dict) else f"the line is not a JSON object but {type(row).__name__}"
