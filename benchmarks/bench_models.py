@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_operations import Case
+from bench_operations import Case, Work
 from bench_shapes import Shape
 
 PATCH = {"qwen2_5_vl": 14, "ovis2": 14, "internvl": 14, "qwen3_vl": 16, "qwen3_5": 16}  # pixels of a side
@@ -106,3 +106,47 @@ FURTHER: dict[str, Build] = {
     "qwen3_5": _qwen3_5,
     "internvl": _internvl,
 }
+
+
+_BEHIND_THE_BLOCKS = ("merger", "projector", "head_linear")  # of a tower: what runs once for each token
+
+
+def counted_work(model: Any) -> Work:
+    """Of a model of any family, by its own weights: each multiplies and adds once for a token or a patch."""
+    from torch import nn
+
+    from swift_grpo_ext.group.recurrent import recurrent_layers
+
+    decoder = model.get_decoder()
+    outside = {id(part) for part in (*decoder.modules(), model.get_output_embeddings())}
+    patch = merged = 0
+    for name, part in model.named_modules():
+        if id(part) in outside or not isinstance(part, (nn.Linear, nn.Conv2d, nn.Conv3d)) or "lora_" in name:
+            continue
+        if any(behind in name for behind in _BEHIND_THE_BLOCKS):
+            merged += part.weight.numel()
+        else:
+            patch += part.weight.numel()
+    tokens = sum(
+        part.weight.numel()
+        for name, part in decoder.named_modules()
+        if isinstance(part, (nn.Linear, nn.Conv1d)) and "lora_" not in name
+    )
+    recurrent = list(recurrent_layers(decoder))
+    # Of each head the state is read, written and read again: arXiv 2412.06464, equation 10.
+    states = sum(3 * part.num_v_heads * part.head_k_dim * part.head_v_dim for part in recurrent)
+    text = model.config.get_text_config()
+    vision = model.config.vision_config
+    blocks = getattr(vision, "depth", None) or vision.num_hidden_layers
+    full = len(getattr(vision, "fullatt_block_indexes", None) or range(blocks))
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return Work(
+        patch=patch,
+        merged=merged,
+        patch_pair=2 * vision.hidden_size,
+        full_blocks=min(full, blocks),
+        windowed_blocks=max(0, blocks - full),
+        token=tokens + states,
+        pair=2 * (text.num_hidden_layers - len(recurrent)) * text.num_attention_heads * head_dim,
+        head=model.get_output_embeddings().weight.numel(),
+    )

@@ -38,20 +38,42 @@ class Case:
         return 2 * height, 2 * (self.image_tokens // height)
 
 
-def _tower(shape: Shape, case: Case) -> float:
-    """Multiply-adds of the frozen tower over one image."""
-    patches, width = case.image_tokens * PATCHES_PER_TOKEN, shape.vision_hidden_size
+@dataclass(frozen=True)
+class Work:
+    """Multiply-adds of a model; a pair is two tokens, or patches, of which one sees the other."""
+
+    patch: float  # of the tower, for each patch
+    merged: float  # behind the tower's blocks, for each token of the image
+    patch_pair: float  # of one block of the tower
+    full_blocks: int  # of the tower, over the whole image
+    windowed_blocks: int
+    token: float  # of all layers of the language model, states of recurrent layers included
+    pair: float  # of all its layers that attend
+    head: float  # of the output layer, for each token
+
+
+def work_of(shape: Shape) -> Work:
+    """By the arithmetic of Qwen2.5-VL, of which Ovis2 is near enough."""
+    width = shape.vision_hidden_size
     block = 4 * width * width + 3 * width * shape.vision_intermediate_size
-    windowed = shape.vision_depth - shape.full_attention_blocks
-    pairs = shape.full_attention_blocks * patches**2 + windowed * patches * min(WINDOW, patches)
     merged = PATCHES_PER_TOKEN * width
-    merger = case.image_tokens * merged * (merged + shape.hidden_size)
-    return patches * (shape.vision_depth * block + PATCH_VALUES * width) + 2 * pairs * width + merger
+    return Work(
+        patch=shape.vision_depth * block + PATCH_VALUES * width,
+        merged=merged * (merged + shape.hidden_size),
+        patch_pair=2 * width,
+        full_blocks=shape.full_attention_blocks,
+        windowed_blocks=shape.vision_depth - shape.full_attention_blocks,
+        token=shape.num_layers * shape.layer,
+        pair=2 * shape.num_layers * shape.hidden_size,
+        head=shape.head,
+    )
 
 
-def _language_model(shape: Shape, tokens: int, pairs: float) -> float:
-    """Multiply-adds of one forward through all layers."""
-    return shape.num_layers * (tokens * shape.layer + 2 * pairs * shape.hidden_size)
+def _tower(work: Work, case: Case) -> float:
+    """Multiply-adds of the frozen tower over one image."""
+    patches = case.image_tokens * PATCHES_PER_TOKEN
+    pairs = work.full_blocks * patches**2 + work.windowed_blocks * patches * min(WINDOW, patches)
+    return patches * work.patch + pairs * work.patch_pair + case.image_tokens * work.merged
 
 
 def _passes(case: Case, old: bool) -> tuple[int, int]:
@@ -63,24 +85,24 @@ def _passes(case: Case, old: bool) -> tuple[int, int]:
     return once + int(case.checkpointing), once
 
 
-def operations(shape: Shape, case: Case) -> tuple[float, float]:
+def operations(work: Work, case: Case) -> tuple[float, float]:
     """Multiply-adds of the update phase: stock, and with prompt and image computed once and no old pass.
 
     Recomputing logits chunk by chunk is not counted as necessary, so the bound is that of the best program.
     """
     prompt, tail, group = case.prompt, case.completion, case.group
     length = prompt + tail
-    head = group * tail * shape.head
+    head = group * tail * work.head
     layers, heads = _passes(case, old=True)
-    rows = _language_model(shape, group * length, group * length**2 / 2)
-    stock = layers * rows + heads * head + (2 + int(case.beta > 0)) * group * _tower(shape, case)
+    rows = group * length * work.token + group * length**2 / 2 * work.pair
+    stock = layers * rows + heads * head + (2 + int(case.beta > 0)) * group * _tower(work, case)
     layers, heads = _passes(case, old=False)
     pairs = prompt**2 / 2 + group * (tail * prompt + tail**2 / 2)
-    pack = _language_model(shape, prompt + group * (tail - 1), pairs)
-    return stock, layers * pack + heads * head + _tower(shape, case)
+    pack = (prompt + group * (tail - 1)) * work.token + pairs * work.pair
+    return stock, layers * pack + heads * head + _tower(work, case)
 
 
-def bound(shape: Shape, case: Case) -> float:
+def bound(work: Work, case: Case) -> float:
     """How many times fewer operations the update phase needs."""
-    stock, ours = operations(shape, case)
+    stock, ours = operations(work, case)
     return stock / ours

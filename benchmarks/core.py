@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from bench_measure import Peak, file_to_write, interleaved, machine, median, peak_memory, timed
-from bench_operations import Case, bound, operations
+from bench_operations import Case, bound, operations, work_of
 from bench_shapes import SHAPES, Shape
 from core_update import FeatureCache, build_batch, build_model, our_update, stock_update
 from torch import Tensor
@@ -96,8 +96,8 @@ def run_case(
     del expected
     seconds = interleaved(runs, repeats, device)
     # The arithmetic is that of attention; a hybrid's has no bound here.
-    limit = None if shape.hybrid else bound(shape, case)
-    stock_operations, _ = operations(shape, case)
+    limit = None if shape.hybrid else bound(work_of(shape), case)
+    stock_operations, _ = operations(work_of(shape), case)
     for row in rows:
         stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds[row["backend"]])
         row |= {

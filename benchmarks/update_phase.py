@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from bench_measure import exact_heap, file_to_write, machine, median
-from bench_models import PATCH, build_checkpoint
+from bench_models import PATCH, build_checkpoint, counted_work
 from bench_operations import Case, bound
 from bench_shapes import SHAPES
 from bench_trainers import (
@@ -144,7 +144,7 @@ def measure_silent(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All figures of one case."""
-    case, shape = case_of(asked), SHAPES[asked.size]
+    case = case_of(asked)
     trainers: dict[str, Any] = {}
 
     def run(name: str, seed: int, keep_gradients: bool = False) -> Update:
@@ -170,10 +170,12 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     device = trainers["ext"].accelerator.device
     peaks = {name: bytes_of_weights(trainers[name]) + update.peak.above for name, update in first.items()}
     stock_seconds, ext_seconds = median(seconds["stock"]), median(seconds["ext"])
-    # The arithmetic is that of Qwen2.5-VL and, near enough, of Ovis2: others have no bound here.
-    limit = bound(shape, case) if asked.family in ("qwen2_5_vl", "ovis2") else None
+    policy = trainers["ext"].accelerator.unwrap_model(trainers["ext"].model)
+    limit = bound(counted_work(trainers["ext"].template.get_base_model(policy)), case)
+    ratios = [stock / ext for stock, ext in zip(seconds["stock"], seconds["ext"], strict=True)]
     return {
         "ratio": stock_seconds / ext_seconds,
+        "ratio_of_each_repeat": {"lowest": min(ratios), "highest": max(ratios), "repeats": len(ratios)},
         "stock_seconds": stock_seconds,
         "ext_seconds": ext_seconds,
         "all_seconds": seconds,
@@ -187,7 +189,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "tokens": last["ext"].tokens,
         "stock_tokens": last["stock"].tokens,
         "bound": limit,
-        "of_bound": limit and stock_seconds / ext_seconds / limit,
+        "of_bound": stock_seconds / ext_seconds / limit,
         "family": asked.family,
         "size": asked.size,
         "case": asdict(case),
