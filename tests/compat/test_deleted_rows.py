@@ -7,6 +7,7 @@ import pytest
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
+from tests.forked import run_ranks
 
 
 @pytest.fixture
@@ -91,6 +92,6 @@ def test_two_ranks_choose_the_same_row(tiny_llama, questions, asked, tmp_path):
     options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 4}
     variables = {"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}
     words = arguments(tiny_llama, questions, tmp_path / "out", **options)
-    testing.run_swift("rlhf", words, variables, ranks=2, timeout=240)
+    run_ranks("rlhf", words, variables, timeout=240)
     found = [group for step in asked(tmp_path / "out") for group in step]
     assert [len(set(group)) for group in found] == [1] * 6

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat.reentrant import fix as PATCH
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.forked import run_ranks
 
 PLAIN = getattr(torch.utils.checkpoint, "_old_checkpoint", torch.utils.checkpoint.checkpoint)
 
@@ -98,7 +99,7 @@ def test_two_ranks_through_the_command(tiny_qwen, digits, tmp_path, disabled):
     # Our trainer's packs use checkpoints of the other kind, whatever is asked for.
     off = f"trainer,compat.{disabled}" if disabled else "trainer"
     variables = {"SWIFT_GRPO_EXT_DISABLE": off}
-    result = testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=500, check=False)
+    result = run_ranks("rlhf", arguments, variables, timeout=500, check=False)
     if disabled:
         assert result.returncode != 0
         assert "Expected to mark a variable ready only once" in result.tail

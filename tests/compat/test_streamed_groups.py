@@ -10,6 +10,7 @@ import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.trainer.streams import GroupedStream, Plan, refuse_single_use
+from tests.forked import run_ranks
 
 
 class Stream(IterableDataset):
@@ -155,9 +156,7 @@ def test_dynamic_sampling_of_a_stream(run):
 @pytest.mark.two_ranks
 def test_two_ranks_hold_parts_of_the_same_groups(tiny_qwen, questions, asked, tmp_path):
     options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 2}
-    testing.run_swift(
-        "rlhf", arguments(tiny_qwen, questions, tmp_path / "out", **options), ranks=2, timeout=240
-    )
+    run_ranks("rlhf", arguments(tiny_qwen, questions, tmp_path / "out", **options), timeout=240)
     steps = asked(tmp_path / "out")
     assert len(steps) == 2
     for step in steps:

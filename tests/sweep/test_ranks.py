@@ -11,6 +11,7 @@ from sweep.table import COMMAND, RANKS, USERS_CUT
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.selftest.cases import BASE
+from tests.forked import run_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
@@ -31,7 +32,7 @@ def steps(kind, configuration, model, dataset, output, ranks):
     paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     variables = {**USERS_CUT, **configuration.variables, "SWEEP_KIND": kind, "PYTHONPATH": paths}
     variables["MODE"] = configuration.mode
-    testing.run_swift("rlhf", arguments, variables, ranks=ranks, timeout=400)
+    run_ranks("rlhf", arguments, variables, ranks=ranks, timeout=400)
     return [row for row in testing.read_logging(output / kind) if "loss" in row]
 
 

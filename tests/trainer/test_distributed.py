@@ -1,14 +1,10 @@
 """One rank fails, all ranks end: with processes that talk over gloo and do what a trainer does."""
 
-import os
-import subprocess
-import sys
-import time
-
 import pytest
 
 from swift_grpo_ext.testing.run import free_port
 from swift_grpo_ext.trainer import distributed as failure
+from tests.forked import fork_ranks
 
 RANK = """
 import sys, time
@@ -38,28 +34,14 @@ dist.destroy_process_group()
 
 def start(tmp_path, fails):
     (tmp_path / "rank.py").write_text(RANK)
-    port = str(free_port())
-    ranks = []
-    for rank in range(3):
-        env = {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        ranks.append(
-            subprocess.Popen(
-                [sys.executable, tmp_path / "rank.py", fails],
-                env={**os.environ, **env},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    started = time.monotonic()
-    said = [rank.communicate(timeout=200)[0] for rank in ranks]
-    return [rank.returncode for rank in ranks], said, time.monotonic() - started
+    ended = fork_ranks(tmp_path / "rank.py", [fails], ranks=3, timeout=200)
+    return ended.codes, ended.written
 
 
 @pytest.mark.two_ranks
 @pytest.mark.parametrize(("fails", "words"), [("raise", "ValueError: broken at step 1"), ("exit", "gave up")])
 def test_the_others_end_with_the_first_traceback_in_their_log(tmp_path, fails, words):
-    codes, said, _seconds = start(tmp_path, fails)
+    codes, said = start(tmp_path, fails)
     assert all(code == 1 for code in codes)
     for rank in (0, 2):
         assert f"rank 1 failed, so rank {rank} ends too" in said[rank]
@@ -70,7 +52,7 @@ def test_the_others_end_with_the_first_traceback_in_their_log(tmp_path, fails, w
 
 @pytest.mark.two_ranks
 def test_nothing_happens_when_nobody_fails(tmp_path):
-    codes, said, _ = start(tmp_path, "none")
+    codes, said = start(tmp_path, "none")
     assert codes == [0, 0, 0]
     assert all(text.strip().endswith("done") for text in said)
 

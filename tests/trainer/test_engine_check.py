@@ -6,6 +6,7 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import read_events
+from tests.forked import run_ranks
 from tests.trainer.runs import REWARD, figures, told
 
 FAULTY = __file__.replace("test_engine_check", "faulty_engine")
@@ -105,7 +106,7 @@ def test_each_rank_may_have_an_engine_and_all_ranks_agree(tiny_qwen, digits, tmp
         max_completion_length=16,
     )
     variables = {"ENGINE_FAULT": "rank 1", "RECORD": str(tmp_path), "MODE": "ddp"}
-    testing.run_swift("rlhf", arguments, env=variables, ranks=2, timeout=500)
+    run_ranks("rlhf", arguments, env=variables, timeout=500)
     first, second = (testing.read_jsonl(tmp_path / f"checked_{rank}.jsonl") for rank in (0, 1))
     assert len(first) == 2
     assert first == second

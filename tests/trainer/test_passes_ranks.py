@@ -10,6 +10,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
+from tests.forked import run_ranks
 from tests.trainer.runs import CHANGING_FEATURES, FIGURES, REWARD, STOCK, gains, mixed_rows
 
 GLOO = Path(__file__).parents[1] / "e2e" / "gloo_for_zero3.py"
@@ -53,7 +54,7 @@ def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
     )
     variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()}
     variables["MODE"] = deepspeed or "ddp"
-    result = testing.run_swift("rlhf", arguments, env=variables, ranks=2, timeout=500)
+    result = run_ranks("rlhf", arguments, env=variables, timeout=500)
     rows = [row for row in testing.read_logging(output) if "loss" in row]
     return {name: [row[name] for row in rows if name in row] for name in FIGURES}, result.tail
 

@@ -7,6 +7,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.forked import run_ranks
 from tests.trainer.odd_digits_reward import EQUAL, score
 
 REWARD = Path(__file__).with_name("odd_digits_reward.py")
@@ -29,7 +30,7 @@ def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_pat
         max_steps=1,
         seed=1,
     )
-    result = testing.run_swift("rlhf", arguments, {"MODE": "ddp"}, ranks=2, timeout=280)
+    result = run_ranks("rlhf", arguments, {"MODE": "ddp"}, timeout=280)
     rows = testing.read_completions(tmp_path)
     assert len(rows) == 16
     assert EQUAL in result.tail

@@ -1,18 +1,18 @@
 """Ranks of a tensor-parallel group compare their requests before a stand-in engine generates."""
 
 import copy
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from PIL import Image
 from swift.infer_engine import RequestConfig
 from swift.infer_engine.protocol import RolloutInferRequest
 
 from swift_grpo_ext.errors import RolloutError
-from swift_grpo_ext.testing.run import free_port
 from swift_grpo_ext.trainer.rollout import Rollout, request_digest
+from tests.forked import fork_ranks
 
 
 def requests(text="Which digit?", image="a.png"):
@@ -36,25 +36,25 @@ class Trainer(Engine):
         return super()._engine_infer(infer_requests, request_config, **kwargs)
 
 
-def rank_main(rank, port, differ, results):
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def rank_main(differ):
+    dist.init_process_group("gloo")
     trainer = Trainer()
     trainer.tp_group = dist.group.WORLD
-    text = "Which digit is it?" if differ and rank else "Which digit?"
+    text = "Which digit is it?" if differ and dist.get_rank() else "Which digit?"
     try:
-        results[rank] = trainer._engine_infer(requests(text), RequestConfig(max_tokens=4, seed=3))
+        (result,) = trainer._engine_infer(requests(text), RequestConfig(max_tokens=4, seed=3))
     except RolloutError as error:
-        results[rank] = str(error)
+        result = str(error)
+    print(result)
     dist.destroy_process_group()
 
 
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("differ", [False, True])
 def test_two_ranks(differ):
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(rank_main, (free_port(), differ, results), nprocs=2)
-        results = dict(results)
+    ended = fork_ranks(__file__, ["differ"] if differ else [], timeout=60)
+    results = [written.strip() for written in ended.written]
+    assert ended.codes == [0, 0]
     if differ:
         assert results[0] == results[1]
         assert "hold different requests: [[0], [1]]" in results[0]
@@ -63,7 +63,7 @@ def test_two_ranks(differ):
         assert "or --vllm_tensor_parallel_size 1 (https://docs.vllm.ai/" in results[0]
         assert "\n" not in results[0]
     else:
-        assert results == {0: ["answer to Which digit?"], 1: ["answer to Which digit?"]}
+        assert results == ["answer to Which digit?"] * 2
 
 
 def test_the_digest_is_of_the_content():
@@ -126,3 +126,7 @@ def test_each_generation_of_a_group_has_its_own_seed():
     every = [*once, *seeds_of(2), *seeds_of(0, run_seed=43)]
     assert len(set(every)) == len(every) == 12
     assert seeds_of(0, size=1) == [None] * 4
+
+
+if __name__ == "__main__":
+    rank_main("differ" in sys.argv)

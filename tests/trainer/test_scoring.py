@@ -11,6 +11,7 @@ from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.rewards.offline import command
 from swift_grpo_ext.watch.journal import read_completions
+from tests.forked import run_ranks
 
 PLUGIN = Path(__file__).with_name("hanging_reward.py")
 
@@ -155,11 +156,10 @@ def test_a_fault_on_one_rank_ends_both_at_once_and_names_reward_and_row(
     if limit:
         settings["SWIFT_GRPO_EXT_REWARD_TIMEOUT"] = str(limit)
     lines = []
-    testing.run_swift(
+    run_ranks(
         "rlhf",
         arguments,
         settings,
-        ranks=2,
         timeout=280,
         check=False,
         on_line=lambda line: lines.append((time.time(), line)),
