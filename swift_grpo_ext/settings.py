@@ -95,10 +95,11 @@ class Settings(BaseSettings):
         description="Steps between two comparisons of rollout engine and trainer, log-probs and prompts; the "
         "first three steps are compared in any case. 0: never.",
     )
-    console: Literal["line", "all"] = Field(
+    console: Literal["line", "figures", "all"] = Field(
         default="line",
-        description="What a step prints: one line of at most 120 characters, or all figures as in ms-swift. "
-        "logging.jsonl and trackers get all figures either way.",
+        description="What a step prints and logs. line: one line of at most 120 characters is printed, and "
+        "of our own figures at most 15 are logged, to logging.jsonl and trackers. figures: the line, and all "
+        "figures are logged. all: all are logged, and printed as ms-swift does.",
     )
     held_out_share: float = Field(
         default=0.05,

@@ -73,9 +73,11 @@ def _nothing_left_behind():
     for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:
         del os.environ[name]  # the datasets package puts back variables that an earlier test had set
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks.report"  # of hundreds of runs nobody reads one
+    os.environ["SWIFT_GRPO_EXT_CONSOLE"] = "figures"  # all are logged, for tests that look at one
     current_settings.cache_clear()
     yield
     os.environ.pop("SWIFT_GRPO_EXT_DISABLE", None)
+    os.environ.pop("SWIFT_GRPO_EXT_CONSOLE", None)
     current_settings.cache_clear()
     sys.path[:] = path
     for name, value in before.items():

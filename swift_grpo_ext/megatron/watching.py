@@ -14,12 +14,13 @@ from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
 from swift_grpo_ext.megatron.host import Host
-from swift_grpo_ext.settings import disabled
+from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.monitors import CALLBACK
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.guard import Guard, watches
+from swift_grpo_ext.watch.metrics import FewFigures
 from swift_grpo_ext.watch.watch import Watch
 
 
@@ -31,6 +32,7 @@ class Watching:
         speaks = host.is_main_process
         self.guard = Guard(0 if speaks else host.process_index or host.world_size)
         self._figures: dict[str, defaultdict[str, list[float]]] = {"train": defaultdict(list)}
+        self._few = FewFigures() if current_settings().console == "line" else None
         kind = callbacks_map.get(CALLBACK)
         watched = _watched(host, self._figures, self.guard)
         self.watch: Watch | None = kind(watched.args, watched) if kind else None
@@ -113,7 +115,8 @@ class Watching:
 
     def figures(self) -> dict[str, float]:
         """The figures of the last steps for the log."""
-        found = {name: sum(values) / len(values) for name, values in self._figures["train"].items() if values}
+        logged = self._few.of(self._figures["train"]) if self._few else self._figures["train"]
+        found = {name: sum(values) / len(values) for name, values in logged.items() if values}
         self._figures["train"].clear()
         return found
 

@@ -1,5 +1,6 @@
-"""The console: one line a step. ``logging.jsonl`` and the trackers get what ms-swift logs, as before."""
+"""The console: one line for what is logged. ``logging.jsonl`` and the trackers get ms-swift's dictionary."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +8,15 @@ from typing import Any
 from swift_grpo_ext.ms_swift.hf import PrinterCallbackNew, ProgressCallbackNew
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.watch.step_line import step_line
+from swift_grpo_ext.watch.step_line import WIDTH, log_line
 
 _PRINTERS_MODULE = sys.modules[PrinterCallbackNew.__module__]
 HeldOutReward = Callable[[], float | None]
+
+
+def terminal_width() -> int:
+    """Characters of a line: those of the terminal, but at most `WIDTH`; so many in a file, too."""
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns) if sys.stdout.isatty() else WIDTH
 
 
 def print_lines(host: Host, held_out: HeldOutReward) -> None:
@@ -35,7 +41,13 @@ class _Bar(ProgressCallbackNew):
             super().on_log(args, state, control, logs, **kwargs)
             return
         write = bar.write
-        with swapped(bar, "write", lambda text: write(step_line(logs, self._held_out()) or text)):
+
+        def write_line(_dictionary: str) -> None:
+            line = log_line(logs, self._held_out(), terminal_width())
+            if line:
+                write(line)
+
+        with swapped(bar, "write", write_line):
             super().on_log(args, state, control, logs, **kwargs)
 
 
@@ -50,7 +62,9 @@ class _Printer(PrinterCallbackNew):
         """Log; what is printed is the line."""
 
         def print_line(dictionary: Any, flush: bool) -> None:
-            print(step_line(dictionary, self._held_out()) or dictionary, flush=flush)
+            line = log_line(dictionary, self._held_out(), terminal_width())
+            if line:
+                print(line, flush=flush)
 
         with swapped(_PRINTERS_MODULE, "print", print_line):
             super().on_log(args, state, control, logs, **kwargs)

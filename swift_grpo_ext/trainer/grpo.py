@@ -82,7 +82,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.rows.begin()
             self.monitors.begin()
             self.held_out.begin()
-            if current_settings().console == "line":
+            if current_settings().console != "all":
                 print_lines(self, self.held_out.newest)
             if self.accelerator.is_main_process:
                 self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))

@@ -19,10 +19,12 @@ from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.overlay import located
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.reference import why_kl
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
+from swift_grpo_ext.watch.metrics import FewFigures
 
 MOST_BYTES = 256 * 2**20  # of one rank's pictures in one run; those beyond that are not kept
 _ENDINGS = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp"}
@@ -112,6 +114,7 @@ class Logging:
         self._token_kl: defaultdict[str, WeightedMean] = defaultdict(WeightedMean)
         self._named: set[str] = set()
         self._pictures: PictureFolder | None = None
+        self._few = FewFigures() if current_settings().console == "line" else None
 
     def note_pass(self, logps: PerToken) -> None:
         """Keep the log-probs of a pass: within a loss the latest are the policy's."""
@@ -217,6 +220,10 @@ class Logging:
                 metrics[name] = with_mean_for_nonfinite(values)
             if not metrics[name]:
                 del metrics[name]
+        if self._few:
+            kept = self._few.of(metrics)
+            metrics.clear()
+            metrics.update(kept)
 
     def _places_of(self) -> Callable[[VisionSample], object]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""

@@ -31,6 +31,31 @@ def step_line(logs: Logs, held_out: float | None = None, width: int = WIDTH) -> 
     return "  ".join(parts)
 
 
+def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH) -> str:
+    """What is printed of anything that is logged: a step, an evaluation, the end of a run.
+
+    Args:
+        logs: What ms-swift logged.
+        held_out: The newest mean over held-out rows; where there is one, evaluations have told their figures.
+        width: Characters.
+
+    Returns:
+        The line; empty for what needs none.
+
+    >>> log_line({"train_runtime": 93.2, "train_steps_per_second": 0.31})
+    'trained for 93 s, 0.31 steps a second'
+    """
+    if "train_runtime" in logs:
+        runtime = _figure(logs, "train_runtime") or 0.0
+        speed = _figure(logs, "train_steps_per_second") or 0.0
+        return f"trained for {runtime:.0f} s, {speed:.2g} steps a second"
+    if any(name.startswith("eval_") for name in logs):
+        figures = ((name, _figure(logs, f"eval_{name}")) for name in ("reward", "loss", "runtime"))
+        words = "  ".join(f"{name} {value:.4g}" for name, value in figures if value is not None)
+        return "" if held_out is not None else f"evaluation  {words}"[:width]
+    return step_line(logs, held_out, width)
+
+
 def _figure(logs: Logs, *names: str) -> float | None:
     """The first of several figures that was logged."""
     values = (logs.get(name) for name in names)

@@ -185,7 +185,22 @@ def test_a_step_prints_one_line_and_logs_everything(tiny_qwen, digits, rows, tmp
     assert all(len(line) <= 120 for line in lines)
     assert "held-out" in lines[1]
     assert "'grad_norm'" not in printed.out + printed.err
+    assert "'eval_reward'" not in printed.out + printed.err
+    assert "trained for" in printed.out + printed.err
     assert all("grad_norm" in row for row in testing.read_logging(tmp_path) if "loss" in row)
+
+
+def test_few_figures_of_our_own_are_logged(tiny_qwen, digits, tmp_path):
+    """All that ms-swift's own trainer logs, and at most 15 more."""
+    run = {"max_steps": 2}
+    figures(tiny_qwen, digits.train, tmp_path / "few", {"CONSOLE": "line"}, **run)
+    figures(tiny_qwen, digits.train, tmp_path / "all", {"CONSOLE": "figures"}, **run)
+    few, every = (testing.read_logging(tmp_path / name)[1] for name in ("few", "all"))
+    own = {name for name in every if name.startswith(("watch/", "seconds/", "images/", "unscored/"))}
+    own |= {"bad_rows", "reward_coverage", "dropped_groups", "completions/with_placeholder"}
+    own |= {name for name in every if name.startswith("rewards/") and not name.endswith(("/mean", "/std"))}
+    assert set(every) - own <= set(few)
+    assert len(own & set(few)) + len(set(few) - set(every)) <= 15
 
 
 def test_all_figures_are_printed_where_that_is_asked_for(tiny_qwen, digits, tmp_path, capsys):

@@ -1,6 +1,6 @@
 """The line that a step prints."""
 
-from swift_grpo_ext.watch.step_line import step_line
+from swift_grpo_ext.watch.step_line import log_line, step_line
 
 LOGS = {
     "loss": 0.0,
@@ -37,6 +37,18 @@ def test_other_logs_have_no_line():
     assert step_line({"eval_reward": 0.5, "global_step/max_steps": "1/2"}) == ""
     assert step_line({"train_runtime": 3.0}) == ""
     assert step_line({"reward": 1.0}) == ""
+
+
+def test_every_width_holds_the_line():
+    for width in range(20, 140):
+        assert len(step_line(LOGS, held_out=0.776, width=width)) <= max(width, len("step 120/300"))
+
+
+def test_what_is_no_step_has_a_line_too():
+    assert log_line({"eval_reward": 0.5, "eval_loss": 0.01}) == "evaluation  reward 0.5  loss 0.01"
+    assert log_line({"eval_reward": 0.5}, held_out=0.5) == "", "its figures are told with their interval"
+    assert log_line(LOGS, 0.776) == step_line(LOGS, 0.776)
+    assert log_line({"epoch": 1.0}) == ""
 
 
 def test_longest_figures_fit():

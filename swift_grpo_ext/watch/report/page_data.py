@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from swift_grpo_ext.watch.metrics import REST
 from swift_grpo_ext.watch.phases import PHASES
 from swift_grpo_ext.watch.report.run import Group, Run, Sample
 
@@ -114,7 +115,8 @@ def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str]
 def _phases(run: Run, number: int, of: int) -> Chart:
     """Where the time of each step went; a phase that a step did not have took no time."""
     steps = tuple(record["step"] for record in run.records)
-    known = {phase.replace("_", " "): run.finite(f"seconds/{phase}") for phase in PHASES if phase != "start"}
+    phases = [phase for phase in (*PHASES, REST) if phase != "start"]
+    known = {phase.replace("_", " "): run.finite(f"seconds/{phase}") for phase in phases}
     lines = tuple(
         Line(label, number, steps, tuple(spent.get(step, 0.0) for step in steps))
         for label, spent in known.items()

@@ -184,9 +184,11 @@ def _signal_problems(run: Run) -> Iterable[str]:
         yield f"{clipped:.0%} of the completions were cut at the length limit before they ended."
 
 
-def _mean(run: Run, name: str, unknown: float) -> float:
-    values = run.finite(name).values()
-    return statistics.fmean(values) if values else unknown
+def _mean(run: Run, name: str, otherwise: float) -> float:
+    """Over the steps with a rollout; in those that did not log the figure it was as it should be."""
+    figures = run.finite(name)
+    steps = run.finite("reward").keys() | figures.keys()
+    return statistics.fmean(figures.get(step, otherwise) for step in steps) if steps else otherwise
 
 
 def _what_counts(run: Run) -> Iterable[str]:
