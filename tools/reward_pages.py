@@ -31,7 +31,7 @@ RUNS = {
 }
 HEADINGS = {
     "Gold": "Gold",
-    "None": "Not scored",
+    "Raises": "Not scored",
     "Rises with": "Rises with",
     "Gaming": "How it might be gamed, and the test that shows what comes of it",
     "Frame": "Coordinate frame",
@@ -41,7 +41,7 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false"}
 
 
-SECTIONS = ("Args", "Gold", "None", "Rises with", "Gaming", "Frame", "Source", "Example")
+SECTIONS = ("Args", "Gold", "Raises", "Rises with", "Gaming", "Frame", "Source", "Example")
 """In the order in which a card has them; ``Args`` only if the reward has parameters."""
 UNSAID = ("None.", "Declared by `frame` and `gold_frame`; with both the same, no size is needed.")
 """Section ``Frame`` of a card that has none: of a reward without places, and of one with."""
@@ -83,6 +83,9 @@ def card_of(reward: Reward) -> Card:
     sections = {
         heading: inspect.cleandoc(text).strip() for heading, text in zip(parts[::2], parts[1::2], strict=True)
     }
+    # A row that a reward raises `Unscorable` on is not scored; other errors end a run.
+    unscorable = sections.get("Raises", "Unscorable: Never.").partition("Unscorable: ")[2]
+    sections["Raises"] = " ".join(re.split(r"\n(?=[A-Z]\w+Error: )", unscorable)[0].split())
     sections.setdefault("Frame", UNSAID["frame" in reward.parameters])
     if IMPORT not in sections.get("Example", IMPORT):
         sections["Example"] = f"{IMPORT}\n{sections['Example']}"

@@ -23,7 +23,11 @@ _COUNTED = re.compile(
 
 
 def _options(columns: Columns) -> dict[str, str]:
-    """Letter to text of the row's options; empty if the row lists none."""
+    """Letter to text of the row's options; empty if the row lists none.
+
+    Raises:
+        Unscorable: The options are neither a list nor a mapping, nor JSON of one.
+    """
     options: Any = without_array(columns.get("options")) or without_array(columns.get("choices")) or {}
     if isinstance(options, str):
         try:
@@ -71,7 +75,8 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
         multiple: With several gold letters, ``f1`` gives partial credit and ``exact`` gives none.
     Gold: ``solution`` (or ``answer``): letter, option text, 0-based index, or a list of these. ``options``
         (or ``choices``): a list in the order of the letters, or a mapping letter to text.
-    None: No gold, a gold that is none of the options, or options that cannot be read.
+    Raises:
+        Unscorable: No gold, a gold that is none of the options, or options that cannot be read.
     Rises with: The share of right letters among those chosen and of chosen letters among the right ones.
     Gaming:
         - Naming every option: a single gold needs the exact set, several are scored by F1

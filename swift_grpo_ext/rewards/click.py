@@ -30,7 +30,11 @@ _NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click`
 
 
 def _gold_action(columns: Columns, places: Places) -> Action:
-    """The row's action, in the frame of the answers; unscorable if a part of it is not known or missing."""
+    """The row's action, in the frame of the answers.
+
+    Raises:
+        Unscorable: The gold is not an action, or a part of it is unknown or missing.
+    """
     gold = gold_value(columns, GOLD)
     source = next(name for name in GOLD if columns.get(name) is not None)
     beside = {
@@ -108,8 +112,9 @@ def click(
         ``"bbox"``; ``{"action": "type", "text": "..."}``; AndroidControl's ``action_type``, ``x``, ``y``,
         ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or
         box stands for a click. UI-R1 and GUI-R1: ``gt_action`` with ``gt_bbox`` and ``gt_input_text``.
-    None: No gold action, one with a key that is not known, one whose place no answer could meet (a box
-        without area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
+    Raises:
+        Unscorable: No gold action, one with a key that is not known, one whose place no answer could meet (a
+            box without area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
     Rises with: Nearness to the gold point, token F1 of the text.
     Gaming:
         - Several actions: the last one counts (test_the_last_action_counts).

@@ -4,15 +4,17 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, json_value, last_fenced, short_answer
 from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
 from swift_grpo_ext.rewards.reading.json_text import json_values
-from swift_grpo_ext.rewards.reading.numbers import Place, Quantity, quantities, stated_quantity
-from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
+from swift_grpo_ext.rewards.reading.numbers import ANYTHING, Place, Quantity, quantities, stated_quantity
+from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
+from swift_grpo_ext.rewards.reading.statement import labels
 
 GOLD = ("solution", "count", "answer")
+QUESTION = ("question", "problem", "query", "messages")
 # Each pattern has an example of what it matches above it, which a test runs.
 
 # "There are none": it is a zero
@@ -43,8 +45,6 @@ _FIRST_LINE = re.compile(
 )
 # "number_of_birds"
 _KEY = re.compile(r"count|total|number|\bnum|quantity|数量|总数|个数")
-# "any place"
-_ANYTHING = re.compile("")
 _TOTALS: tuple[Place, ...] = tuple(
     (re.compile(before), re.compile(behind))
     for before, behind in (
@@ -57,33 +57,39 @@ _TOTALS: tuple[Place, ...] = tuple(
             r"\W{0,6}\Z",
         ),
         (  # a number whose parts follow
-            r"(?:\A|\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted|found"
+            r"\A\W{0,8}\Z|(?:\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted"
+            r"|found"
             r"|identified|detect|shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います)[^\d.,:]{0,24}\Z",
             r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
-            r"|[,，]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these))"
+            r"|[,，.。]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these))"
             r"|[,，] 1 (?:on|in|at|near|is|with|of)\b)",
         ),
     )
 )
-# Bounds: "more than 7", "7 or more".
-_BOUNDS: tuple[Place, ...] = (
+# " 5 dogs and 3 cats": the first thing is what was asked for, where no question says so
+_FIRST_THING: Place = (
+    re.compile(r"(?:\A\W{0,4}|\b(?:has|have|shows|contains|are|is|see)\s|有\s?)\Z"),
+    re.compile(
+        r"(?:\s([^\W\d]{2,16})){1,2}(?:,| and)\s\d{1,4}(?!\s\1\b)(?:\s[^\W\d]{2,16}){1,2}\W{0,4}\Z"
+        rf"|[{CLASSIFIERS}]([\u4e00-\u9fff]{{1,6}})[和、,]\d{{1,4}}[{CLASSIFIERS}](?!\2)[\u4e00-\u9fff]{{1,6}}\W{{0,4}}\Z"
+    ),
+)
+# "how many red dogs are there": what is counted
+_COUNTED = re.compile(
+    r"\b(?:how many|(?:total )?number of|count (?:all )?(?:of )?(?:the"
+    r" )?)\s{0,2}(?:[a-z-]{1,20}\s){0,3}?([a-z-]{3,20}?)(?:e?s)?"
+    r"(?=\s(?:are|is|were|was|can|do|does|did|have|has|in|on|at|there|appear|visible)\b|[?.,:]|\s?\Z)"
+    rf"|(?:多少|几)[{CLASSIFIERS}]?([\u4e00-\u9fff]{{1,4}}?)(?=[?？。,，在]|\Z)"
+)
+# What is near the count but is not it, and what only numbers an object: "almost 7", "the 7th".
+_BESIDE: tuple[Place, ...] = (
     (
         re.compile(
-            r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller) than(?: or equal to)?"
-            r"|over|above|under|below"
-            r"|at (?:least|most|minimum)|up to|(?:minimum|maximum) of|beyond|exceeds?)"
-            r"|[<>≤≥]=?|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-            r"|小于)[\s*]{0,3}(?:about |the )?\Z"
+            r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching)|接近|将近)\s?\Z"
         ),
-        _ANYTHING,
+        ANYTHING,
     ),
-    (
-        _ANYTHING,
-        re.compile(
-            r"\s?\+|[\s*]{0,3}(?:or|and) (?:more|fewer|less|over|above|under|below|up)\b"
-            r"|\s?(?:只|个|條|条|名|辆|人|件)?(?:以上|以下|以内|开外)|\s?(?:多|余|來|来)(?=[只个名辆件])"
-        ),
-    ),
+    (ANYTHING, re.compile(r"(?:st|nd|rd|th)\b")),
 )
 
 
@@ -105,8 +111,26 @@ def counts(text: str) -> list[int]:
     return _whole(quantities(_plain(text)))
 
 
-def stated_count(text: str) -> int | None:
+def _asked_for(columns: Columns) -> str:
+    """The thing that the row's question asks the number of, in the singular; "" if it does not say."""
+    given = (columns.get(name) for name in QUESTION)
+    questions = (value if isinstance(value, str) else last_question(value) for value in given)
+    question = next(filter(None, questions), "")[-2000:]
+    counted = _COUNTED.search(question.casefold())
+    return (counted[1] or counted[2]) if counted else ""
+
+
+def _number_of(thing: str) -> Place:
+    """Where a number of this thing stands, in the last sentence that has a number."""
+    ahead = r"[^.。!\n]{0,200}(?:[.。!\n]\D{0,400})?\Z"
+    pattern = rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?{re.escape(thing)}(?={ahead})"
+    return ANYTHING, re.compile(pattern)
+
+
+def stated_count(text: str, thing: str = "") -> int | None:
     """The count that a text states: alone in its first line, a total, or what `stated_quantity` finds.
+
+    Of several things that of `thing`, else the first one.
 
     None if it states none: a bound ("more than 7"), a range, a refusal, a question.
     """
@@ -114,18 +138,28 @@ def stated_count(text: str) -> int | None:
     first = _FIRST_LINE.match(plain)
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
-    return next(iter(_whole([stated_quantity(source, _TOTALS, _BOUNDS)])), None)
+    asked = [_number_of(thing)] if thing and not labels(plain) else []
+    places = (*_TOTALS, *asked, _FIRST_THING)
+    return next(iter(_whole([stated_quantity(source, places, _BESIDE)])), None)
 
 
-def _answer(completion: str) -> str:
-    """The answer as a short value; of an object in JSON the value under a key such as ``count``."""
+def _stated(completion: str, thing: str) -> int | None:
+    """The count that a completion states; of an object in JSON the value under a key such as ``count``."""
     answer = extract_answer(completion)
     values = json_values(last_fenced(answer)) if answer and "{" in answer else None
     if values and len(values) == 1 and isinstance(values[0], dict):
-        counted = [value for key, value in values[0].items() if _KEY.search(str(key).casefold())]
-        if counted or (len(values[0]) > 1 and json_value(answer or "") is None):
-            return str(counted[0]) if counted and not isinstance(counted[0], (list, dict)) else ""
-    return short_answer(completion) or ""
+        by_key = {str(key).casefold(): value for key, value in values[0].items()}
+        keys = [key for key in by_key if _KEY.search(key)] or [
+            key for key in by_key if thing and thing in key
+        ]
+        plain = json_value(answer or "")
+        if keys and not isinstance(by_key[keys[0]], (list, dict)):
+            counted = str(by_key[keys[0]])
+            agrees = plain is None or counts(str(plain)) == counts(counted)
+            return stated_count(counted) if agrees else None
+        if keys or (len(by_key) > 1 and plain is None):
+            return None
+    return stated_count(short_answer(completion) or "", thing)
 
 
 def _gold_count(columns: Columns) -> int:
@@ -136,18 +170,21 @@ def _gold_count(columns: Columns) -> int:
     return found[0]
 
 
-@reward(gold=GOLD, gold_text=lambda row, **_: str(_gold_count(row)))
+@reward(gold=GOLD, reads=QUESTION, gold_text=lambda row, **_: str(_gold_count(row)))
 def count(completion: str, columns: Columns) -> float:
     """The right number of objects: 1 if exact, else 0.
 
     The whole number counts that the answer states, in digits or in words (English and Chinese): a total, what
     follows "the answer is", what is in bold, what "there are", else the last one; a number alone in the first
-    line; in JSON the value under a key such as ``count``. "None" is 0. A range or a choice ("6 to 7",
-    "4 or 5"), a bound ("more than 7"), a denial ("not 7"), a question and a refusal are no answer; times are
-    no counts.
+    line; in JSON the value under a key such as ``count``. Of "5 dogs and 3 cats" the one that the row's
+    question names (``question``, ``problem``, ``query``, or the last user turn of ``messages``), else the
+    first. "None" is 0. A range or a choice ("6 to 7", "4 or 5"), a bound ("more than 7"), what is only near
+    ("almost 7"), a denial ("not 7"), a question and a refusal are no answer; times and ordinals are no
+    counts.
 
     Gold: ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.
-    None: No gold, or one that does not hold exactly one whole number.
+    Raises:
+        Unscorable: No gold, or one that does not hold exactly one whole number.
     Rises with: Being right.
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
@@ -157,15 +194,16 @@ def count(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_count(columns)
-    return float(stated_count(_answer(completion)) == gold)
+    return float(_stated(completion, _asked_for(columns)) == gold)
 
 
-@reward(gold=GOLD, gold_text=lambda row, **_: str(_gold_count(row)))
+@reward(gold=GOLD, reads=QUESTION, gold_text=lambda row, **_: str(_gold_count(row)))
 def count_shaped(completion: str, columns: Columns) -> float:
     """Nearness to the right number of objects, 0..1: ``1 - min(1, |predicted - gold| / max(gold, 1))``.
 
     Gold: As for `ext_count`.
-    None: As for `ext_count`.
+    Raises:
+        Unscorable: As for `ext_count`.
     Rises with: Nearness to the gold count.
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
@@ -177,5 +215,5 @@ def count_shaped(completion: str, columns: Columns) -> float:
         0.75
     """
     gold = _gold_count(columns)
-    predicted = stated_count(_answer(completion))
+    predicted = _stated(completion, _asked_for(columns))
     return 0.0 if predicted is None else 1.0 - min(1.0, abs(predicted - gold) / max(gold, 1))

@@ -26,7 +26,11 @@ RECALL_POINTS = tuple(step / 100 for step in range(101))
 def _by_label(
     completion: str, columns: Columns, places: Places
 ) -> tuple[dict[str, list[Scored]], dict[str, list[Box]]]:
-    """Predicted and gold boxes by label; all under one label if the gold has none."""
+    """Predicted and gold boxes by label; all under one label if the gold has none.
+
+    Raises:
+        Unscorable: A gold label is the number of a class.
+    """
     gold: dict[str, list[Box]] = defaultdict(list)
     for region in gold_places(columns, "box", places):
         assert region.box is not None
@@ -64,7 +68,9 @@ def detection_f1(
         iou_threshold: IoU that a hit must reach.
     Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): objects as ``{"bbox_2d": [...], "label": "cat"}``
         or bare boxes; or ms-swift's ``objects`` with ``ref`` as labels.
-    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Raises:
+        Unscorable: No gold box, a gold box without area, or a conversion between frames without
+            ``image_sizes``.
     Rises with: Precision and recall of the hits.
     Gaming:
         - Many boxes, or the same box again: each one beyond a hit lowers precision
@@ -139,7 +145,9 @@ def detection_map(completion: str, columns: Columns, *, places: Objects = OBJECT
     add any number of boxes of low confidence for free.
 
     Gold: As for `ext_detection_f1`.
-    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Raises:
+        Unscorable: No gold box, a gold box without area, or a conversion between frames without
+            ``image_sizes``.
     Rises with: Hits at stricter thresholds, hits ranked above misses, fewer surplus boxes.
     Gaming:
         - Surplus boxes at low confidence: priced (test_spam_of_boxes_lowers_the_score).

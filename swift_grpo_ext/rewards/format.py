@@ -82,7 +82,6 @@ def format(
         keys: Text with names between commas: with ``json``, keys that the object, or each object of the list,
             must have.
     Gold: None needed.
-    None: Never.
     Rises with: Keeping to the format.
     Gaming:
         - Empty blocks: 0 (test_empty_blocks_score_nothing).

@@ -73,7 +73,9 @@ def iou(
         threshold: IoU below which a pair earns nothing.
     Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
         text or JSON that holds them; or ms-swift's ``objects``.
-    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Raises:
+        Unscorable: No gold box, a gold box without area, or a conversion between frames without
+            ``image_sizes``.
     Rises with: The overlap of each pair; moving a box towards its partner never lowers it once they touch.
     Gaming:
         - Many boxes, so that one hits: every box without a partner lowers the mean
@@ -104,7 +106,9 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> flo
     enclosing box that neither fills. An answer without a box, and every box without a partner, is -1.
 
     Gold: As for `ext_iou`.
-    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Raises:
+        Unscorable: No gold box, a gold box without area, or a conversion between frames without
+            ``image_sizes``.
     Rises with: The overlap, and without overlap with nearness.
     Gaming:
         - Many boxes, so that one hits: every box without a partner counts -1
@@ -129,7 +133,9 @@ def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS
 
     Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): the box of the target, or a list of boxes; or
         ms-swift's ``objects``.
-    None: No gold box, a gold box without area, or a conversion between frames without ``image_sizes``.
+    Raises:
+        Unscorable: No gold box, a gold box without area, or a conversion between frames without
+            ``image_sizes``.
     Rises with: Points inside their boxes.
     Gaming:
         - Many points, so that one hits: each one beyond a hit lowers the share
@@ -168,7 +174,11 @@ def _mean_l1(one: Box | Point, other: Box | Point) -> float:
 
 
 def _gold_objects(columns: Columns, places: Places) -> list[Region]:
-    """The gold objects in fractions of the image."""
+    """The gold objects in fractions of the image.
+
+    Raises:
+        Unscorable: A gold object lacks its box or its point.
+    """
     regions, source = gold_regions(columns, GOLD, "both", places)
     for region in regions:
         if region.box is None or region.point is None:
@@ -194,7 +204,8 @@ def segmentation_points(completion: str, columns: Columns, *, places: Objects = 
     objects, whichever is greater.
 
     Gold: ``solution`` (or ``answer``): ``[{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, ...]``.
-    None: No gold objects, one without box or point, or pixel frames without ``image_sizes``.
+    Raises:
+        Unscorable: No gold objects, one without box or point, or pixel frames without ``image_sizes``.
     Rises with: The number of criteria met.
     Gaming:
         - Many objects: each one beyond a pair lowers the mean (test_spam_of_objects_lowers_the_score); more

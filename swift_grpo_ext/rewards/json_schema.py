@@ -129,7 +129,11 @@ def is_valid(value: object, schema: object) -> bool:
 
 
 def _gold_json(columns: Columns) -> object:
-    """The decoded gold; None if the row has a schema and no gold."""
+    """The decoded gold; None if the row has a schema and no gold.
+
+    Raises:
+        Unscorable: The gold is not JSON.
+    """
     values = [without_array(columns.get(name)) for name in GOLD]
     if columns.get("schema") is not None and all(value in (None, "") or value != value for value in values):
         return None
@@ -177,7 +181,9 @@ def json_schema(completion: str, columns: Columns) -> float:
 
     Gold: ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside
         it.
-    None: Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is none.
+    Raises:
+        Unscorable: Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is
+            none.
     Rises with: Right fields; falls with surplus ones.
     Gaming:
         - Surplus fields: lower precision (test_surplus_fields_lower_the_score).

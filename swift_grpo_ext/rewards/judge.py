@@ -54,8 +54,10 @@ async def judge(
         max_tokens: Most tokens that the judge may write.
     Gold: Optional: ``solution`` (or ``answer``) as reference. The question is the last user turn of
         ``messages``.
-    None: The row has no question. A judge that gives no score within the limit is a failure: counted, and the
-        run ends when there are too many.
+    Raises:
+        Unscorable: The row has no question. A judge that gives no score within the limit is a failure:
+            counted, and the run ends when there are too many.
+        SettingsError: The parameter url or model is missing.
     Rises with: The judge's opinion.
     Gaming:
         - Instructions to the judge in the answer: fenced, and a score that the answer dictates lacks the

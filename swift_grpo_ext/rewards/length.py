@@ -50,7 +50,8 @@ def overlong(
         cache_tokens: Length of the slope in tokens; by default ``--soft_cache_length``, else a fifth of
             `max_tokens`.
     Gold: None needed; ``response_token_ids`` comes from ms-swift.
-    None: No token ids, or no `max_tokens` (outside of a training run).
+    Raises:
+        Unscorable: No token ids, or no `max_tokens` (outside of a training run).
     Rises with: Shortness, within the slope.
     Gaming:
         - Endless text: clamped to -1, so that it cannot outweigh everything else (test_overlong_is_clamped).
@@ -103,7 +104,8 @@ def cosine(
         right_long: Score of a right completion of `max_tokens`.
     Gold: ``accuracy``: 1 for right. It is filled by another reward, `ext_math` unless the reward table names
         one under ``inputs``. ``response_token_ids`` comes from ms-swift.
-    None: No token ids, no `max_tokens`, or no accuracy for the row.
+    Raises:
+        Unscorable: No token ids, no `max_tokens`, or no accuracy for the row.
     Rises with: Being right; then shortness if right, length if wrong.
     Gaming:
         - Writing on beyond the maximum until the cosine comes back up: clamped

@@ -54,7 +54,8 @@ def math(completion: str, columns: Columns) -> float:
     is no limit.
 
     Gold: ``solution`` (or ``answer``): an expression, with or without dollar signs or a box.
-    None: No gold, or one that Math-Verify cannot read.
+    Raises:
+        Unscorable: No gold, or one that Math-Verify cannot read.
     Rises with: Being right.
     Gaming:
         - Several boxes: only the last one counts (test_the_last_box_counts).

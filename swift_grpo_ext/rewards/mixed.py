@@ -70,7 +70,8 @@ def answer(
         relative_tolerance: Allowed error of a number as a fraction of the gold. 0 for exact.
     Gold: ``solution`` (or ``answers``, ``answer``): one right answer, or a list of them; ``options`` (or
         ``choices``) as for `ext_choice`.
-    None: No gold, or one that the reward of its kind cannot read.
+    Raises:
+        Unscorable: No gold, or one that the reward of its kind cannot read.
     Rises with: Being right.
     Gaming:
         - A long text that holds the answer somewhere: the whole answer must be the gold

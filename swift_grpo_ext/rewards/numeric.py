@@ -48,7 +48,8 @@ def numeric(
         absolute_tolerance: Allowed error in the gold's unit, if that is more.
         shaped: Outside of the tolerance, give 1 minus the relative error as a fraction, down to 0.
     Gold: ``solution`` (or ``answer``): one number, or text with exactly one number in it.
-    None: No gold, or not exactly one number in it.
+    Raises:
+        Unscorable: No gold, or not exactly one number in it.
     Rises with: Being within tolerance.
     Gaming:
         - Listing numbers: only the last one counts (test_a_list_of_numbers_is_its_last).
@@ -71,7 +72,7 @@ def numeric(
 def _nearness(predicted: Quantity, gold: Quantity, relative: float, absolute: float, shaped: bool) -> float:
     """1 within the tolerance; outside 0, or with `shaped` 1 minus the relative error, from 0."""
     wanted = gold.written
-    dimensions = {predicted.unit.dimension, gold.unit.dimension}
+    dimensions = {quantity.unit.dimension or "ratio" * quantity.percent for quantity in (predicted, gold)}
     if "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
         readings = [predicted.written]
     elif len(dimensions) == 1:

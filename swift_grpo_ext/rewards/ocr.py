@@ -27,7 +27,8 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     Args:
         ignore_case: Do not tell upper from lower case.
     Gold: ``solution`` (or ``text``, ``answer``): the text.
-    None: No gold, an empty one, or one longer than 32,768 characters.
+    Raises:
+        Unscorable: No gold, an empty one, or one longer than 32,768 characters.
     Rises with: Fewer edits from the answer to the gold.
     Gaming:
         - A long answer that holds the text somewhere: each surplus character is an edit
@@ -52,7 +53,8 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     Args:
         ignore_case: Do not tell upper from lower case.
     Gold: ``solution`` (or ``text``, ``answer``): the text.
-    None: No gold, an empty one, or one longer than 32,768 characters.
+    Raises:
+        Unscorable: No gold, an empty one, or one longer than 32,768 characters.
     Rises with: Fewer word edits from the answer to the gold.
     Gaming:
         - A long answer that holds the text somewhere: each surplus word is an edit
@@ -86,7 +88,8 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
     Args:
         threshold: Distances from here on count 0, as a fraction of the longer text. DocVQA's is .5.
     Gold: ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.
-    None: No gold, or only empty answers.
+    Raises:
+        Unscorable: No gold, or only empty answers.
     Rises with: Similarity to the nearest right answer, above the threshold.
     Gaming:
         - A long answer that holds the right one: each surplus character is an edit

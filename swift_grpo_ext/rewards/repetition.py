@@ -53,7 +53,6 @@ def repetition(
         ngram: Length of the n-grams in words, or characters; by default ``--repetition_n_grams``.
         max_penalty: Score of endless repetition; by default ``--repetition_max_penalty``.
     Gold: None needed.
-    None: Never.
     Rises with: Fewer repeated n-grams.
     Gaming:
         - Repeating without spaces in Chinese: counted by character (test_chinese_repeats).

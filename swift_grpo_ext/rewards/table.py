@@ -117,7 +117,8 @@ def table(completion: str, columns: Columns) -> float:
     Markdown, fenced or not; the gold may be in the other form.
 
     Gold: ``solution`` (or ``table``, ``answer``): the table in HTML or Markdown, up to 400 cells.
-    None: No gold, no table in it, or more than 400 cells.
+    Raises:
+        Unscorable: No gold, no table in it, or more than 400 cells.
     Rises with: Fewer edits of rows, cells and characters.
     Gaming:
         - Surplus rows and cells: each costs an edit (test_surplus_cells_lower_the_score); a table with more

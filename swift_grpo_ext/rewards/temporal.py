@@ -44,7 +44,8 @@ def temporal_iou(completion: str, columns: Columns) -> float:
 
     Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
         seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.
-    None: No gold, or a gold without any span from an earlier to a later time.
+    Raises:
+        Unscorable: No gold, or a gold without any span from an earlier to a later time.
     Rises with: The shared time, relative to the time in either.
     Gaming:
         - One span over the whole video: its IoU is the gold's share of it (test_the_whole_video).

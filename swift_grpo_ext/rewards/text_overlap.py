@@ -24,7 +24,8 @@ def text_f1(completion: str, columns: Columns) -> float:
     several references the best counts.
 
     Gold: ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
-    None: No gold, or a reference without any word.
+    Raises:
+        Unscorable: No gold, or a reference without any word.
     Rises with: Shared tokens; falls with surplus ones.
     Gaming:
         - A list of likely words: surplus tokens lower precision (test_surplus_text_lowers_the_score).
@@ -47,7 +48,8 @@ def rouge(completion: str, columns: Columns) -> float:
     Tokens as for `ext_text_f1`. With several references the best counts.
 
     Gold: ``solution`` (or ``answers``, ``answer``): the reference, or a list of them.
-    None: No gold, or a reference without any word.
+    Raises:
+        Unscorable: No gold, or a reference without any word.
     Rises with: Shared tokens in the same order; falls with surplus ones.
     Gaming:
         - Copying words in any order: only a common subsequence counts (test_order_matters_for_rouge).

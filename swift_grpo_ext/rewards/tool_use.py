@@ -50,7 +50,8 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
             0.
     Gold: ``solution`` (or ``tool_calls``, ``answer``): ``{"name": ..., "arguments": {...}}``, a list of such
         calls, or text that holds them in any of these grammars.
-    None: No gold, or one without a call.
+    Raises:
+        Unscorable: No gold, or one without a call.
     Rises with: Right names, right values of arguments.
     Gaming:
         - Many calls, so that one is right: each one beyond a pair lowers the mean

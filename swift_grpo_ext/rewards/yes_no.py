@@ -28,7 +28,8 @@ def yes_no(completion: str, columns: Columns) -> float:
     yes, any other negation ("it is not red") a no, and a double one a yes. Who is not sure says neither.
 
     Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.
-    None: No gold, or a gold that is neither yes nor no.
+    Raises:
+        Unscorable: No gold, or a gold that is neither yes nor no.
     Rises with: Being right.
     Gaming:
         - "yes or no", "yes/no": the opposite word right after the first makes it no answer

@@ -10,7 +10,7 @@ import pytest
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-FLOOR = 0.95
+FLOOR = 0.97
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,15 @@ def test_agreement_with_a_human(measured, reward):
     rate = sum(agreed[reward]) / len(agreed[reward])
     missed = [(case["completion"], case["human"], case["ours"]) for case in wrong if case["reward"] == reward]
     assert rate >= FLOOR, missed
+
+
+def test_no_attack_pays(styles, measured):
+    attacks = [case for case in styles.read_styles("fourth") if "attack" in case]
+    assert len(attacks) >= 180
+    assert len({case["attack"] for case in attacks}) >= 12
+    assert {case["human"] for case in attacks} == {0}
+    paid = [case for case in measured[1] if "attack" in case]
+    assert not paid
 
 
 SHORT = [json.loads(line) for line in (Path(__file__).parent / "short_answers.jsonl").open(encoding="utf-8")]

@@ -107,7 +107,11 @@ def _text(line: object, where: str, fix: str = "") -> str:
 
 
 def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
-    """The completions of a run, each with its row. The host writes the last table again when a run ends."""
+    """The completions of a run, each with its row. ms-swift writes the last table again when a run ends.
+
+    Raises:
+        DatasetRowError: A line is not a table of completions, or the row of a completion is not certain.
+    """
     numbers = defaultdict(list)
     for number, row in enumerate(rows, start=1):
         numbers[_names(row)].append(number)
@@ -132,7 +136,11 @@ def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Pat
 def _row_of(
     logged: Mapping[str, object], rows: Sequence[dict[str, object]], candidates: Sequence[int], where: str
 ) -> int:
-    """The row of a logged completion, the first of equal ones; an error for none, or several that differ."""
+    """The number of the row that a completion was logged for, the first of equal ones.
+
+    Raises:
+        DatasetRowError: No row fits, or several that differ do.
+    """
     prompt = _bare(str(logged.get("prompt", "")))
     fitting = []
     for number in candidates:

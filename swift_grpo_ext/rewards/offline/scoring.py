@@ -61,7 +61,11 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Seq
 
 
 def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[str]) -> Scored:
-    """Scores of a reward of ms-swift or the user's own; its range is 0..1, or as far as its scores reach."""
+    """Scores of a reward of ms-swift or the user's own; its range is 0..1, or as far as its scores reach.
+
+    Raises:
+        RewardError: The reward raised; the first row on which it does is named.
+    """
     print(f"swift-grpo-ext: loading ms-swift for {name!r}, which takes a while", file=sys.stderr, flush=True)
     from swift_grpo_ext.rewards.registration import function_named
 

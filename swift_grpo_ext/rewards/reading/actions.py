@@ -48,6 +48,9 @@ _THOUGHT = re.compile(
 _ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", re.IGNORECASE)
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
+# "no ", "should I "
+_ASKED = re.compile(r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we))\s\Z", re.IGNORECASE)
+
 
 def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
     """The last action of an answer: a tool call, JSON, a call, lines such as ``action: click``, words.
@@ -78,9 +81,9 @@ def _without_thought(text: str) -> str:
 
 
 def _is_denied(text: str, start: int) -> bool:
-    """Whether what starts there is denied: "do not click"."""
+    """Whether what starts there is denied, or asked for: "do not click", "should I click"."""
     before = text[max(0, start - 32) : start]
-    return NEGATED.search(before) is not None or re.search(r"\bno\s\Z", before) is not None
+    return NEGATED.search(before) is not None or _ASKED.search(before) is not None
 
 
 def action_of(value: Mapping[str, object], order_of: OrderOf = as_corners) -> Action | None:

@@ -30,9 +30,25 @@ _INVISIBLE = dict.fromkeys(
     map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
-KEYS = ("final_answer", "answer", "答案", "result", "option", "choice", "prediction", "response", "value")
+KEYS = (
+    "final_answer",
+    "final",
+    "answer",
+    "答案",
+    "result",
+    "option",
+    "choice",
+    "prediction",
+    "response",
+    "value",
+)
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
+# "The date is 12 March."
+_LED_IN = re.compile(
+    r"(?:the|this|that|it|its)\b[^\n.:]{0,60}?\s(?:is|are|was|were|reads|says)[:\s]\s{0,3}([^\n]{1,400})",
+    re.IGNORECASE,
+)
 _ROUNDS = 5
 
 
@@ -141,7 +157,7 @@ def unwrapped(text: str) -> str:
 def _without_pair(text: str) -> str:
     if text.startswith(FENCE) and text.endswith(FENCE) and text.count(FENCE) == 2:
         return last_fenced(text)
-    if text.startswith("> "):
+    if text.startswith("> ") and not text[2:3].isdigit():  # "> 5" is a bound
         return "\n".join(line.removeprefix(">").strip() for line in text.splitlines())
     if (command := _COMMAND.match(text) or _BOX.match(text)) and text.endswith("}"):
         inner = text[command.end() :]
@@ -166,6 +182,8 @@ def readings(completion: str, gold: str = "") -> list[str]:
         found.append(unwrapped(label))
     if isinstance(value := json_value(fenced), str):
         found.append(value)
+    if (led := _LED_IN.fullmatch(fenced)) is not None:
+        found.append(unwrapped(led[1]))
     marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
     if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
         found.append(unwrapped(marked[0]))

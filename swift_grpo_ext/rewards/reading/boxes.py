@@ -18,6 +18,10 @@ _REF = re.compile(
 _EMPTY = re.compile(
     r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE
 )
+# "not nothing"
+_SOMETHING = re.compile(
+    r"\b(?:not|n['’]t|without) (?:nothing|none|empty|nil|null|absent)\b|不是没有|并非没有"
+)
 _EMPTY_FIELD = re.compile(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", re.IGNORECASE)
 _NEGATED = re.compile(
     r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t|neither"
@@ -25,7 +29,8 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _DENIED_PLACE = re.compile(
-    r"(?:\b(?:not|never)\b|n['’]t\b|不是|不在|并非)[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}",
+    r"(?:\b(?:not|never|(?:any(?:where|thing)?|everywhere|nowhere) but|except|other than)\b|n['’]t\b|不是"
+    r"|不在|并非)[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}",
     re.IGNORECASE,
 )
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
@@ -66,7 +71,7 @@ def says_nothing(answer: str | None) -> bool:
 
     A refusal and a question say nothing of the kind.
     """
-    if not answer or len(answer) > MAX_STATEMENT or is_unsure(answer):
+    if not answer or len(answer) > MAX_STATEMENT or is_unsure(answer) or _SOMETHING.search(answer):
         return False
     answer = without_questions(answer)
     bare = last_fenced(answer).strip().strip("*_`\"'")

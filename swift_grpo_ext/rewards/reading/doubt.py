@@ -34,26 +34,34 @@ _REFUSED = re.compile(
 )
 # "Is it 4.5?": one sentence with the marks that end it
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
+# "If there were 7, I would say 7.": what would be said, not what is
+_HYPOTHETICAL = re.compile(
+    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b)[^.!?\n]{0,120}\b(?:would (?:say|answer|be)|the"
+    r" answer (?:is|would be))\b",
+    re.IGNORECASE,
+)
 # "Is it B? ": also "是B吗", "B还是C"
-_ASKS = re.compile(r"[?？][\s*_\"'”)]{0,4}\Z|吗[。\s]{0,4}\Z|还是[^，,]{1,12}\Z")
+_ASKS = re.compile(
+    r"\b(?:perhaps|maybe|possibly) not\b[\s.]{0,4}\Z|[?？][\s*_\"'”)]{0,4}\Z|吗[。\s]{0,4}\Z"
+    r"|还是[^，,]{1,12}\Z"
+)
 # "It is not ": right before a value
 NEGATED = re.compile(
     r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
     r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any) but|other than"
     r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
-    r"|doubt)\b"
+    r"|doubt|refuse to|(?:the )?opposite of)\b"
     r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
-    r"|definitely|choose|pick|select|it|say|that|is|going)\b[\s*\"'(]{0,3}){0,4}\Z",
+    r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have)\b[\s*\"'(]{0,3}){0,4}\Z",
     re.IGNORECASE,
 )
 
 
 def without_questions(text: str) -> str:
-    """The text without the sentences that ask; empty if there is nothing else."""
-    if not any(mark in text for mark in "?？吗") and "还是" not in text:
-        return text
-    return "".join(part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:])).strip()
+    """The text without the sentences that ask, or suppose; empty if there is nothing else."""
+    sentences = (part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:]))
+    return "".join(part for part in sentences if not _HYPOTHETICAL.search(part)).strip()
 
 
 def refuses(text: str) -> bool:

@@ -50,13 +50,18 @@ _GROUPED_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
 _GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
 # " h ": between two parts of one quantity
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
+Place: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]
+"""What stands before and behind a number."""
+
+# "any place"
+ANYTHING = re.compile("")
 # "the area is about 12"
 _AFTER_COPULA = (
     re.compile(
-        r"(?:\b(?:is|was|are|were|be|equals?)|[=≈:为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
+        r"(?:\b(?:is|was|are|were|be|equals?)|[=≈为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
         r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
     ),
-    re.compile(""),
+    ANYTHING,
 )
 # "so **about 12 km** in all"
 _BOLD = (re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*"))
@@ -78,12 +83,39 @@ _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
 
 
-# "it is not 12"
-_DENIED = (NEGATED, re.compile(""))
-# "12 is wrong"
-_WRONG = (
-    re.compile(""),
-    re.compile(r"[^\W\d]?[\s*\"')]{0,4}(?:is|are|was|seems) (?:wrong|incorrect|false|not|too )"),
+# What a text does not state: "it is not 12", "12 is wrong", "more than 12", "12 or more".
+_NOT_STATED: tuple[Place, ...] = (
+    (NEGATED, ANYTHING),
+    (
+        ANYTHING,
+        re.compile(
+            r"[^\W\d]?[\s*\"')]{0,4}(?:(?:is|are|was|seems) (?:(?:the )?wrong|incorrect|false|not|too )"
+            r"|would be"
+            r" (?:wrong|incorrect|false))"
+        ),
+    ),
+    (
+        re.compile(
+            r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
+            r" than(?: or equal to)?"
+            r"|over|above|under|below"
+            r"|at (?:least|most|minimum)|up to|(?:minimum|maximum) of|beyond|exceed(?:s|ing)?)"
+            r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
+            r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z",
+            re.IGNORECASE,
+        ),
+        ANYTHING,
+    ),
+    (
+        ANYTHING,
+        re.compile(
+            r"\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{0,3}(?:(?:or|and) (?:more|fewer|less|over|above|under"
+            r"|below|higher|lower)\b"
+            r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|at (?:the )?(?:most|least|minimum|maximum"
+            r"|very (?:most|least))\b)"
+            r"|\s?(?:只|个|條|条|名|辆|人|件|%)?(?:以上|以下|以内|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來|来)(?=[只个名辆件])"
+        ),
+    ),
 )
 
 
@@ -102,7 +134,6 @@ class Quantity:
 
 
 Located: TypeAlias = tuple[int, int, Quantity]  # start of a number, end of its digits, value
-Place: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]  # what stands before and behind a number
 
 
 def quantities(text: str) -> list[Quantity]:
@@ -155,7 +186,7 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
 def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
     """The text and its numbers as `_read` gives them, without those that it denies."""
     plain, found = _read(text)
-    left_out = {index for place in (_DENIED, _WRONG, *never) for index in _in_place(plain, found, place)}
+    left_out = {index for place in (*_NOT_STATED, *never) for index in _in_place(plain, found, place)}
     return plain, [number for index, number in enumerate(found) if index not in left_out]
 
 
@@ -180,7 +211,7 @@ def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
 
 def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:
     for index in (chosen, chosen + 1):
-        if 0 < index < len(found) and found[index - 1][2] != found[index][2]:
+        if 0 < index < len(found) and found[index - 1][2].value != found[index][2].value:
             between = plain[found[index - 1][1] : found[index][0]]
             before = plain[max(0, found[index - 1][0] - 16) : found[index - 1][0]]
             if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):

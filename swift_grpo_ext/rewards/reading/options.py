@@ -5,14 +5,16 @@ import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short
 from swift_grpo_ext.rewards.reading.doubt import without_questions
-from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
+from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement, taken_back
 
 Options = dict[str, str]
 Letters = frozenset[str]
 
 _LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
 _ALONE = re.compile(_LETTER + r"\Z")
-LEADING = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)")
+LEADING = re.compile(
+    r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)(?![A-Z]\.)"
+)
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
 _SEVERAL = re.compile(
     rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
@@ -52,8 +54,8 @@ _REJECTING = re.compile(
     r"|neither|(?:all|any|anything|everything)(?: \w{2,8}){0,2} but|rul(?:e|es|ed|ing) out"
     r"|eliminat(?:e|es|ed|ing)"
     r"|exclud(?:e|es|ed|ing)"
-    r"|reject(?:s|ed|ing)?|cannot|avoid)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|排除|除了|除(?![以非]))"
-    r"[\s,:*_]{0,3}(?:(?:be|is|choose|pick|select|选择?)\s{0,2})?",
+    r"|reject(?:s|ed|ing)?|cannot|avoid|doubt)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|排除|除了|除(?![以非]))"
+    r"[\s,:*_]{0,3}(?:(?:be|is|choose|pick|select|选择?|that it is|it is|it's)\s{0,2})?",
     re.IGNORECASE,
 )
 _ONE_LETTER = r"(?:options? |choices? |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
@@ -72,9 +74,14 @@ _WRONG = re.compile(
     r"|obviously |definitely )?"
     r"(?:wrong|incorrect|false|excluded|eliminated|ruled out|out\b|unlikely|a trap|implausible"
     r"|impossible|invalid)"
+    r"|is [^.\n]{0,24}\b(?:rule out|eliminate|exclude|discard|reject)\b"
     r"|(?:can|could|should|must|may) be (?:ruled out|eliminated|excluded|discarded|rejected)"
     r"|都?(?:不对|不正确|是?错|可?以?排除|不符)|以外|除外)"
 )
+# "the options include C. Paris": the question again
+_ECHOED = re.compile(r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*", re.IGNORECASE)
+# " and ": between options that are chosen together
+_BETWEEN = re.compile(r"\s{0,4}(?:,\s?and\b|[,;、&\n]|\band\b|和|及)\s{0,4}")
 # Formulas in options, as people type them.
 _TYPED = (
     (re.compile(r"\\[dt]?frac\s?\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}"), r"\1/\2"),
@@ -90,10 +97,11 @@ _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
     r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
     r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为"
-    r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|对)(?![A-Za-z]))"
+    r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|yes|对)(?![A-Za-z])|\W{0,4}[✓✔✅√])"
 )
 _CLOSING = re.compile(
-    r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be)|所以|因此|故|即|→|=>|=)[\s,，:：]{0,4}(?:it is "
+    r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be|makes? it|points? to)|所以|因此|故|即|→|=>"
+    r"|=)[\s,，:：]{0,4}(?:it is "
     r"|it's |it must be |option )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
     re.IGNORECASE,
 )
@@ -124,9 +132,11 @@ def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     alone = _bare(text, options, known)
     if not plainly and alone is None:
         text = _without_rejected(without_questions(text), options).strip()
-    for read in (_bare, _stated, _led_by, *(() if plainly else (_implied, _named))):
-        if text and (found := read(text, options, known)) is not None:
-            return found if found <= known else frozenset()
+    readers = (_bare, _stated, _led_by, *(() if plainly else (_implied, _named)))
+    for said in [text] if plainly else taken_back(text):
+        for read in readers:
+            if said and (found := read(said, options, known)) is not None:
+                return found if found <= known else frozenset()
     return frozenset()
 
 
@@ -139,7 +149,7 @@ def without_latex(text: str) -> str:
 
 def _without_rejected(text: str, options: Options) -> str:
     """The text without what it compares its answer with: "rather than C", "all except B", "not green"."""
-    text = _WRONG.sub(" ", _REJECTED.sub(" ", text))
+    text = _WRONG.sub(" ", _REJECTED.sub(" ", _ECHOED.sub(" ", text)))
     texts = sorted((option for option in options.values() if len(option) > 1), key=len, reverse=True)
     if not texts:
         return text
@@ -157,6 +167,10 @@ def _bare(text: str, options: Options, known: Letters) -> Letters | None:
         return frozenset(same[:1])
     if alone := _ALONE.match(text):
         return known & {alone[1].upper()}
+    pieces = [LEADING.match(piece) for piece in _BETWEEN.split(text.strip(" .。*"))]
+    named = {(piece[1] or piece[2]).upper(): plain(piece.string[piece.end() :]) for piece in pieces if piece}
+    if len(named) == len(pieces) > 1 and named.items() <= options.items():
+        return frozenset(named)
     if _SEVERAL.match(text):
         return frozenset(letter.upper() for letter in _SINGLE.findall(text))
     return frozenset(text) if _RUN.match(text) and len(set(text)) == len(text) else None

@@ -3,7 +3,7 @@
 import re
 
 from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
-from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement
+from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement, taken_back
 from swift_grpo_ext.rewards.reading.words import POLARITY, by_word
 
 _POLARITY = {word: meaning == "yes" for word, meaning in by_word(POLARITY.words).items()}
@@ -98,6 +98,8 @@ _NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
 # "no, i cannot see it": the word stands by itself
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
+# ", although it is not easy to see"
+_CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
 )
@@ -128,7 +130,12 @@ def _marks_end(text: str) -> int:
 
 def parse_yes_no(text: str) -> bool | None:
     """The polarity that a text states; None if it states none, asks, refuses, or contradicts itself."""
-    plain = without_questions(text.casefold().strip())
+    plain = _CONCEDED.sub("", without_questions(text.casefold().strip()))
+    polarities = (_polarity(said.strip()) for said in taken_back(plain))
+    return next((polarity for polarity in polarities if polarity is not None), None)
+
+
+def _polarity(plain: str) -> bool | None:
     if plain.strip(" .") in _ALONE:
         return _ALONE[plain.strip(" .")]
     refused = refuses(plain)

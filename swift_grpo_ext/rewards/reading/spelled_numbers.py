@@ -36,7 +36,7 @@ _ENGLISH = re.compile(
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
 
 
-_CLASSIFIERS = (
+CLASSIFIERS = (
     "个個只隻头頭匹辆輛人条條张張本把朵颗顆棵座栋棟架艘台支枝件双對对名位间間扇块塊杯瓶盘盤碗层層种種次步元块岁歲年月日天周"
     "时時小分秒度米克千公里厘毫吨噸升斤栏列行排项項处處家所段首部幅面根片份组組队隊群号號枚串袋盒箱户棟つ匹枚羽倍"
 )
@@ -74,7 +74,7 @@ def _chinese_run(run: re.Match[str], text: str) -> str:
     """A lone numeral counts only before something that is counted: 一共 holds no number."""
     following = text[run.end() : run.end() + 1]
     whole = not text[: run.start()].strip(" -") and not text[run.end() :].strip(" 。.!")
-    counted = len(run[0]) > 1 or whole or (following != "" and following in _CLASSIFIERS)
+    counted = len(run[0]) > 1 or whole or (following != "" and following in CLASSIFIERS)
     up_to = _UP_TO.match(text, run.end())
     if not (counted or up_to) or run[0][0] in "万萬亿億百千":
         return run[0]

@@ -42,6 +42,21 @@ CORRECTED = re.compile(
     re.IGNORECASE,
 )
 """Words after which a second statement takes the first one back, or concludes."""
+# "B. Wait, no, it is ": a writer takes back what stands before
+_TAKEN_BACK = re.compile(
+    r"(?:(?:\bno\W{1,4})?\b(?:wait|hold on|scratch that|correction|let me correct (?:that|this|myself))"
+    r"(?:\s?[,.!:;…—–-]{1,3}\s?|\s(?=(?:no|actually)\b))"
+    r"|\b(?:sorry|oops|no)\W{1,4}(?=(?:i (?:mean|meant)|actually)\b))"
+    r"(?:(?:actually|sorry|i mean|i meant|rather)\W{1,4}){0,3}"
+    r"|(?<=[,.;。，；\s])(?:等等|等一下|不对|更正)[,，。:：]\s?",
+    re.IGNORECASE,
+)
+
+
+def taken_back(text: str) -> list[str]:
+    """What a text says after it takes something back for the last time ("wait, no"), if it does; then all."""
+    last = [0, *(mark.end() for mark in _TAKEN_BACK.finditer(text))][-1]
+    return [text[last:], text] if 0 < last < len(text.rstrip(" .!。")) else [text]
 
 
 def fold_width(text: str) -> str:

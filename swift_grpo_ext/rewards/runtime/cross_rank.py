@@ -52,17 +52,14 @@ class Budget:
             while len(steps) > 1 and sum(count for count, _ in steps) - steps[0][0] >= WINDOW:
                 steps.popleft()
             if (failures := sum(failed for _, failed in steps)) > self.allowed:
-                raise _ended(self._first[name], failures, self.allowed)
-
-
-def _ended(first: Failure, failures: int, allowed: int) -> RewardError:
-    details = f"\n{first.details}" if first.details else ""
-    return RewardError(
-        f"{first}; {failures} of the last completions failed, {allowed} may",
-        where="all ranks end here",
-        fix="fix the reward (reward_failures.rank*.jsonl in the output folder replays it), or raise "
-        f"SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT{details}",
-    )
+                first = self._first[name]
+                details = f"\n{first.details}" if first.details else ""
+                raise RewardError(
+                    f"{first}; {failures} of the last completions failed, {self.allowed} may",
+                    where="all ranks end here",
+                    fix="fix the reward (reward_failures.rank*.jsonl in the output folder replays it), or "
+                    f"raise SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT{details}",
+                )
 
 
 def metrics(total: dict[str, Report]) -> dict[str, float]:

@@ -120,7 +120,11 @@ async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
 
 
 async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
-    """The limit starts when it is this case's turn: a long queue is no fault of the judge."""
+    """The judge's score. The limit starts when it is this case's turn: a long queue is not the judge's fault.
+
+    Raises:
+        RewardError: The judge gave no score within the limit.
+    """
     last = ["no reply"]
     gate = _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(endpoint.concurrency))
     async with gate:

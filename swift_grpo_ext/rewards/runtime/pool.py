@@ -165,7 +165,11 @@ class Pool:
             child.ask(number, requests[number], self.limit)
 
     def _collected(self) -> Iterator[tuple[int, Answer]]:
-        """Wait for the next answer or deadline; the answers there are. Children without one are ended."""
+        """Wait for the next answer or deadline, and give the answers there are; late children are ended.
+
+        Raises:
+            RewardError: A child process cannot load the reward.
+        """
         busy = [child for child in self.children if child.request != IDLE]
         next_end = min(child.started + child.limit for child in busy)
         wait([child.pipe for child in busy], max(0.0, next_end - time.monotonic()))

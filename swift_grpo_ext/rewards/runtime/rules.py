@@ -104,7 +104,11 @@ class RewardTable(BaseModel):
         return self
 
     def _check_ends(self, name: str, before: tuple[str, ...]) -> None:
-        """No reward may wait for its own score."""
+        """No reward may wait for its own score.
+
+        Raises:
+            ValueError: One does, if only by way of others.
+        """
         if name in before:
             raise ValueError(f"{' needs the score of '.join((*before, name))}: a circle")
         rule = self.rewards.get(name, RewardRule())
@@ -115,7 +119,11 @@ class RewardTable(BaseModel):
 
 
 def _check_name(name: str, rule: RewardRule) -> None:
-    """A ValueError if the rule says what cannot be said of the reward of this name."""
+    """Check one rule.
+
+    Raises:
+        ValueError: The rule says what cannot be said of the reward of this name.
+    """
     if name == ALL:
         _check_shared(rule)
     elif name in NAMES:
@@ -128,7 +136,11 @@ def _check_name(name: str, rule: RewardRule) -> None:
 
 
 def _check_shared(rule: RewardRule) -> None:
-    """Of the rule for all rewards: parameters only, each of which some reward has."""
+    """Check the rule for all rewards: it may have parameters only.
+
+    Raises:
+        ValueError: It has more than parameters, or a parameter that no reward has.
+    """
     if rule != RewardRule(parameters=rule.parameters):
         other = min(rule.model_fields_set - {"parameters"})
         raise ValueError(f"{ALL} gives parameters only, not {other}")
