@@ -16,6 +16,7 @@ _FIELD = re.compile(r"(image|img|video|vision|visual|audio|boi|eoi|boa|eoa).*tok
 _TOKEN = re.compile(r"image|img|video|vision|audio", re.IGNORECASE)
 _IMAGE_FIELDS = ("image_token_id", "image_token_index")
 _VIDEO_FIELDS = ("video_token_id", "video_token_index")
+_AUDIO_FIELDS = ("audio_token_id", "audio_token_index")
 
 
 # Paths of modules, as ms-swift names them for ``--freeze_vit`` and its kin.
@@ -74,8 +75,14 @@ def why_unknown(config: Any) -> str:
 def _ids_of(config: Any) -> dict[str, Any]:
     image = _token(config, _IMAGE_FIELDS)
     video = _token(config, _VIDEO_FIELDS)
-    indicators = tuple(sorted(set(_media_ids(config)) - {image, video}))
-    return {"image_token_id": image, "video_token_id": video, "indicator_token_ids": indicators}
+    audio = _token(config, _AUDIO_FIELDS)
+    indicators = tuple(sorted(set(_media_ids(config)) - {image, video, audio}))
+    return {
+        "image_token_id": image,
+        "video_token_id": video,
+        "audio_token_id": audio,
+        "indicator_token_ids": indicators,
+    }
 
 
 def media_tokens(tokenizer: Any) -> tuple[int, ...]:

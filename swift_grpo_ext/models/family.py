@@ -30,11 +30,14 @@ class VisionFamily:
     lacks: Mapping[Capability, str] = field(default_factory=dict)
     lora_skips: str = ""  # module of the aligner without a linear layer, which LoRA cannot adapt
     image_blocks: Literal["none", "windows", "all"] = "none"  # layers where an image's tokens see each other
+    audio_token_id: int | None = None  # as image_token_id, for sounds
+    # The forward looks for indicators, too; else it embeds them like words, which are no image by themselves.
+    reads_indicators: bool = False
 
     @property
     def placeholder_token_ids(self) -> tuple[int, ...]:
-        """Ids whose embeddings are replaced by features of the vision tower."""
-        ids = (self.image_token_id, self.video_token_id)
+        """Ids whose embeddings are replaced by features of a tower."""
+        ids = (self.image_token_id, self.video_token_id, self.audio_token_id)
         return tuple(token_id for token_id in ids if token_id is not None)
 
     @property
@@ -54,6 +57,11 @@ class VisionFamily:
     def forbidden_token_ids(self) -> tuple[int, ...]:
         """Ids that a model must never write: placeholders and indicators (C3 of docs/findings.md)."""
         return tuple(sorted({*self.placeholder_token_ids, *self.indicator_token_ids}))
+
+    @property
+    def read_token_ids(self) -> tuple[int, ...]:
+        """Ids in whose place the forward reads media: a completion that holds one cannot be trained on."""
+        return self.forbidden_token_ids if self.reads_indicators else self.placeholder_token_ids
 
     def require(self, capability: Capability, fix: str = "") -> None:
         """Raise a RefusedError that names the family, the capability and why it lacks it."""

@@ -42,6 +42,9 @@ def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
     except FileNotFoundError:
         fix = "check the path, or set ROOT_IMAGE_DIR"
         raise DatasetRowError("image file not found", where=where, fix=fix) from None
+    except IsADirectoryError:
+        fix = "name an image file in it"
+        raise DatasetRowError("image path is a folder", where=where, fix=fix) from None
     except (OSError, binascii.Error) as error:
         raise DatasetRowError(f"image cannot be loaded: {_one_line(error)}", where=where) from None
     if not data:
@@ -164,14 +167,17 @@ def find_file(text: str) -> str:
 
     Raises:
         FileNotFoundError: There is no such file.
+        IsADirectoryError: There is a folder of that name.
     """
     text = local_path(text)
-    if len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:")):
-        for root in ("", os.environ.get("ROOT_IMAGE_DIR", "")):
-            path = os.path.abspath(os.path.join(root, os.path.expanduser(text)))
-            if os.path.isfile(path):
-                return path
-    raise FileNotFoundError(text[:_SHOWN])
+    is_path = 0 < len(text) <= _LONGEST_PATH and not text.startswith(("http://", "https://", "data:"))
+    roots = ("", os.environ.get("ROOT_IMAGE_DIR", "")) if is_path else ()
+    paths = [os.path.abspath(os.path.join(root, os.path.expanduser(text))) for root in roots]
+    for path in paths:
+        if os.path.isfile(path):
+            return path
+    error = IsADirectoryError if any(map(os.path.isdir, paths)) else FileNotFoundError
+    raise error(text[:_SHOWN])
 
 
 def local_path(text: str) -> str:

@@ -3,10 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Protocol
 
+from accelerate.utils import is_deepspeed_available
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.models.derived import speaking_model
@@ -43,6 +47,8 @@ class Host(Watched, Protocol):
     vllm_mode: str
     vllm_tensor_parallel_size: int
     vllm_use_async_engine: bool
+    multi_turn_scheduler: Any
+    enable_server_multi_turn: bool
     tp_group: Any
 
     # Rewards.
@@ -129,7 +135,28 @@ class Early:
 
 def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
     """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
-    return speaking_model(host.template.get_base_model(host.accelerator.unwrap_model(model)))
+    return speaking_model(host.template.get_base_model(unwrapped(model)))
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside DDP, FSDP and DeepSpeed.
+
+    accelerate's ``unwrap_model`` gives the same, and each time reads the metadata of the installed DeepSpeed
+    and looks through all modules for compiled ones: milliseconds, a dozen times a step.
+    """
+    while isinstance(model, _wrappers()):
+        model = model.module
+    return model
+
+
+@cache
+def _wrappers() -> tuple[type[Any], ...]:
+    wrappers = (DistributedDataParallel, DataParallel, FullyShardedDataParallel)
+    if not is_deepspeed_available():
+        return wrappers
+    from deepspeed import DeepSpeedEngine  # imports what this process may lack
+
+    return (*wrappers, DeepSpeedEngine)
 
 
 def once_of_run(host: Host, topic: str = "") -> Once:

@@ -17,8 +17,9 @@ import torch.distributed as dist
 from accelerate.utils import gather_object
 
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.errors import RolloutError
-from swift_grpo_ext.models.families import forbidden_token_ids
+from swift_grpo_ext.errors import DatasetRowError, RolloutError
+from swift_grpo_ext.models import text
+from swift_grpo_ext.models.families import forbidden_token_ids, read_token_ids
 from swift_grpo_ext.ms_swift.shared import (
     InferEngine,
     RequestConfig,
@@ -29,7 +30,15 @@ from swift_grpo_ext.ms_swift.shared import (
 )
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import Rewards, Row, Samples, VisionSample, cut_placeholders, fill_empty
+from swift_grpo_ext.trainer.samples import (
+    Rewards,
+    Row,
+    Samples,
+    VisionSample,
+    cut_placeholders,
+    fill_empty,
+    sampled_tokens,
+)
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -78,22 +87,51 @@ class Rollout:
             return one_by_one(infer(requests[::size], replace(config, n=size)), size)
 
     def trainable(self, samples: list[VisionSample]) -> list[VisionSample]:
-        """The samples with a token in every turn, and without image placeholders.
+        """The samples with a token in every turn, and without tokens that the model would read an image for.
 
-        An engine that was not told (a server without our plugin) may sample some: the forward would crash.
+        An engine without our guard (a server without our plugin) may sample some: the forward would crash.
+
+        Raises:
+            RolloutError: A multi-turn scheduler has left a row with other numbers of tags and media.
         """
         host = self._host
         tokenizer = self._host.template.tokenizer
         token = tokenizer.eos_token_id if host.args.use_vllm else tokenizer.pad_token_id
-        forbidden = forbidden_token_ids(host.template.config, tokenizer)
+        placeholders = read_token_ids(host.template.config, tokenizer)
+        indicators = {*forbidden_token_ids(host.template.config, tokenizer)} - {*placeholders}
         for sample in samples:
+            if host.is_multimodal and (host.multi_turn_scheduler or host.enable_server_multi_turn):
+                check_media(sample)
             fill_empty(sample, token, has_ids=not host.args.use_vllm)
-            if cut_placeholders(sample, forbidden, tokenizer):
+            if cut_placeholders(sample, placeholders, tokenizer):
                 sample.held_placeholder = True
+            elif indicators.intersection(sampled_tokens(sample)):
+                get_logger().warning_once(
+                    "swift-grpo-ext: completions arrived with tokens that stand around an image, and without "
+                    "one between them: the model reads them as text, so they are scored and trained on. Does "
+                    "the rollout server load the plugin?"
+                )
         return samples
 
     def _shares_engine(self) -> bool:
         return bool(self._host.vllm_mode == "colocate" and self._host.vllm_tensor_parallel_size > 1)
+
+
+def check_media(sample: VisionSample) -> None:
+    """Compare the tags in a trajectory with its media; most templates train on a tag too many as text.
+
+    Raises:
+        RolloutError: They differ in number.
+    """
+    given = {medium: len(getattr(sample, f"{medium}s") or ()) for medium in text.MEDIA}
+    try:
+        text.check_tags(None, sample.messages, given)
+    except DatasetRowError as error:
+        raise RolloutError(
+            f"after the rollout a row has {error.what}",
+            where=f"--multi_turn_scheduler, {error.where}",
+            fix="its step returns {'rollout_infos': {'images': [...]}}, an image for each tag of the row",
+        ) from None
 
 
 def completions_per_request(requests: Sequence[RolloutInferRequest | Row], workers: int = 1) -> int:

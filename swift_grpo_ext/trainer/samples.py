@@ -74,6 +74,12 @@ def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> Non
     sample.rollout_logprobs = []  # the engine gave none for that token
 
 
+def sampled_tokens(sample: VisionSample) -> list[int]:
+    """Token ids of all turns of a sample."""
+    turns = sample.response_token_ids
+    return [token for turn in turns for token in turn] if turns and isinstance(turns[0], list) else turns
+
+
 def cut_placeholders(
     sample: VisionSample, forbidden: Collection[int], tokenizer: PreTrainedTokenizerBase
 ) -> bool:

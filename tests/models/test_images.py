@@ -208,6 +208,16 @@ def test_what_cannot_be_read_is_named(source, problem):
         images.read_source(source, no_network)
 
 
+def test_a_folder_is_called_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROOT_IMAGE_DIR", str(tmp_path))
+    (tmp_path / "scans").mkdir()
+    for path in ("scans", str(tmp_path / "scans"), f"file://{tmp_path}/scans"):
+        with pytest.raises(
+            DatasetRowError, match=r"image path is a folder \[.*scans\] -> name an image file"
+        ):
+            images.read_source(path, no_network)
+
+
 def test_an_empty_file_and_a_dead_network_are_named(tmp_path):
     (tmp_path / "empty.png").touch()
     with pytest.raises(DatasetRowError, match=r"0 bytes.*empty\.png"):

@@ -16,11 +16,19 @@ from swift_grpo_ext.models.family import Entry, Tiling
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.gold.frames import Frame
 
+
+def _counted_from_indicators(_config: object) -> dict[str, object]:
+    """Qwen-Omni's positions take each token that begins a medium for that medium (its ``get_rope_index``)."""
+    return {"reads_indicators": True}
+
+
 ENTRIES: tuple[Entry, ...] = (
     qwen2.FAMILY,
     ovis2.FAMILY,
     gemma.FAMILY,
     minicpmv.FAMILY,
+    Entry(stem="qwen2_5_omni", frame="pixel_resized", override=_counted_from_indicators),
+    Entry(stem="qwen3_omni", frame="norm1000", override=_counted_from_indicators),
     Entry(stem="qwen2_vl", frame="norm1000"),
     Entry(stem="qwen3", frame="norm1000"),
     Entry(stem="glm", frame="norm1000"),
@@ -96,6 +104,12 @@ def language_type_of(config: Mapping[str, Any]) -> str | None:
 
 def _entry_of(model_type: str) -> Entry:
     return max((one for one in ENTRIES if model_type.startswith(one.stem)), key=lambda one: len(one.stem))
+
+
+def read_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Ids in whose place a model reads media; where nothing is known, all that are named after media."""
+    facts = family_of(config)
+    return forbidden_token_ids(config, tokenizer) if facts is None else facts.read_token_ids
 
 
 def forbidden_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:

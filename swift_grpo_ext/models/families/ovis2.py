@@ -26,6 +26,7 @@ OVIS2 = VisionFamily(
     frame="norm1000",
     lacks={"vllm": _NO_VLLM_OVIS2},
     lora_skips="visual_embeddings_table",
+    reads_indicators=True,  # their embeddings are rows of the aligner's table
 )
 
 # The published order, ids 151665 to 151670. ``<image>`` is no token: the processor replaces that text by one
