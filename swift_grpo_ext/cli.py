@@ -92,10 +92,17 @@ def report(
         str | None, typer.Option(help="Folder to write to; default the run's own, or grpo-comparison.")
     ] = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions of each run to show.")] = 5000,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page on this machine; it reloads while a run goes on.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --live; 0: a free one.")] = 0,
 ) -> None:
-    """Write report.html of GRPO runs of ms-swift."""
-    from swift_grpo_ext.watch.report import write_report
+    """Write report.html of GRPO runs of ms-swift, or serve the page while they go on."""
+    from swift_grpo_ext.watch.report import live_report, write_report
 
+    if live:
+        live_report(output_dirs, print, port, completions)
+        return
     written = write_report(output_dirs, to, completions=completions)
     for verdict in written.verdicts:
         print(verdict.headline)

@@ -81,7 +81,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.engine_check = EngineCheck(self, current_settings().agree_every)
             self.rows.begin()
             self.monitors.begin()
-            self.held_out.begin()
+            self.held_out.begin(self.scoring.logged_names)
             if current_settings().console != "all":
                 print_lines(self, self.held_out.newest)
             if self.accelerator.is_main_process:

@@ -8,7 +8,7 @@ alone.
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +49,12 @@ class HeldOut:
         self._training_rewards: list[float] = []  # one for each step since the last evaluation
         self.active = False
 
-    def begin(self) -> None:
-        """The trainer is built: decide whether it evaluates, and by which reward the best is chosen."""
+    def begin(self, logged_names: Mapping[str, str]) -> None:
+        """The trainer is built: decide whether it evaluates, and by which reward the best is chosen.
+
+        Args:
+            logged_names: Of rewards, by the names under which they were asked for.
+        """
         if self._host.eval_dataset is None or strategy(self._host.args.eval_strategy) == "no":
             return
         reason = self._why_off()
@@ -58,7 +62,7 @@ class HeldOut:
         if reason:
             logger.info(f"swift-grpo-ext: held_out off ({reason})")
         else:
-            self._choose_metric()
+            self._choose_metric(logged_names)
 
     def _why_off(self) -> str:
         """Why ms-swift's own evaluation is left as it is; empty if it is not."""
@@ -75,11 +79,12 @@ class HeldOut:
             return "sequence parallel shares rows out in another order; --sequence_parallel_size 1"
         return ""
 
-    def _choose_metric(self) -> None:
+    def _choose_metric(self, logged_names: Mapping[str, str]) -> None:
         """Let ``--metric_for_best_model`` take a reward by the name that was typed."""
         args = self._host.args
         typed = args.metric_for_best_model or TOTAL
-        self._history.metric = metric_of(typed, self._host.reward_func_names)
+        metric = metric_of(typed, [*logged_names, *self._host.reward_func_names])
+        self._history.metric = logged_names.get(metric, metric)
         if self._history.metric != TOTAL:
             args.metric_for_best_model = f"rewards/{self._history.metric}/mean"
         elif "loss" in typed:

@@ -44,6 +44,7 @@ class Scoring:
         self._scales = cross_rank.TaskScales()
         self._rules: list[RewardRule] = []
         self._given_weights: Float[Tensor, " functions"] | None = None
+        self.logged_names: dict[str, str] = {}  # of rewards, by the names under which they were asked for
 
     def guard(self, names: Sequence[str]) -> None:
         """Put the trainer's reward functions behind guards.
@@ -56,6 +57,7 @@ class Scoring:
         host = self._host
         refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
         given = zip_longest(host.reward_func_names, names, fillvalue="")
+        self.logged_names = dict(zip(names, host.reward_func_names, strict=False))
         plugins = host.reward_model_plugins
         for number, (function, (metric, registered)) in enumerate(
             zip(host.reward_funcs, given, strict=False)

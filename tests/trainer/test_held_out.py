@@ -74,7 +74,9 @@ def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_
     assert (testing.newest_version(tmp_path) / f"checkpoint-{best.step}").is_dir()
 
 
-@pytest.mark.parametrize("metric", ["eval_reward", "EvenCharacters", "rewards/EvenCharacters/mean"])
+@pytest.mark.parametrize(
+    "metric", ["eval_reward", "even_characters", "EvenCharacters", "rewards/EvenCharacters/mean"]
+)
 def test_the_best_is_chosen_by_a_reward_as_it_is_typed(tiny_qwen, digits, rows, tmp_path, metric):
     run = {**RUN, "max_steps": 2}
     figures(

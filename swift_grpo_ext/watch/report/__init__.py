@@ -11,6 +11,9 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
+from swift_grpo_ext.watch.report.bill import bill
+from swift_grpo_ext.watch.report.live import serve
+from swift_grpo_ext.watch.report.names import with_typed_names
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
@@ -78,30 +81,65 @@ def write_report(
         OutputFolderError: There is no GRPO run, no step is logged yet, or the folder is not writable.
         MissingExtraError: jinja2 is not installed.
     """
-    render = _renderer()
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
-    runs = [read_run(folder) for folder in folders]
-    names = run_names(runs)
+    runs = [with_typed_names(read_run(folder)) for folder in folders]
     verdicts = tuple(map(judge, runs))
+    text = rendered(runs, verdicts, title, extra_figures, sections, completions)
+    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
+    return Report(_written(folder / "report.html", text), verdicts)
+
+
+def rendered(
+    runs: Sequence[Run],
+    verdicts: Sequence[Verdict],
+    title: str = "",
+    extra_figures: Sequence[Figure] = (),
+    sections: Sequence[Section] = (),
+    completions: int = COMPLETIONS,
+) -> str:
+    """The page of runs, as HTML.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+    """
+    render = _renderer()
+    names = run_names(runs)
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    text = render(
+    return render(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
         version=__version__,
         runs=[
-            {**vars(run), "name": name, "verdict": verdict, "figures": figures(run)}
+            {**vars(run), "name": name, "verdict": verdict, "figures": figures(run), "bill": bill(run)}
             for name, verdict, run in zip(names, verdicts, runs, strict=True)
         ],
         extra_figures=extra_figures,
         sections=sections,
         resumed=any(run.breaks for run in runs),
+        timed=any(bill(run) for run in runs),
         arguments=_arguments(runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
         data=page_data(runs, names, completions),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
-    return Report(_written(folder / "report.html", text), verdicts)
+
+
+def live_report(
+    output_dirs: Sequence[str], say: Callable[[str], None], port: int = 0, completions: int = COMPLETIONS
+) -> None:
+    """Serve the report of runs at an address of this machine until Ctrl-C; while one goes on it reloads.
+
+    Raises:
+        OutputFolderError: The port cannot be listened on.
+        MissingExtraError: jinja2 is not installed.
+    """
+    _renderer()
+
+    def render() -> str:
+        runs = [with_typed_names(read_run(folder)) for folder in output_dirs]
+        return rendered(runs, tuple(map(judge, runs)), completions=completions)
+
+    serve(list(output_dirs), render, port, say)
 
 
 def _written(html: Path, text: str) -> Path:

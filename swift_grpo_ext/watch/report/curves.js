@@ -1,7 +1,11 @@
 const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 12, TOP = 8, BOTTOM = 24;
 
 function drawCurves() {
-  byId("curves").replaceChildren(...data.charts.map(curve));
+  const flat = data.charts.filter(chart => chart.flat);
+  byId("curves").replaceChildren(...data.charts.filter(chart => !chart.flat).map(curve));
+  byId("flat").replaceChildren(...flat.map(curve));
+  byId("folded").hidden = !flat.length;
+  byId("folded").firstElementChild.textContent = `${flat.length} that did not change: ${flat.map(chart => chart.title).join(", ")}`;
 }
 
 function curve(chart) {

@@ -43,6 +43,11 @@ class Chart:
     stacked: bool = False  # the lines lie on top of each other
     exact: bool = False  # set, not sampled: a running mean of them would show what never was
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether no line of it ever changes."""
+        return all(max(line.values) == min(line.values) for line in self.lines)
+
 
 _FIGURES = {
     "reward_std": Chart("standard deviation of the reward inside a group"),
@@ -210,7 +215,10 @@ def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> st
         for number, run in enumerate(runs)
         for group in groups_within(run, completions)
     ]
-    drawn = [vars(one) | {"lines": [vars(thinned(line)) for line in one.lines]} for one in charts(runs)]
+    drawn = [
+        vars(chart) | {"lines": [vars(thinned(line)) for line in chart.lines], "flat": chart.is_flat}
+        for chart in charts(runs)
+    ]
     breaks = [run.breaks for run in runs]
     data = {"runs": names, "breaks": breaks, "charts": drawn, "prompts": list(prompts), "groups": groups}
     shown = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}

@@ -74,11 +74,13 @@ def _always_0(run: Run, *names: str) -> bool:
 def judge(run: Run) -> Verdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
     history = held_out_history(run)
+    findings = _findings_of_monitors(run)
+    problems = (text for rule, text in _signal_problems(run) if rule not in findings)
     reasons = (
         *_of_held_out(run, history),
         *_resumes(run),
-        *_told_by_monitors(run),
-        *_signal_problems(run),
+        *findings.values(),
+        *problems,
         *_what_counts(run),
     )
     for names, nothing in _NEEDED:
@@ -150,15 +152,15 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
     yield f"Best held-out {metric} {best.interval(metric)} at step {best.step}{where}."
 
 
-def _told_by_monitors(run: Run) -> Iterable[str]:
-    """What the monitors said while the run went on, each finding once, the newest words."""
-    told = {}
+def _findings_of_monitors(run: Run) -> dict[str, str]:
+    """What the monitors said while the run went on, by rule, the newest words; the bill has its picture."""
+    newest = {}
     kinds = ("verdict", "numerics", "stall", "failed", "note")
     for event in chain.from_iterable(read_events(folder, kinds) for folder in run.folders):
         name = str(event.get("id", event["kind"]))
         step = f" at step {event['step']}" if "step" in event else ""
-        told[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
-    return told.values()
+        newest[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
+    return {name: text for name, text in newest.items() if name != "bill"}
 
 
 def _resumes(run: Run) -> Iterable[str]:
@@ -169,19 +171,24 @@ def _resumes(run: Run) -> Iterable[str]:
         yield f"Resumed after step {steps}{folders}; steps that were done again are shown once."
 
 
-def _signal_problems(run: Run) -> Iterable[str]:
+def _signal_problems(run: Run) -> Iterable[tuple[str, str]]:
+    """What is wrong with the logged figures, each with the rule by which the monitors say the same."""
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
-        yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
+        yield "damaged", f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
     names = ("loss", "grad_norm", "reward")
     if bad := [name for name in names if not all(map(math.isfinite, run.series(name).values()))]:
-        yield f"Not finite in at least one step: {', '.join(bad)}."
-    if (silent := _mean(run, "frac_reward_zero_std", 0.0)) > 0.8:
-        yield f"In {silent:.0%} of the groups every completion earned the same: they teach nothing."
-    if (scored := _mean(run, "reward_coverage", 1.0)) < 0.99:
-        yield f"Only {scored:.0%} of the completions were scored by a reward."
-    if (clipped := _mean(run, "completions/clipped_ratio", 0.0)) > 0.5:
-        yield f"{clipped:.0%} of the completions were cut at the length limit before they ended."
+        yield "numerics", f"Not finite in at least one step: {', '.join(bad)}."
+    equal = _mean(run, "frac_reward_zero_std", 0.0)
+    if equal > 0.8:
+        text = f"In {equal:.0%} of the groups every completion earned the same: they teach nothing."
+        yield "few-varying-groups", text
+    scored = _mean(run, "reward_coverage", 1.0)
+    if scored < 0.99:
+        yield "unscored", f"Only {scored:.0%} of the completions were scored by a reward."
+    clipped = _mean(run, "completions/clipped_ratio", 0.0)
+    if clipped > 0.5:
+        yield "clipped", f"{clipped:.0%} of the completions were cut at the length limit before they ended."
 
 
 def _mean(run: Run, name: str, otherwise: float) -> float:

@@ -1,13 +1,15 @@
 """The page in a real browser: what a person sees, filters, hovers, and what stays out."""
 
 import json
+import threading
 import time
 
 import pytest
 from PIL import Image
 
+from swift_grpo_ext.watch.held_out import Evaluation, append
 from swift_grpo_ext.watch.journal import Journal
-from swift_grpo_ext.watch.report import write_report
+from swift_grpo_ext.watch.report import live, live_report, write_report
 from tests.watch.report.chromium import Browser, find_browser
 from tests.watch.report.made_up_run import HOSTILE, table, write_run
 
@@ -262,3 +264,47 @@ def test_runs_side_by_side(browser, tmp_path, screenshots):
     assert page.run(CARDS) == 1
     assert "high rate" in page.text(".card")
     page.screenshot(screenshots / "two_runs.png")
+
+
+def test_a_run_that_goes_on_after_a_break(browser, tmp_path, screenshots):
+    """Held-out curve first, the break marked, flat curves folded away, the bill as bars."""
+    seconds = {"seconds/rollout": 3.0, "seconds/forward": 1.0, "seconds/backward": 0.9}
+    folder = write_run(tmp_path / "run", rising(40), **seconds)
+    again = (folder / "logging.jsonl").read_text().splitlines(keepends=True)[24:]
+    with open(folder / "logging.jsonl", "a") as log:
+        log.write("".join(again))
+    for number in range(1, 5):
+        right = tuple(float(row < 8 * number) for row in range(40))
+        append(folder, Evaluation(10 * number, {"reward": right}, rows="40 rows"))
+    page = browser.open(write_report(folder).html.as_uri())
+    assert page.text("#curves h3") == "held-out reward: mean and 95 % interval"
+    marks = "[...document.querySelectorAll('#curves .curve')].map(node => node.querySelectorAll('.resumed').length)"
+    assert set(page.run(marks)) == {1}
+    assert page.text("#folded summary").split(" ")[0] == str(
+        page.run("document.querySelectorAll('#flat .curve').length")
+    )
+    assert "gradient norm" in page.text("#folded summary")
+    assert page.text(".bar").split("\n")[0] == "rollout"
+    widths = "[...document.querySelectorAll('.bar i')].map(node => node.getBoundingClientRect().width)"
+    longest, *others = page.run(widths)
+    assert longest > max(others) > 10
+    assert page.complaints() == []
+    page.screenshot(screenshots / "report_resumed.png")
+
+
+def test_a_live_page_reloads_while_the_run_goes_on(browser, tmp_path, monkeypatch, screenshots):
+    monkeypatch.setattr(live, "SECONDS", 1)
+    folder = write_run(tmp_path / "run", rising(12))
+    lines = (folder / "logging.jsonl").read_text().splitlines(keepends=True)
+    (folder / "logging.jsonl").write_text("".join(lines[:-3]))
+    addresses = []
+    thread = threading.Thread(target=live_report, args=([str(folder)], addresses.append), daemon=True)
+    thread.start()
+    while not addresses:
+        time.sleep(0.05)
+    page = browser.open(addresses[0].split(" ")[0])
+    assert page.text(".figures .value") == "10 of 12"
+    (folder / "logging.jsonl").write_text("".join(lines))
+    page.wait("document.querySelector('.figures .value').textContent === '12'")
+    assert page.complaints() == []
+    page.screenshot(screenshots / "report_live.png")

@@ -6,8 +6,11 @@ import math
 import pytest
 
 from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.watch.held_out import Evaluation, append
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
+from swift_grpo_ext.watch.report.bill import bill
+from swift_grpo_ext.watch.report.names import with_typed_names
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import figures, judge
 from tests.watch.report.made_up_run import data_of, table, write_run
@@ -198,3 +201,30 @@ def test_a_run_resumed_in_its_own_folder_has_a_break(tmp_path):
     run = read_run(folder)
     assert run.breaks == (6,)
     assert run.series("reward")[7] == 0.5
+
+
+def test_rewards_have_the_names_that_were_typed(tmp_path):
+    folder = write_run(tmp_path / "run", [0.5] * 4, completions=[table(1, ["7"] * 4)])
+    arguments = {"num_generations": 4, "reward_funcs": ["my_choice", "ext_format"]}
+    (folder / "args.json").write_text(json.dumps(arguments))
+    append(folder, Evaluation(2, {"reward": (1.0,), "ext_choice": (1.0,)}))
+    run = with_typed_names(read_run(folder))
+    assert run.reward_names() == ["my_choice", "ext_format"]
+    assert list(run.groups[0].samples[0].rewards) == ["my_choice", "ext_format"]
+    assert list(run.held_out[0].scores) == ["reward", "my_choice"]
+
+
+def test_names_that_cannot_be_told_apart_stay(tmp_path):
+    folder = write_run(tmp_path / "run", [0.5] * 4)
+    (folder / "args.json").write_text(json.dumps({"reward_funcs": ["a", "b", "c"]}))
+    assert with_typed_names(read_run(folder)).reward_names() == ["ext_choice", "ext_format"]
+
+
+def test_the_bill_is_of_the_mean_step(tmp_path):
+    seconds = {"seconds/start": 50.0, "seconds/rollout": 3.0, "seconds/forward": 0.999, "seconds/log": 0.001}
+    run = read_run(write_run(tmp_path / "run", [0.5] * 4, **seconds))
+    assert [(bar.label, bar.percent) for bar in bill(run)] == [
+        ("rollout", "75 %"),
+        ("policy forward", "25 %"),
+    ]
+    assert bill(read_run(write_run(tmp_path / "other", [0.5] * 4))) == []

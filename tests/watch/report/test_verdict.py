@@ -80,3 +80,15 @@ def test_what_the_monitors_wrote_down_is_among_the_reasons(tmp_path):
     _, *reasons = judge(read_run(folder)).reasons
     assert reasons[0] == "Monitor [clipped] at step 3: 95 % are <b>cut off</b>"
     assert reasons[1] == "Monitor [stall] at step 4: phase reward has lasted 300 s"
+
+
+def test_nothing_is_said_twice(tmp_path):
+    """What a monitor found is not found again in the figures; the bill has its picture."""
+    folder = write_run(tmp_path / "run", [0.1] * 12, **{"completions/clipped_ratio": 0.9})
+    assert any("were cut at the length limit" in reason for reason in judge(read_run(folder)).reasons)
+    journal = Journal(folder, rank=0)
+    journal.add("verdict", step=3, id="clipped", level="warn", text="90 % are cut off")
+    journal.add("note", step=5, id="bill", text="1 s a step: rollout 60 %")
+    reasons = judge(read_run(folder)).reasons
+    assert len([reason for reason in reasons if "cut" in reason]) == 1
+    assert not any("a step" in reason for reason in reasons)
