@@ -37,6 +37,7 @@ class Point:
         low: Least that is predicted, GiB.
         high: Most that is predicted, GiB.
         reason: Why the figure is outside, where it is.
+        unknown: The part whose range is widest, with its range in GiB.
     """
 
     what: str
@@ -47,6 +48,7 @@ class Point:
     low: float
     high: float
     reason: str = ""
+    unknown: str = ""
 
     @property
     def inside(self) -> bool:
@@ -85,6 +87,7 @@ def _point(row: dict[str, Any], models: dict[str, dict[str, Any]]) -> Point:
     ]
     high = max(sum(term.high for term in terms) for terms in shown)
     high = min(high, max(machine.usable, max(map(needed.needed, phases))))
+    widest = max((term for terms in shown for term in terms), key=lambda term: term.high - term.low)
     return Point(
         row["what"],
         row["source"],
@@ -94,6 +97,7 @@ def _point(row: dict[str, Any], models: dict[str, dict[str, Any]]) -> Point:
         low / GIB,
         high / GIB,
         row.get("reason", ""),
+        f"{widest.name} {widest.low / GIB:.1f} to {widest.high / GIB:.1f}",
     )
 
 
@@ -104,11 +108,12 @@ def _shape(model: str, config: str) -> ModelShape:
 
 def table(found: list[Point]) -> str:
     """The points as a table of Markdown."""
-    lines = ["| run | published | predicted, GiB | inside |", "|---|---|---|---|"]
+    lines = ["| run | published | predicted, GiB | of that least known | inside |", "|---|---|---|---|---|"]
     for point in found:
         inside = "yes" if point.inside else f"no: {point.reason}"
         span = f"{point.low:.1f} to {point.high:.1f}"
-        lines.append(f"| [{point.what}]({point.source}) | {point.said} | {span} | {inside} |")
+        run = f"[{point.what}]({point.source})"
+        lines.append(f"| {run} | {point.said} | {span} | {point.unknown} | {inside} |")
     return "\n".join(lines)
 
 
