@@ -1,6 +1,7 @@
 """Completions that each reward scores per second, on one core; what a hung reward costs.
 
     python benchmarks/rewards.py --output rewards.json
+    python benchmarks/rewards.py --long                      # CPU time of one answer of 32 kB, by reward
 
 Each completion has some 400 characters of thinking before its answer. Rewards that run in this process are
 timed in CPU seconds; those that run in child processes by the clock, with one child. Every reward is called
@@ -17,6 +18,7 @@ import random
 import statistics
 import time
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,42 @@ def most_boxes() -> float:
     return time.process_time() - started
 
 
+def long_answers() -> dict[str, str]:
+    """32 kB each: prose with numbers and letters in it, lines with places, corrections, JSON, thinking."""
+    rng = random.Random("long")
+    behind = (*[""] * 4, ",", ". So it is 7", ": B", " [1, 2, 3, 4]", "?", " if it would be")
+    prose = " ".join(rng.choice(WORDS) + rng.choice(behind) for _ in range(8000))[:32_000]
+    repeated = {
+        "lines": "1. A: no\n- item [10, 20, 30, 40] is B. cat\n",
+        "corrections": "wait, no, it is 7. if it is so the answer is ",
+        "objects": '{"bbox_2d": [1, 2, 3, 4], "label": "cat"}, ',
+    }
+    thought = f"<think>{prose[:30_000]}</think>\n7"
+    return {"thought": thought, "prose": prose} | {
+        what: (piece * 4000)[:32_000] for what, piece in repeated.items()
+    }
+
+
+def long_times() -> Table:
+    """Milliseconds of CPU for each of `long_answers`, the best of three; of rewards in this process."""
+    answers = long_answers()
+    made = Table("reward", *answers)
+    rows = {case.reward: case.make(random.Random(0))[1] for case in CASES}
+    for name, row in rows.items():
+        reward = get_reward(name)
+        if reward.cost != "inline":
+            continue
+        times = []
+        for text in answers.values():
+            started = [time.process_time()]
+            for _ in range(3):
+                reward(text, row)
+                started.append(time.process_time())
+            times.append(min(after - before for before, after in pairwise(started)))
+        made.add_row(name, *(f"{seconds * 1e3:.1f}" for seconds in times))
+    return made
+
+
 def hung() -> dict[str, float]:
     """Seconds of a batch, and of the same batch with one completion that hangs, with two children."""
     pool = use_children(2)
@@ -141,7 +179,12 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", type=Path, help="JSON file to write")
-    output = parser.parse_args().output
+    parser.add_argument("--long", action="store_true", help="only the times of answers of 32 kB")
+    options = parser.parse_args()
+    if options.long:
+        Console(width=100).print(long_times())
+        return
+    output = options.output
     before = machine()
     pool = use_children(1)
     rows = [measure(case) for case in CASES]
