@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from accelerate.utils import gather_object
 
+from swift_grpo_ext.megatron.arguments import first_of, why_no_passes, why_no_sharing
 from swift_grpo_ext.megatron.host import Host
 from swift_grpo_ext.megatron.layers import why_no_packs
 from swift_grpo_ext.megatron.vision import why_not_once
@@ -53,34 +53,9 @@ def _switched_off(settings: Settings, name: str) -> str:
     return f"switched off; SWIFT_GRPO_EXT_DISABLE without {feature}" if settings.disables(feature) else ""
 
 
-def _first(reasons: Mapping[str, object]) -> str:
-    return next((why for why, holds in reasons.items() if holds), "")
-
-
 def _pass_reason(host: Host) -> str:
-    """What a pass does beside computing log-probs of the tokens of one rank."""
-    args = host.args
-    return _first(
-        {
-            "context parallelism cuts each row between ranks; --context_parallel_size 1": (
-                args.context_parallel_size > 1
-            ),
-            "multi-token prediction reads all hidden states; without --mtp_num_layers": args.mtp_num_layers,
-            "virtual pipeline stages; without --virtual_pipeline_model_parallel_size": (
-                args.virtual_pipeline_model_parallel_size
-            ),
-            f"router replay ({args.router_replay_mode}) counts tokens; --router_replay_mode disabled": (
-                args.router_replay_mode != "disabled"
-            ),
-            "fp8 and fp4 want lengths that their blocks divide; without --fp8_format": _low_precision(args),
-            "the output layer is not Megatron's own": host.output_layers.odd,
-        }
-    )
-
-
-def _low_precision(args: Any) -> object:
-    names = ("fp8_format", "fp8", "fp4_format", "fp4")
-    return next(filter(None, (getattr(args, name, None) for name in names)), None)
+    odd = "the output layer is not Megatron's own" if host.output_layers.odd else ""
+    return why_no_passes(host.args) or odd
 
 
 def _prefix_reason(host: Host) -> str:
@@ -89,23 +64,13 @@ def _prefix_reason(host: Host) -> str:
     config = host.config
     family = family_of(host.template.config)
     layers = why_no_packs(host.unwrapped_models)
-    coefficient = args.moe_aux_loss_coeff
-    losses = coefficient if isinstance(coefficient, (list, tuple)) else [coefficient]
-    return _first(
+    typed = why_no_sharing(args, bool(config.num_moe_experts))
+    return first_of(
         {
             why_unknown(host.template.config) or "nothing is known about the family": (
                 args.is_multimodal and family is None
             ),
-            "an auxiliary router loss counts each copy of a prompt; --moe_aux_loss_coeff 0": (
-                config.num_moe_experts and any(losses)
-            ),
-            "fused rotary embeddings count places by themselves; --apply_rope_fusion false": (
-                args.apply_rope_fusion
-            ),
-            "Megatron's own attention takes no pack; --attention_backend flash": (
-                getattr(args.attention_backend, "name", args.attention_backend) == "local"
-            ),
-            "tp_comm_overlap fixes the length of a pack; --tp_comm_overlap false": args.tp_comm_overlap,
+            typed: typed,
             "pipeline stages exchange tensors of one length; --variable_seq_lengths true": (
                 args.pipeline_model_parallel_size > 1 and not config.variable_seq_lengths
             ),

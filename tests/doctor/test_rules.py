@@ -218,6 +218,23 @@ def test_wrong_gradients_of_megatron_are_refused_with_the_cure(release, size, is
     assert all("ms-swift>=4.5.3" in one.fix for one in found)
 
 
+@pytest.mark.parametrize(
+    ("words", "what", "fix"),
+    [
+        ("", None, None),
+        ("--context_parallel_size 2", "images encoded once", "--context_parallel_size 1"),
+        ("--router_replay_mode R2", "router replay (R2)", "--router_replay_mode disabled"),
+        ("--attention_backend local", "shared prompts are off", "--attention_backend flash"),
+    ],
+)
+def test_what_turns_gains_off_with_megatron_is_said(words, what, fix):
+    typed = ["--rlhf_type", "grpo", "--tensor_model_parallel_size", "1", *words.split()]
+    look = next(one for one in table.rules if one.id == "megatron-gains-off")
+    found = list(look.findings(inputs.run_of(typed, environ={})))
+    assert bool(found) == bool(what)
+    assert all(what in one.what and one.fix == fix for one in found)
+
+
 def test_a_rule_that_raises_is_named_and_the_others_go_on():
     rules = RuleTable()
 

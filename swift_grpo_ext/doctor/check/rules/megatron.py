@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, option, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import ERROR, Problem
+from swift_grpo_ext.findings import ERROR, NOTE, Problem
+from swift_grpo_ext.megatron.arguments import why_no_passes, why_no_sharing
 
 _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 
@@ -88,3 +89,27 @@ def _tensor_parallel_gradients(run: Run) -> Iterator[Problem]:
     if run.megatron and size > 1 and harms:
         what = f"ms-swift {version} computes wrong gradients with tensor parallel {size}"
         yield Problem(what, "--tensor_model_parallel_size", DEFECTS["F27"].fix)
+
+
+@rule(
+    "megatron-gains-off",
+    NOTE,
+    symptoms="megatron rlhf forwards a prompt once for each completion",
+    cause=(
+        "Some of Megatron's features change what a pass sees or how long it is: with them prompts are not "
+        "shared, and the first line of the run says so."
+    ),
+    scope=grpo_anywhere,
+)
+def _megatron_gains_off(run: Run) -> Iterator[Problem]:
+    if not run.megatron:
+        return
+    whole = why_no_passes(run.arguments)
+    why, _, remedy = (whole or why_no_sharing(run.arguments)).partition("; ")
+    if why:
+        lost = (
+            "shared prompts, images encoded once and logits of completions alone"
+            if whole
+            else "shared prompts"
+        )
+        yield Problem(f"{lost} are off: {why}", "the arguments of megatron rlhf", remedy)
