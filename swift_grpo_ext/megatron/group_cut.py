@@ -13,6 +13,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting
 from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, WORKSPACES
 from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
+from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.megatron.host import Host
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
@@ -74,6 +75,21 @@ def _cut(host: Host, settings: Settings, shared: bool) -> Sizes:
         f"micro-batches of {batch} x {accumulation} are now {after.batch} x {after.accumulation}, the same "
         f"completions per step, to share prompts; logged clip ratios are theirs; {SWITCH}=0 keeps yours",
     )
+
+
+def refuse_cut_groups(host: Host) -> None:
+    """Refuse a loss that compares the completions of a group where micro-batches hold parts of groups.
+
+    Raises:
+        RefusedError: The first rollout would be made, then the run would end.
+    """
+    if loss_named(host.loss_type).whole_groups and host.micro_batch_size % host.num_generations:
+        raise RefusedError(
+            f"loss_type {host.loss_type} compares the completions of a group, and micro-batches of "
+            f"{host.micro_batch_size} hold parts of groups of {host.num_generations}",
+            where=f"--micro_batch_size {host.micro_batch_size}",
+            fix=f"--micro_batch_size with a multiple of {host.num_generations}",
+        )
 
 
 def _users_own(host: Host) -> str:

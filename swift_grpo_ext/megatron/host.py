@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor, nn
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.trainer.samples import VisionSample
 
 if TYPE_CHECKING:
     from swift_grpo_ext.megatron.predictions import OutputLayers
@@ -51,6 +52,8 @@ class Host(Protocol):
     kl_in_reward: bool
     temperature: float
     steps_per_generation: int
+    max_resample_times: int
+    overlong_filter: bool
     global_batch_size: int
     micro_batch_size: int
     enable_routing_replay: bool
@@ -60,6 +63,9 @@ class Host(Protocol):
 
     def _get_rollout_group(self) -> Any:
         """Ranks that work on the same completions."""
+
+    def _score_completions(self, samples: list[VisionSample]) -> Tensor:
+        """Rewards ``(n, functions)`` of this rank's completions."""
 
 
 def require(own: type, host: type, *names: str) -> None:

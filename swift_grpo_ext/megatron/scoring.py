@@ -1,6 +1,6 @@
 """Rewards and advantages with Megatron, where each rank scores its own completions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,12 +9,22 @@ from accelerate.utils import gather, gather_object
 from megatron.core import mpu
 from swift.megatron.trainers.utils import gather as gather_over
 from swift.rl_core.data import GRPOBatch
+from swift.utils import get_logger
 from torch import Tensor
 
+from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.megatron.host import Host
 from swift_grpo_ext.trainer.baselines import Baselines, numbers
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.scoring import Scoring
+
+logger = get_logger()
+
+
+def ranks_in_order(host: Host) -> list[int]:
+    """All ranks in the order of their completions: those that compute the same ones follow each other."""
+    ranks = gather_object([(mpu.get_data_parallel_rank(), dist.get_rank(host._get_rollout_group()))])
+    return sorted(range(len(ranks)), key=ranks.__getitem__)
 
 
 class RankBaselines(Baselines):
@@ -26,10 +36,8 @@ class RankBaselines(Baselines):
 
     def _groups(self, samples: Sequence[VisionSample], total: int) -> tuple[Tensor, Tensor]:
         host: Any = self._host
-        own = (mpu.get_data_parallel_rank(), dist.get_rank(host._get_rollout_group()))
-        ranks = gather_object([own])
-        order = sorted(range(len(ranks)), key=ranks.__getitem__)
-        each = total // len(ranks)
+        order = ranks_in_order(host)
+        each = total // len(order)
         size = host.num_generations if host.model.training else host.num_generations_eval
         places = [(order.index(row // each) * each + row % each) // size for row in range(total)]
         prompts = gather_object([sample.prompt_key for sample in samples])
@@ -56,17 +64,67 @@ class RankScoring:
         return self._own(every)
 
     def advantages(
-        self, samples: Sequence[VisionSample], rewards: Tensor, batches: Sequence[GRPOBatch]
+        self,
+        samples: Sequence[VisionSample],
+        rewards: Tensor,
+        batches: Sequence[GRPOBatch],
+        kl: Tensor | None = None,
     ) -> Tensor:
-        """Advantages ``(n,)`` of this rank; completions that are not scored leave the loss of its batches."""
+        """Advantages ``(n,)`` of this rank; completions that are not scored leave the loss of its batches.
+
+        ``kl``, of all ranks, is taken off their rewards, times beta.
+        """
         host = self._host
         baselines = self._scoring.baselines
-        every = baselines.advantages(samples, gather(rewards), ())
+        penalty = None if kl is None else host.beta * kl
+        every = baselines.advantages(samples, gather(rewards), penalty)
         host._logs["advantages"].extend(every.tolist())
         kept = baselines.kept
-        if kept is not None and not kept.all() and host.unwrapped_models[0].training:
+        if kept is None or kept.all():
+            return self._own(every)
+        if host.unwrapped_models[0].training:
             self._leave_out(self._own(kept.to(host.device)), batches)
+        if loss_named(host.loss_type).whole_groups:  # splits a group into above 0 and not: NaN is neither
+            every = every.masked_fill(~kept.to(every.device), torch.nan)
         return self._own(every)
+
+    def resampled(
+        self, samples: list[VisionSample], rewards: Tensor, fresh: Callable[[], list[VisionSample]]
+    ) -> tuple[list[VisionSample], Tensor]:
+        """This rank's samples and rewards of groups that can be compared, if enough are found.
+
+        As in `trainer.rollout.resampled`, each new batch, which ``fresh`` draws, counts. ms-swift also
+        cuts what it found by the numbers of the ranks, which are not in the order of groups with pipeline
+        and data parallelism, and puts rows of training into an evaluation.
+        """
+        host = self._host
+        if not host.unwrapped_models[0].training:
+            return samples, rewards
+        order = ranks_in_order(host)
+        wanted = host.args.generation_batch_size
+        kept: list[VisionSample] = []
+        scores: list[Tensor] = []
+        batch = samples, rewards
+        for new in range(host.max_resample_times + 1):
+            if new:
+                drawn = fresh()
+                batch = drawn, host._score_completions(drawn)
+            every, of_every = gather_object(batch[0]), gather(batch[1])
+            differ = self._scoring.baselines.deviations(batch[0], of_every) > 0
+            each = len(every) // len(order)
+            rows = [rank * each + row for rank in order for row in range(each)]
+            chosen = [row for row in rows if differ[row]]
+            kept += [every[row] for row in chosen]
+            scores.append(of_every[chosen])
+            if len(kept) >= wanted:
+                start = order.index(host.process_index) * (wanted // len(order))
+                own = slice(start, start + wanted // len(order))
+                return kept[own], torch.cat(scores)[own]
+        logger.warning(
+            f"swift-grpo-ext: {len(kept)} of {wanted} completions are in groups whose rewards differ, after "
+            f"{host.max_resample_times} new batches (max_resample_times): the step takes the first batch"
+        )
+        return samples, rewards
 
     def _leave_out(self, kept: Tensor, batches: Sequence[GRPOBatch]) -> None:
         """The micro-batches hold the completions of all ranks that compute them together, in order."""

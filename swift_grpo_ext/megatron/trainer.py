@@ -9,7 +9,7 @@ from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer as HostGRPO
 from torch import Tensor, nn
 
 from swift_grpo_ext.megatron.gains import write_gains
-from swift_grpo_ext.megatron.group_cut import cut_by_groups
+from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
 from swift_grpo_ext.megatron.host import Logps, Ranks, require
 from swift_grpo_ext.megatron.packs import Inputs
 from swift_grpo_ext.megatron.passes import Passes
@@ -21,6 +21,8 @@ from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import ending_together
+from swift_grpo_ext.trainer.loss_fixes import no_phantom_teacher, real_groups
+from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.rollout import Rollout
 from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Samples, VisionSample
@@ -58,11 +60,14 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             self.scoring = Scoring(self)
             self.rank_scoring = RankScoring(self, self.scoring)
             super().__init__(args, template, **kwargs)
+            for model in self.unwrapped_models:
+                turn_off_unasked_dropout(model, part="megatron")
             self.output_layers = OutputLayers([*self.unwrapped_models, *self.ref_models])
             self.passes = Passes(self, current_settings())
             sizes = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.enabled)
             self.micro_batch_size = sizes.batch
             self.args.num_microbatches = sizes.accumulation
+            refuse_cut_groups(self)
             self.passes.tell(sizes.line)
             self.passes.changed = lambda: self.passes.tell(write_gains(self, self.passes.enabled, sizes))
             self.passes.changed()
@@ -157,6 +162,17 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             self.scoring.follow_schedule()
             return self.rank_scoring.settled(samples, super()._score_completions(samples))
 
+    def _dynamic_sampling(self, samples: Samples, rewards_per_func: Tensor) -> tuple[Samples, Tensor]:
+        if not rewards_per_func.shape[1]:
+            return super()._dynamic_sampling(samples, rewards_per_func)
+
+        def fresh() -> Samples:
+            batches = [next(self.resample_data_iterator) for _ in range(self.get_num_iters_per_step())]
+            rows = [row for batch in batches for row in batch]
+            return self._generate_completions(self.get_local_rollout_batch(self.to_samples(rows)))
+
+        return self.rank_scoring.resampled(samples, rewards_per_func, fresh)
+
     def _maybe_compute_logps(self, batch: Inputs, teacher_inputs: Any = None) -> Inputs:
         with self.passes.preparing(batch):
             return super()._maybe_compute_logps(batch, teacher_inputs)
@@ -186,9 +202,10 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     def _compute_advantages(
         self, samples: Samples, rewards_per_func: Tensor, kl_values: Tensor | None = None
     ) -> Tensor:
-        if kl_values is not None or not rewards_per_func.shape[1]:
+        if not rewards_per_func.shape[1]:  # a teacher alone
             return super()._compute_advantages(samples, rewards_per_func, kl_values=kl_values)
-        advantages = self.rank_scoring.advantages(samples, rewards_per_func, self.passes.prepared)
+        prepared = self.passes.prepared
+        advantages = self.rank_scoring.advantages(samples, rewards_per_func, prepared, kl_values)
         self.watching.look_at_rollout(samples, rewards_per_func)
         return advantages
 
@@ -204,7 +221,10 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     def loss_func(self, output_tensor: Tensor, data: Inputs) -> tuple[Tensor, Inputs]:
         """The loss of a micro-batch."""
-        if hasattr(self, "passes"):
-            self.passes.note_policy(data["grpo_batch"], output_tensor)
-            self.watching.add_policy(data["grpo_batch"], output_tensor)
-        return super().loss_func(output_tensor, data)
+        if not hasattr(self, "passes"):
+            return super().loss_func(output_tensor, data)
+        grpo_batch = data["grpo_batch"]
+        self.passes.note_policy(grpo_batch, output_tensor)
+        self.watching.add_policy(grpo_batch, output_tensor)
+        with no_phantom_teacher(self, grpo_batch), real_groups(self, grpo_batch):
+            return super().loss_func(output_tensor, data)

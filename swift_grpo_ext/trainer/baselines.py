@@ -32,11 +32,13 @@ class Baselines:
         return result.group_std[rows].float().to(rewards.device)
 
     def advantages(
-        self, samples: Sequence[VisionSample], rewards: Tensor, batches: Sequence[Mapping[str, object]]
+        self, samples: Sequence[VisionSample], rewards: Tensor, penalty: Tensor | None = None
     ) -> Tensor:
-        """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log."""
+        """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log.
+
+        ``penalty``, ``(n,)``, is taken off its rewards: see `kl_penalty`.
+        """
         host = self._host
-        penalty = self._kl_penalty(batches)
         result, rows = self._baselines(samples, rewards, penalty)
         last = _last_of_each(rows)
         metrics = host._metrics["train" if host.model.training else "eval"]
@@ -119,7 +121,7 @@ class Baselines:
             )
         return groups, rows
 
-    def _kl_penalty(self, batches: Sequence[Mapping[str, GRPOBatch]]) -> Tensor | None:
+    def kl_penalty(self, batches: Sequence[Mapping[str, GRPOBatch]]) -> Tensor | None:
         """Beta times the KL of each completion of all ranks, ``(n,)``, if it is to be taken off rewards."""
         host = self._host
         if not host.kl_in_reward or host.beta == 0.0:

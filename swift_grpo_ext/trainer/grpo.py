@@ -237,7 +237,8 @@ class GRPOTrainer(HostGRPOTrainer):
     def _compute_advantages(
         self, samples: Samples, rewards_per_func: Rewards, batch_encoded_inputs: Batches
     ) -> Float[Tensor, " completions"]:
-        return self.scoring.baselines.advantages(samples, rewards_per_func, batch_encoded_inputs)
+        baselines = self.scoring.baselines
+        return baselines.advantages(samples, rewards_per_func, baselines.kl_penalty(batch_encoded_inputs))
 
     def _log_rollout(self, samples: Samples) -> None:
         super()._log_rollout(samples)

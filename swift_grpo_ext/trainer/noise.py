@@ -60,16 +60,16 @@ def noise_in_config(config: PreTrainedConfig) -> str:
     return ""
 
 
-def turn_off_unasked_dropout(model: nn.Module) -> None:
-    """Turn ms-swift's default dropout of LoRA off, and say so, unless it was asked for."""
-    if disabled("trainer.no_lora_dropout") or asked_for_dropout(model, sys.argv):
+def turn_off_unasked_dropout(model: nn.Module, part: str = "trainer") -> None:
+    """Turn ms-swift's default dropout of LoRA off, and say so, unless it was asked for in this part."""
+    if disabled(f"{part}.no_lora_dropout") or asked_for_dropout(model, sys.argv):
         return
     if turn_lora_dropout_off(model):
         get_logger().info(
             f"swift-grpo-ext: LoRA dropout ({TunerArguments.lora_dropout} by ms-swift's default) is off: "
             "with it the old and the new log-probs of a token come from different networks, and half of the "
             "tokens are clipped. To keep it: --lora_dropout, or "
-            "SWIFT_GRPO_EXT_DISABLE=trainer.no_lora_dropout."
+            f"SWIFT_GRPO_EXT_DISABLE={part}.no_lora_dropout."
         )
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from tests.conftest import built_once
 from tests.megatron.runs import PROJECT, Order, Run, train_all, train_transformers
 from tests.megatron.table import BATCH_OF, BATCHES
 
+if find_spec("mcore_bridge") is None:
+    collect_ignore = ["inside"]  # test_inside.py runs it in the environment that has Megatron
 ENVIRONMENT = PROJECT / ".swift_grpo_ext" / "envs" / "megatron"
 
 
@@ -41,6 +45,7 @@ SIZES = {
     "qwen3_vl": {"num_hidden_layers": 4},  # as many on each of two stages as the tower has deepstack features
     "qwen3_vl_moe": {**UNTIED, "moe_intermediate_size": 24},
     "qwen3_5": {**UNTIED, "top": UNTIED},
+    "qwen3_5_moe": {**UNTIED, "moe_intermediate_size": 24},
 }
 TEXT_ONLY = ("qwen3_moe",)
 
@@ -50,13 +55,15 @@ def tiny(shared_folder):
     """A tiny checkpoint of a family, with two heads of keys and values, which two ranks share."""
 
     def build(family: str) -> Path:
-        def write(folder: Path) -> None:
-            testing.tiny_checkpoint(family, folder, num_key_value_heads=2, **SIZES.get(family, {}))
-            turn_experts(folder / "model.safetensors")
-
-        return built_once(shared_folder / "megatron_models" / family, write)
+        return built_once(shared_folder / "megatron_models" / family, partial(write_tiny, family))
 
     return build
+
+
+def write_tiny(family: str, folder: Path) -> None:
+    """Write a tiny checkpoint of a family into a folder."""
+    testing.tiny_checkpoint(family, folder, num_key_value_heads=2, **SIZES.get(family, {}))
+    turn_experts(folder / "model.safetensors")
 
 
 def turn_experts(file: Path) -> None:
@@ -115,7 +122,8 @@ def mixed_rows(shared_folder, four_rows) -> Path:
     rows = testing.read_jsonl(four_rows)
     pictures = [row["images"][0] for row in rows[:3]]
     for row, number in zip(rows, (0, 1, 3, 1), strict=True):
-        row["images"] = pictures[:number]
+        others = [picture for picture in pictures if picture != row["images"][0]]
+        row["images"] = [*row["images"], *others][:number]
         row["messages"][0]["content"] = "<image>" * number + f"Which digit is this? {number}"
     return rows_of(shared_folder / "mixed_rows", rows)
 

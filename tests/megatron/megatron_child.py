@@ -16,6 +16,7 @@ import made_up
 import torch
 import torch.distributed as dist
 from recording import Recording
+from sampling import use_sampled_completions
 
 ONE_RANK = {
     "RANK": "0",
@@ -173,7 +174,10 @@ def main():
     from swift_grpo_ext.settings import current_settings
 
     made_up.register_reward()
-    use_made_up_completions()
+    if runs[0]["sampled"]:
+        use_sampled_completions()
+    else:
+        use_made_up_completions()
     recording = Recording()
     record(recording)
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # the launcher's store remembers the run before

@@ -10,6 +10,12 @@ from pathlib import Path
 import torch
 
 FIGURES = (int, float)
+NAMELESS = ("model", "language_model", "base_model", "module", "default")
+
+
+def plain_name(name):
+    """A parameter's name without the parts that differ between checkpoints and models of both engines."""
+    return ".".join(part for part in name.split(".") if part not in NAMELESS)
 
 
 class Recording:

@@ -14,6 +14,7 @@ import torch
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, kill_tree
+from tests.megatron.recording import plain_name
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
@@ -162,12 +163,7 @@ def plain_names(gradients):
     """One spelling of what checkpoints and models of both engines name differently; experts in one tensor."""
     plain, experts = {}, {}
     for name, tensor in gradients.items():
-        parts = [
-            p
-            for p in name.split(".")
-            if p not in ("model", "language_model", "base_model", "module", "default")
-        ]
-        name = ".".join(parts)
+        name = plain_name(name)
         if expert := re.fullmatch(r"(.*experts)\.(\d+)\.(gate|up|down)_proj\.weight", name):
             experts.setdefault(expert[1], {})[expert[3], int(expert[2])] = tensor
         else:
@@ -191,6 +187,7 @@ class Order:
     lengths: tuple[int, int] = (4, 14)  # shortest and longest completion, in tokens
     gradients: bool = True  # record them, which costs time in each step
     disable: str = ""  # SWIFT_GRPO_EXT_DISABLE
+    sampled: bool = False  # completions are sampled from the policy, in all runs of the same processes
 
     @property
     def words(self):
@@ -205,8 +202,10 @@ def train_megatron(python, model, rows, folder, ranks=1, **arguments):
     return train_all(python, [Order(model, rows, Path(folder), arguments)], ranks)[0]
 
 
-def train_all(python, orders, ranks=1):
+def train_all(python, orders, ranks=1, limit=LIMIT):
     """Make runs of `megatron rlhf` one after the other in the same processes, which import everything once.
+
+    ``limit`` is in seconds, of the first.
 
     Raises:
         RunError: One of them failed, with what they wrote; those after it are not made.
@@ -221,6 +220,7 @@ def train_all(python, orders, ranks=1):
             "lengths": order.lengths,
             "gradients": order.gradients,
             "disable": order.disable,
+            "sampled": order.sampled,
             "arguments": order.words,
         }
         for order in orders
@@ -235,7 +235,7 @@ def train_all(python, orders, ranks=1):
         str(free_port()),
     ]
     words = [*(launcher if ranks > 1 else []), HERE / "megatron_child.py", first / "runs.json"]
-    _start([python, *words], first, LIMIT + len(orders) * FURTHER)
+    _start([python, *words], first, limit + len(orders) * FURTHER)
     return [Run(order.folder) for order in orders]
 
 

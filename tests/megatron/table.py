@@ -65,6 +65,7 @@ FAMILIES = {
     "Qwen3-VL": Wanted(family="qwen3_vl"),
     "Qwen3-MoE": Wanted(family="qwen3_moe"),
     "Qwen3-VL-MoE": Wanted(family="qwen3_vl_moe"),
+    "Qwen3.5": Wanted(family="qwen3_5"),
     "Qwen3-VL, pipeline": Wanted(2, PIPELINE, {"pp": 2}, "qwen3_vl"),
     "Qwen3-MoE, expert parallel": Wanted(
         2, {**EXPERTS, "micro_batch_size": 2}, {"ep": 2, "dp": 2}, "qwen3_moe"
@@ -73,14 +74,21 @@ FAMILIES = {
 }
 # Equal to ms-swift's own Megatron trainer; some of them not to that of transformers.
 OTHERS = {
-    **{f"{family}, frozen": Wanted(1, FROZEN, {}, family) for family in ("qwen3_vl", "internvl", "glm4v")},
-    **{f"{family}, trained": Wanted(1, {}, {}, family) for family in ("internvl", "glm4v")},
+    **{
+        f"{family}, frozen": Wanted(1, FROZEN, {}, family) for family in ("qwen3_vl", "internvl", "glm4v_moe")
+    },
+    **{f"{family}, trained": Wanted(1, {}, {}, family) for family in ("internvl", "glm4v_moe")},
     "qwen3_5, frozen": Wanted(1, FROZEN, {}, "qwen3_5"),
-    "qwen3_5, trained": Wanted(1, {}, {}, "qwen3_5"),
     "LoRA": Wanted(1, LORA),
+    "LoRA, pipeline": Wanted(2, {**LORA, **PIPELINE, "micro_batch_size": 2}, {"pp": 2}),
     "rows with 0, 1 and 3 images": Wanted(1, {"micro_batch_size": 2, **FROZEN}, {}, rows="mixed"),
+    "rows with 0, 1 and 3 images, data parallel": Wanted(
+        2, {"micro_batch_size": 2, **FROZEN}, {"dp": 2}, rows="mixed"
+    ),
 }
 FEATURES = ("shared_prefix", "completion_logits", "skip_old_logps", "self_check")
+# Without a word about dropout, of which ms-swift has 0.05 by default.
+LORA_BY_DEFAULT = Wanted(1, {name: value for name, value in LORA.items() if name != "lora_dropout"})
 ONE_OF_A_GROUP = Wanted(1, {"micro_batch_size": 1, **FROZEN})
 
 
@@ -92,10 +100,11 @@ def _batches():
         batch = made.setdefault(f"{kind}_{wanted.ranks}", {})
         batch[f"stock, {title}"] = wanted
     for title, wanted in OTHERS.items():
-        made.setdefault(f"others_{wanted.family}", {})[f"stock, {title}"] = wanted
+        made.setdefault(f"others_{wanted.family}_{wanted.ranks}", {})[f"stock, {title}"] = wanted
     for batch in made.values():
         batch.update({f"ours, {name.partition(', ')[2]}": wanted.by_ours() for name, wanted in batch.items()})
     made["gate_1"]["ours, one of a group"] = ONE_OF_A_GROUP.by_ours()
+    made["others_qwen2_5_vl_1"]["ours, LoRA by default"] = LORA_BY_DEFAULT.by_ours()
     made["switched_off"] = {
         f"without {name}": LAYOUTS["one rank"].by_ours(f"megatron.{name}") for name in FEATURES
     }

@@ -17,7 +17,8 @@ PASSES = 8
 # What a recurrent layer's decay is made of: its gradients, a millionth of all, are sums over products of decays
 # in fp32, which a state that is handed on has in another order. They are 2e-8 of the norm of all gradients apart.
 DECAY, OF_DECAY = ("A_log", "dt_bias", "in_proj_a"), 5e-4
-PROMPT = 40  # tokens of each of the four rows: 16 of them of its image
+PROMPT = 40  # tokens of each of the four rows: 4 of them of its image
+PATCHES = 16  # of an image
 
 
 @pytest.mark.parametrize("name", params(LAYOUTS))
@@ -60,6 +61,15 @@ def test_against_ms_swifts_own(name, made):
     assert shares(run)
 
 
+@pytest.mark.lane
+def test_dropout_of_lora_that_nobody_asked_for_is_off(made):
+    run = made("ours, LoRA by default")
+    assert {gain["state"] for gain in gains(run).values()} == {"on"}
+    assert shares(run)
+    for sample in run.samples[0].values():  # the policy is the reference, and has no noise
+        assert (sample["policy"] - sample["ref"]).abs().max() <= 1e-6
+
+
 def test_a_micro_batch_of_one_becomes_a_group_and_an_image_is_encoded_once(made, reference):
     run = made("ours, one of a group")
     assert_equal(run, reference(**FROZEN))
@@ -70,6 +80,17 @@ def test_a_micro_batch_of_one_becomes_a_group_and_an_image_is_encoded_once(made,
     assert second["tower_calls"] == third["tower_calls"] == 4  # of 4 distinct images, for two passes
     assert first["tower_calls"] == 4 + 1  # the self-check's pass is ms-swift's own
     assert second["decoder_calls"] == PASSES
+
+
+def test_the_work_of_an_update_is_counted_against_ms_swifts(made):
+    """Of four completions of each of four prompts, with an image each."""
+    run, stock = made("ours, one of a group"), made("stock, one rank").counts[1]
+    ours, completions = run.counts[1], completion_tokens(run, 1)
+    assert stock["tokens"] == stock["head_rows"] == 3 * (16 * PROMPT + completions)  # old, reference, policy
+    assert stock["patches"] == 3 * 16 * PATCHES
+    assert ours["tokens"] == 2 * (4 * PROMPT + completions - 16)  # of a completion not the last token
+    assert ours["head_rows"] == 2 * completions
+    assert ours["patches"] == 4 * PATCHES  # for both passes
 
 
 @pytest.mark.lane

@@ -18,7 +18,9 @@ from swift_grpo_ext.testing.families.sizes import (
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
 _VL = {**TEXT, "rope_parameters": INTERLEAVED}
-_3_5 = {**TEXT, **HYBRID, "rope_parameters": {**INTERLEAVED, "partial_rotary_factor": 1.0}}
+# Written in both places, as in released checkpoints: transformers reads one, mcore-bridge the other.
+_ROTATED = {"partial_rotary_factor": 1.0}
+_3_5 = {**TEXT, **HYBRID, **_ROTATED, "rope_parameters": {**INTERLEAVED, **_ROTATED}}
 
 
 def processor(_config: object, max_pixels: int) -> dict[str, Any]:

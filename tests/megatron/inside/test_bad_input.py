@@ -1,0 +1,192 @@
+"""Layouts on which ranks disagree, batches without completions, kernels without the mask, and what is not supported."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from megatron.core.extensions.transformer_engine import TEDotProductAttention
+
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
+from swift_grpo_ext.group.shared_prefix import Pack
+from swift_grpo_ext.megatron import features, passes
+from swift_grpo_ext.megatron.attention import ONE_CALL, TWO_PART, pack_params, why_not_one_call
+from swift_grpo_ext.megatron.group_cut import refuse_cut_groups
+from swift_grpo_ext.megatron.packs import padded
+from swift_grpo_ext.megatron.passes import Passes
+from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What a run says once."""
+    lines = []
+    monkeypatch.setattr(passes, "logger", SimpleNamespace(info_once=lines.append))
+    return lines
+
+
+def bare(**host):
+    """Passes of which nothing is set up."""
+    made = Passes.__new__(Passes)
+    made._host = SimpleNamespace(device="cpu", is_main_process=True, **host)
+    return made
+
+
+@pytest.mark.parametrize("other", [(9, 4), (0, 0)], ids=["another layout", "none"])
+def test_ranks_that_disagree_about_a_layout_go_ms_swifts_way(other, monkeypatch, told):
+    def reduce(both, op, group):
+        theirs = torch.tensor([*other, *(-number for number in other)])
+        both.copy_(torch.maximum(both, theirs))
+
+    monkeypatch.setattr(passes.dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(passes.dist, "all_reduce", reduce)
+    made = bare(_get_rollout_group=lambda: None)
+    assert made._agreed(SimpleNamespace(signature=(9, 5))) is None
+    assert told == ["swift-grpo-ext: a micro-batch went the stock way: ranks disagree about its layout"]
+
+
+def test_ranks_that_agree_share(monkeypatch):
+    monkeypatch.setattr(passes.dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(passes.dist, "all_reduce", lambda both, op, group: None)
+    batch = SimpleNamespace(signature=(9, 5))
+    assert bare(_get_rollout_group=lambda: None)._agreed(batch) is batch
+
+
+def test_a_micro_batch_without_a_completion_has_logits_of_one_place_and_no_log_probs():
+    """Every rank and stage computes something, else they would wait for each other."""
+    made = predictions_of_rows(torch.full((2, 3), IGNORED))
+    assert made.places.tolist() == [0]
+    assert made.targets.tolist() == [[IGNORED]]
+    assert made.spread(torch.zeros(1, 1)).tolist() == [[0.0] * 3] * 2
+
+
+def test_a_pack_is_padded_by_a_span_that_nobody_sees():
+    layout = PackLayout((Span(0, 3, (2, 0)),), PackForm(ONE_CALL))
+    places = {name: torch.tensor([3, 4]) for name in ("predictor", "target", "slot")}
+    pack = Pack(layout, torch.arange(5), **places, batch=2, seq=5, keep=2)
+    longer = padded(pack, 4)
+    assert (longer.layout.length, longer.layout.spans[-1]) == (8, Span(5, 3, ()))
+    assert len(longer.source) == 8
+    assert padded(pack, 5) is pack
+
+
+def test_a_pack_that_is_longer_than_a_row_may_be_has_positions_of_rows():
+    """Rotary tables reach to the longest row, which the limit holds for; the pack may be longer."""
+    layout = PackLayout((Span(0, 3, (2, 3, 3)),), PackForm(ONE_CALL))
+    params = pack_params(layout, torch.tensor([5, 6, 6]))
+    assert layout.length == 11
+    assert (params.max_seqlen_q, params.cu_seqlens_q.tolist()) == (6, [0, 11])
+
+
+@pytest.fixture
+def attention():
+    """A model that is one attention layer of the stand-in."""
+    from megatron.core.transformer.enums import AttnMaskType
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    config = TransformerConfig(num_layers=1, hidden_size=16, num_attention_heads=2, attention_dropout=0.0)
+    layer = TEDotProductAttention(config, 1, AttnMaskType.causal, "self")
+    return torch.nn.ModuleList([layer, torch.nn.Linear(1, 1)]), config
+
+
+def test_one_call_is_right_with_the_mask(attention):
+    model, config = attention
+    assert why_not_one_call([model], config) == ""
+
+
+def test_a_kernel_without_the_mask_leaves_attention_in_two_parts(attention, monkeypatch, told):
+    model, config = attention
+    kernel = TEDotProductAttention.__mro__[1].forward
+
+    def without_the_mask(self, *args, **kwargs):
+        if "bottom_right" in kwargs.get("attn_mask_type", ""):
+            raise ValueError("No dot product attention backend is available for the provided inputs")
+        return kernel(self, *args, **kwargs)
+
+    monkeypatch.setattr(TEDotProductAttention.__mro__[1], "forward", without_the_mask)
+    made = bare(unwrapped_models=[model], config=config)
+    assert made._attention() == TWO_PART
+    assert len(told) == 1
+    assert "attention of packs goes in two parts (ValueError: No dot product attention backend" in told[0]
+
+
+def test_a_kernel_that_takes_another_mask_for_it_is_found(attention, monkeypatch):
+    model, config = attention
+    kernel = TEDotProductAttention.__mro__[1].forward
+
+    def from_the_top(self, *args, **kwargs):
+        return kernel(self, *args, **{**kwargs, "attn_mask_type": "padding_causal"})
+
+    monkeypatch.setattr(TEDotProductAttention.__mro__[1], "forward", from_the_top)
+    assert "of the largest value off" in why_not_one_call([model], config)
+
+
+ARGUMENTS = {
+    "context_parallel_size": 1,
+    "mtp_num_layers": None,
+    "virtual_pipeline_model_parallel_size": None,
+    "router_replay_mode": "disabled",
+    "is_multimodal": False,
+    "moe_aux_loss_coeff": None,
+    "apply_rope_fusion": False,
+    "attention_backend": "flash",
+    "tp_comm_overlap": False,
+    "pipeline_model_parallel_size": 1,
+}
+CONFIG = {"num_moe_experts": 4, "multi_latent_attention": False, "variable_seq_lengths": True}
+
+
+def host_of(arguments=(), config=()):
+    return SimpleNamespace(
+        args=SimpleNamespace(**{**ARGUMENTS, **dict(arguments)}),
+        config=SimpleNamespace(**{**CONFIG, **dict(config)}),
+        output_layers=SimpleNamespace(odd=""),
+        template=SimpleNamespace(config=SimpleNamespace(model_type="qwen3")),
+        unwrapped_models=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, ""),
+        ({"context_parallel_size": 2}, "--context_parallel_size 1"),
+        ({"mtp_num_layers": 1}, "without --mtp_num_layers"),
+        ({"virtual_pipeline_model_parallel_size": 2}, "virtual pipeline stages"),
+        ({"router_replay_mode": "R2"}, "router replay (R2)"),
+        ({"fp8_format": "hybrid"}, "without --fp8_format"),
+    ],
+)
+def test_what_turns_all_of_it_off(arguments, reason):
+    assert reason in features._pass_reason(host_of(arguments))
+    assert bool(reason) == bool(features._pass_reason(host_of(arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "reason"),
+    [
+        ({}, {}, ""),
+        ({"moe_aux_loss_coeff": 1e-3}, {}, "--moe_aux_loss_coeff 0"),
+        ({"moe_aux_loss_coeff": [0.0, 1e-3]}, {}, "--moe_aux_loss_coeff 0"),
+        ({"apply_rope_fusion": True}, {}, "--apply_rope_fusion false"),
+        ({"attention_backend": "local"}, {}, "--attention_backend flash"),
+        ({"tp_comm_overlap": True}, {}, "--tp_comm_overlap false"),
+        ({"pipeline_model_parallel_size": 2}, {"variable_seq_lengths": False}, "--variable_seq_lengths true"),
+        ({}, {"multi_latent_attention": True}, "latent attention"),
+        ({}, {"window_size": (128, 0)}, "sliding window"),
+        ({}, {"hidden_dropout": 0.1}, "dropout"),
+    ],
+)
+def test_what_turns_sharing_off(arguments, config, reason):
+    made = features._prefix_reason(host_of(arguments, config))
+    assert reason in made
+    assert bool(reason) == bool(made)
+
+
+def test_a_loss_over_groups_refuses_parts_of_them():
+    host = SimpleNamespace(loss_type="real", micro_batch_size=2, num_generations=4)
+    with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4") as refused:
+        refuse_cut_groups(host)
+    assert "\n" not in str(refused.value)
+    host.micro_batch_size = 8
+    refuse_cut_groups(host)
