@@ -14,6 +14,7 @@ from typing import Any
 
 COMMANDS = Path(__file__).with_name("ms_swift_commands.jsonl")
 FAMILIES = {"Qwen2.5-VL": "qwen2_5_vl", "Qwen2.5-Omni": "qwen2_5_omni", "Qwen3.5": "qwen3_5"}
+MEGATRON_FAMILIES = {"Qwen2.5-VL": "qwen2_5_vl", "Qwen3.5-35B-A3B": "qwen3_5_moe", "Qwen3.5": "qwen3_5"}
 SIZES = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
 # What a tiny model on a CPU cannot keep: lengths, GPUs and their kernels, vLLM, and environments of turns.
 LEFT_OUT = (
@@ -106,3 +107,52 @@ def transformers_rows() -> list[Row]:
         for one in found
         if one["engine"] == "transformers"
     ]
+
+
+class MegatronRow:
+    """One command of Megatron; sizes that it does not give have ms-swift's defaults."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.script = str(row["script"])
+        self.engine = str(row["engine"])
+        self.args: dict[str, str] = row["args"]
+        split = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        ranks = int(row.get("env", {}).get("NPROC_PER_NODE", 1))
+        for name in split:
+            ranks //= self.number(name, 1)
+        self.data_parallel = max(1, ranks)
+
+    def number(self, name: str, default: int) -> int:
+        """A size."""
+        return int(self.args.get(name, default))
+
+    @property
+    def group(self) -> int:
+        """Completions of a prompt (G)."""
+        return self.number("num_generations", 8)
+
+    @property
+    def per_update(self) -> int:
+        """Completions that a data-parallel rank has of an update."""
+        return self.number("global_batch_size", 16) // self.data_parallel
+
+    @property
+    def updates(self) -> int:
+        """Updates of a generation batch."""
+        return self.number("steps_per_generation", 1)
+
+    @property
+    def prompts(self) -> int:
+        """Prompts that a data-parallel rank has of a generation batch: ms-swift deals whole groups."""
+        return self.per_update * self.updates // self.group
+
+    @property
+    def family(self) -> str:
+        """Of its model."""
+        return next(family for name, family in MEGATRON_FAMILIES.items() if name in self.args["model"])
+
+
+def megatron_rows() -> list[MegatronRow]:
+    """Those that run on Megatron, by Ray and without."""
+    found = [json.loads(line) for line in COMMANDS.read_text(encoding="utf-8").splitlines()]
+    return [MegatronRow(one) for one in found if one["engine"].startswith("megatron")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reach_rows import transformers_rows
+from benchmarks.reach_rows import megatron_rows, transformers_rows
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "reach.py"
 KEYS = {
@@ -27,6 +27,15 @@ def test_what_a_rank_holds_of_a_prompt_in_each_command():
     held = [row.held for row in transformers_rows()]
     assert held == [8, 8, 8, 8, 1, 1, 1, 8, 8, 8, 1, 1, 1, 4, 8, 1, 2, 8, 1]
     assert sum(one > 1 for one in held) == 11
+
+
+def test_what_a_data_parallel_rank_holds_of_a_prompt_with_megatron():
+    """ms-swift deals whole groups to them, so all but distillation of one completion per prompt can share."""
+    found = megatron_rows()
+    assert len(found) == 16
+    assert all(command.prompts >= 1 for command in found)
+    engines = [command.engine for command in found if command.group > 1]
+    assert (engines.count("megatron"), engines.count("megatron-ray")) == (11, 3)
 
 
 @pytest.mark.slow
