@@ -19,7 +19,7 @@ from swift_grpo_ext.trainer.batches import BatchRecords, PassWork
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
-from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
+from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, unwrapped
 from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
@@ -122,13 +122,11 @@ class Passes:
 
     def _handles(self, model: nn.Module) -> bool:
         """True for the policy and the reference; a teacher is another model."""
-        unwrap = self._host.accelerator.unwrap_model
-        return self._is_reference(model) or unwrap(model) is unwrap(self._host.model)
+        return self._is_reference(model) or unwrapped(model) is unwrapped(self._host.model)
 
     def _is_reference(self, model: nn.Module) -> bool:
-        unwrap = self._host.accelerator.unwrap_model
         reference = self._host.ref_model
-        return reference is not None and unwrap(model) is unwrap(reference)
+        return reference is not None and unwrapped(model) is unwrapped(reference)
 
     def _analysed(self, model_inputs: Mapping[str, Tensor], grpo_batch: GRPOBatch) -> MicroBatch:
         """Images and groups of a micro-batch; found out at its first pass."""

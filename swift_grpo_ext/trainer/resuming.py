@@ -13,7 +13,7 @@ from torch import nn
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.ms_swift.shared import get_logger
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, unwrapped
 
 
 def load_translated(host: Host, checkpoint: str, model: nn.Module | None = None) -> bool:
@@ -22,7 +22,7 @@ def load_translated(host: Host, checkpoint: str, model: nn.Module | None = None)
     Raises:
         OutputFolderError: The checkpoint is of another model.
     """
-    target = host.accelerator.unwrap_model(model if model is not None else host.model)
+    target = unwrapped(model if model is not None else host.model)
     sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled
     saved: set[str] = set()
     for path in Path(checkpoint).glob("model*.safetensors"):

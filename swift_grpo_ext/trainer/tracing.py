@@ -17,7 +17,7 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, unwrapped
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
@@ -103,7 +103,7 @@ class Tracer:
         rows = bad_rows(logps, grpo_batch.completion_mask) if looks else ()
         if not rows:
             return
-        inner = self._host.accelerator.unwrap_model(model)
+        inner = unwrapped(model)
         # Where it is sharded, all ranks would have to.
         again = partial(forward, inner, inputs, grpo_batch)
         module = "" if self._sharded() else first_bad_module(inner, again)

@@ -16,7 +16,7 @@ from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine import agreement
 from swift_grpo_ext.trainer.engine.agreement import EARLY, Agreement, Distance, distance
 from swift_grpo_ext.trainer.engine.prompts import grid_difference, prompt_difference
-from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.records import row_name
@@ -141,9 +141,9 @@ class Comparison:
 
     def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
         host = self._host
-        unwrapped = host.accelerator.unwrap_model(host.model)
-        if hasattr(unwrapped, "disable_adapter"):
-            yield agreement.NO_ADAPTERS, host.model, unwrapped.disable_adapter()
+        policy = unwrapped(host.model)
+        if hasattr(policy, "disable_adapter"):
+            yield agreement.NO_ADAPTERS, host.model, policy.disable_adapter()
         if host.ref_model is not None:
             yield agreement.REFERENCE, host.ref_model, nullcontext()
 
