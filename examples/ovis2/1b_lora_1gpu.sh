@@ -13,11 +13,13 @@ swift rlhf --rlhf_type grpo \
     --external_plugins "$(swift-grpo-ext path)" \
     --tuner_type lora \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
+    --val_dataset "${VAL_DATA:-${DATA:-../tasks/data/counting.jsonl}}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --torch_dtype bfloat16 --learning_rate 1e-5 \
     --num_generations 8 --per_device_train_batch_size 8 --gradient_accumulation_steps 1 \
     --max_length 4096 --max_completion_length 512 \
     --use_vllm false \
-    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true \
+    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/1b_lora_1gpu}"

@@ -15,6 +15,7 @@ swift rlhf \
     --external_plugins "$(swift-grpo-ext path)" \
     --model Qwen/Qwen2.5-VL-72B-Instruct \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
+    --val_dataset "${VAL_DATA:-${DATA:-../tasks/data/counting.jsonl}}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --tuner_type lora \
@@ -38,5 +39,8 @@ swift rlhf \
     --vllm_gpu_memory_utilization 0.35 \
     --vllm_max_model_len 2560 \
     --sleep_level 1 \
-    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true \
+    --offload_model false \
+    --offload_optimizer false \
+    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/72b_lora_8gpu_colocate}"

@@ -15,6 +15,7 @@ swift rlhf --rlhf_type grpo \
     --external_plugins "$(swift-grpo-ext path)" \
     --tuner_type full --deepspeed ext_zero2 \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
+    --val_dataset "${VAL_DATA:-${DATA:-../tasks/data/counting.jsonl}}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --torch_dtype bfloat16 --learning_rate 1e-6 --beta 0 \
@@ -23,5 +24,6 @@ swift rlhf --rlhf_type grpo \
     --use_vllm true --vllm_mode colocate \
     --vllm_gpu_memory_utilization 0.35 --vllm_max_model_len 4096 \
     --sleep_level 1 --offload_model true --offload_optimizer true \
-    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true --ddp_timeout 3600 \
+    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --logging_steps 1 --log_completions true --report_to tensorboard --ddp_timeout 3600 \
     --output_dir "${OUTPUT:-output/7b_full_8gpu}"

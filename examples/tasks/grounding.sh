@@ -16,6 +16,7 @@ swift rlhf --rlhf_type grpo \
     --external_plugins "$(swift-grpo-ext path)" \
     --tuner_type lora \
     --dataset "${DATA:-data/grounding.jsonl}" \
+    --val_dataset "${VAL_DATA:-${DATA:-data/grounding.jsonl}}" \
     --system system.txt \
     --reward_funcs ext_iou ext_format --reward_weights 1 0.2 \
     --torch_dtype bfloat16 --learning_rate 1e-5 \
@@ -23,5 +24,6 @@ swift rlhf --rlhf_type grpo \
     --max_length 4096 --max_completion_length 1024 \
     --use_vllm true --vllm_mode colocate \
     --vllm_gpu_memory_utilization 0.4 --vllm_max_model_len 4096 \
-    --num_train_epochs 1 --save_steps 100 --logging_steps 1 --log_completions true \
+    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/grounding}"

@@ -48,6 +48,7 @@ SAMPLE = [
     ("Ovis2-8B", "full", "2 nodes", "transformers"),
     ("Qwen3.5-9B", "full", "24 GB", "transformers"),  # a pack of a family that is not described
 ]
+GIVEN = {"DATASET": "rows.jsonl", "VAL_DATASET": "rows.jsonl", "REWARDS": "accuracy format"}
 CODE_OF_THE_CHECKPOINT = ("kimi_vl", "minicpmv")  # ms-swift reads their config.json by running it
 
 
@@ -79,7 +80,8 @@ def as_the_shell_starts_it(folder, name="train.sh"):
         (bin_folder / "swift-grpo-ext").write_text(f"#!/bin/sh\necho {plugin_file('all')}\n")
         for file in bin_folder.iterdir():
             file.chmod(0o755)
-    given = {"DATASET": str(Path("rows.jsonl").resolve()), "REWARDS": "accuracy format"}
+    rows = str(Path("rows.jsonl").resolve())
+    given = {"DATASET": rows, "VAL_DATASET": rows, "REWARDS": "accuracy format"}
     given |= {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", folder / name], env=given, capture_output=True, text=True, timeout=60)
     words, environ = json.loads(done.stdout)
@@ -112,7 +114,7 @@ def faults_of(cases):
     faults, commands, of = {}, [], []
     for case, folder in written(cases):
         machine = MACHINES[case[2]]
-        for name, value in {"DATASET": "rows.jsonl", "REWARDS": "accuracy format"}.items():
+        for name, value in GIVEN.items():
             os.environ[name] = value
         found = command.verdict_of([str(folder / "train.sh")], row_limit=0, gpu_memory=machine.gpu_memory)
         loud = [one.what for one in found.findings if one.severity is not Severity.NOTE]
@@ -129,8 +131,8 @@ def faults_of(cases):
 
 
 def test_a_sample_of_written_plans_passes_check_and_ms_swift(monkeypatch):
-    monkeypatch.setenv("DATASET", "")
-    monkeypatch.setenv("REWARDS", "")
+    for name in GIVEN:
+        monkeypatch.setenv(name, "")
     faults, count = faults_of(SAMPLE)
     assert faults == {}
     assert count == len(SAMPLE)
@@ -139,8 +141,8 @@ def test_a_sample_of_written_plans_passes_check_and_ms_swift(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_written_plan_passes_check_and_ms_swift(monkeypatch):
-    monkeypatch.setenv("DATASET", "")
-    monkeypatch.setenv("REWARDS", "")
+    for name in GIVEN:
+        monkeypatch.setenv(name, "")
     faults, count = faults_of(EVERY)
     assert faults == {}
     assert count > len(EVERY) / 3

@@ -68,11 +68,13 @@ def test_the_72b_scripts_are_what_plan_writes(rollout, cpu_memory, tmp_path):
     (tmp_path / "planned").mkdir()
     planned = {}
     for script in (tmp_path / "plan").glob("*.sh"):
-        planned |= start(script, tmp_path / "planned", DATASET="rows.jsonl", REWARDS="ext_count")
+        planned |= start(
+            script, tmp_path / "planned", DATASET="rows.jsonl", VAL_DATASET="held.jsonl", REWARDS="ext_count"
+        )
     assert set(planned) == set(ours)
     for name, run in planned.items():
         for option in (word for word in run.words if word.startswith("--")):
-            if option not in ("--dataset", "--reward_funcs"):
+            if option not in ("--dataset", "--val_dataset", "--reward_funcs", "--output_dir"):
                 assert ours[name].values(option) == run.values(option), option
         for variable in ("NPROC_PER_NODE", "MAX_PIXELS", "CUDA_VISIBLE_DEVICES"):
             assert ours[name].variables.get(variable) == run.variables.get(variable), variable

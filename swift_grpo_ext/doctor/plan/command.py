@@ -22,6 +22,11 @@ NOT_MEASURED = (
     "GPUs), then by head-room at the high end. Speed was not measured: try neighbours of this table."
 )
 
+MEGATRON = (
+    "A mixture of experts: ms-swift's own way is megatron rlhf, where each GPU holds a part of the experts; "
+    "train_megatron.sh is written beside train.sh (its memory is not planned)."
+)
+
 
 def run(
     model: str,
@@ -43,6 +48,8 @@ def run(
     if output is not None:
         made_folder(output, "--output")
     shape = shape_by_config(config)
+    if shape.vision is None:
+        work = replace(work, images=0)
     console.print(
         f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
         f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
@@ -55,11 +62,29 @@ def run(
         console.print("[red]No setting is certain to fit.[/red] Closest candidates, and why they may fail:")
         for objection in candidates[0].objections:
             console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
+        smaller = _with_4_bits(shape, work, machine)
+        if smaller is not None:
+            console.print(
+                f"[green]With --quant-bits 4 it fits[/green]: {label(smaller)}, GPU "
+                f"{_span(smaller.memory.peak)} GiB, {100 * smaller.headroom:.0f} % head-room",
+                highlight=False,
+                soft_wrap=True,
+            )
         return False
+    if shape.has_experts and machine.gpus > 1:
+        console.print(MEGATRON, highlight=False, soft_wrap=True)
     if output is not None:
         written = script.write(output, loadable(model), shape, work, candidates[0], machine)
         console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True, highlight=False)
     return True
+
+
+def _with_4_bits(shape: ModelShape, work: Work, machine: Machine) -> Plan | None:
+    """The plan with weights of 4 bits, which LoRA can train on; None if it does not fit either."""
+    if work.full or work.bits <= 4:
+        return None
+    candidates = plans(shape, replace(work, bits=4, rollouts=("transformers",)), machine)
+    return candidates[0] if candidates and candidates[0].fits else None
 
 
 def _plans(family: str, shape: ModelShape, work: Work, machine: Machine, console: Console) -> list[Plan]:

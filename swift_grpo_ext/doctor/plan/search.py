@@ -12,6 +12,7 @@ from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts, first_fitting
 from swift_grpo_ext.group.pack_memory import fits
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
+LEAST_HEADROOM = 0.01  # part of a GPU that must be left
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,15 @@ class Plan:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """The order of the table: copies to the CPU and back (never timed), tokens by 5 %, refills, room."""
+        """The order of the table: copies to the CPU and back (never timed), whether weights are gathered,
+        tokens by 5 %, refills, room.
+        """
         setting = self.setting
+        gathers = setting.stage == 3  # the weights of each layer, in every pass
         copies = 2 * setting.offload_params + setting.offload_optimizer_states
         copies += setting.offload_model + setting.offload_optimizer
         tokens = round(20 * math.log(max(1.0, self.tokens)))
-        return (copies, tokens, self.refills, -self.headroom, setting != self.cut)
+        return (copies, gathers, tokens, self.refills, -self.headroom, setting != self.cut)
 
 
 def plans(shape: ModelShape, work: Work, machine: Machine) -> list[Plan]:
@@ -56,14 +60,21 @@ def judged(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
     cut = as_cut(shape, work, setting, machine)
     needed = memory_range(shape, work, cut, machine)
     tokens = arithmetic.forwarded_tokens(shape, work, cut) * machine.gpus
+    headroom = 1 - needed.peak[1] / machine.usable
+    objections = [*engine_objections(shape, work, cut, machine), *memory_objections(needed, machine)]
+    if not objections and headroom < LEAST_HEADROOM:
+        what = f"{100 * headroom:.1f} % of a GPU is left at the high end: that is none"
+        objections.append(
+            Objection(what, "fewer completions in a micro-batch, or less of them", certain=False)
+        )
     return Plan(
         setting,
         cut,
         needed,
         tokens / max(1, setting.generation_batch(machine)),
         _refills(shape, work, setting, machine),
-        1 - needed.peak[1] / machine.usable,
-        (*engine_objections(shape, work, cut, machine), *memory_objections(needed, machine)),
+        headroom,
+        tuple(objections),
     )
 
 

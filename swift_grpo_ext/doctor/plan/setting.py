@@ -58,6 +58,11 @@ class ModelShape:
         return bool(self.modules)
 
     @property
+    def has_experts(self) -> bool:
+        """A token meets some experts of many."""
+        return self.text.routed > 0
+
+    @property
     def total(self) -> int:
         """All parameters, shared ones once."""
         return self.language + self.embedding + self.head + self.tower + self.aligner

@@ -189,7 +189,7 @@ def test_hostile_text_is_text(browser, tmp_path):
     ]
     report = write_report(write_run(tmp_path / "run", rising(12), completions=tables), title=hostile)
     page = browser.open(report.html.as_uri())
-    page.run("document.querySelector('summary').click()")
+    page.run("document.querySelector('.card summary').click()")
     page.wait("document.querySelector('pre')")
     assert page.run("window.hit") is None
     assert page.run("[...document.images].filter(image => !image.src.startsWith('data:')).length") == 0
