@@ -11,7 +11,7 @@ from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
 from swift_grpo_ext.rewards.reading.json_text import json_values
 from swift_grpo_ext.rewards.reading.numbers import ANYTHING, Place, Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
-from swift_grpo_ext.rewards.reading.statement import labels
+from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels
 
 GOLD = ("solution", "count", "answer")
 QUESTION = ("question", "problem", "query", "messages")
@@ -35,7 +35,8 @@ _NOT_ONE = re.compile(
 _COUPLE = re.compile(r"\b(?:a )?(?:couple|pair)(?= of)")
 # "at 10:30 pm"
 _TIME = re.compile(
-    r"\b(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]{0,6}\.? \d{1,2}\b|"
+    r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|(?:sept?|oct|nov|dec)(?:o?(?:em)?ber)?)\.? \d{1,2}\b|"
     r"(?<![\d:])\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]\.?m\b\.?)?(?![\d:])|\b\d{1,2} ?(?:o['’]clock"
     r"|[ap]\.?m\b)|\d{1,2}点钟?"
 )
@@ -85,7 +86,8 @@ _COUNTED = re.compile(
 _BESIDE: tuple[Place, ...] = (
     (
         re.compile(
-            r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching)|接近|将近)\s?\Z"
+            r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching|no(?: number)?)|接近"
+            r"|将近)\s?\Z"
         ),
         ANYTHING,
     ),
@@ -98,7 +100,7 @@ def _plain(text: str) -> str:
     refused = refuses(text)
     text = _NOT_ONE.sub(" none ", text)
     text = _COUPLE.sub("2", _SINGLE.sub("1", re.sub(r"\bno[ -]one\b", "nobody", text)))
-    text = with_digits(text.replace("/", ", "), alone=True)
+    text = with_digits(text.replace("/", " or "), alone=True)
     return text if re.search(r"\d", text) or refused else _NOTHING.sub("0", text, count=1)
 
 
@@ -130,7 +132,7 @@ def _number_of(thing: str) -> Place:
 def stated_count(text: str, thing: str = "") -> int | None:
     """The count that a text states: alone in its first line, a total, or what `stated_quantity` finds.
 
-    Of several things that of `thing`, else the first one.
+    Of several things that of `thing`, else the first one; a number that the others add up to is the total.
 
     None if it states none: a bound ("more than 7"), a range, a refusal, a question.
     """
@@ -139,6 +141,9 @@ def stated_count(text: str, thing: str = "") -> int | None:
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
     asked = [_number_of(thing)] if thing and not labels(plain) else []
+    total, *parts = counts(text) or [0]
+    if len(parts) > 1 and total == sum(parts) and not CORRECTED.search(text):
+        return total
     places = (*_TOTALS, *asked, _FIRST_THING)
     return next(iter(_whole([stated_quantity(source, places, _BESIDE)])), None)
 

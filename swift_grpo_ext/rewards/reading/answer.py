@@ -46,7 +46,7 @@ _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|bold
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 # "The date is 12 March."
 _LED_IN = re.compile(
-    r"(?:the|this|that|it|its)\b[^\n.:]{0,60}?\s(?:is|are|was|were|reads|says)[:\s]\s{0,3}([^\n]{1,400})",
+    r"(?:the|this|that|it|its)\b(?:['’]s|[^\n.:]{0,60}?\s(?:is|are|was|were|reads|says))[:\s]\s{0,3}([^\n]{1,400})",
     re.IGNORECASE,
 )
 _ROUNDS = 5

@@ -38,7 +38,8 @@ MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer 
 
 def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
-    return parse_regions(_DENIED_PLACE.sub(" ", text), kind, order_of)
+    said = without_questions(text) if text.rstrip().endswith(("?", "？")) else text
+    return parse_regions(_DENIED_PLACE.sub(" ", said), kind, order_of)
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:

@@ -14,7 +14,8 @@ _REFUSED = re.compile(
     r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?: \w{1,12}){0,2}? ?"
     r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond|verify"
     r"|comment|open|load|access|display|locate objects|detect objects"
-    rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b))"
+    rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b|(?:her|his|their"
+    rf"|its) ))"
     rf"|\b(?:do not|don['’]t|did not|didn['’]t|cannot|can['’]t) (?:see|have|view) (?:the|an?|any"
     rf"|your) {_SEEN}\b"
     rf"|{_SEEN} (?:does not|doesn['’]t|did not|didn['’]t|(?:is|was) not|isn['’]t|wasn['’]t) (?:load"
@@ -50,7 +51,7 @@ NEGATED = re.compile(
     r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
     r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any) but|other than"
     r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
-    r"|doubt|refuse to|(?:the )?opposite of)\b"
+    r"|doubt|refuse to|(?:the )?opposite of|hardly|scarcely)\b"
     r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
     r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have)\b[\s*\"'(]{0,3}){0,4}\Z",

@@ -8,9 +8,11 @@ import re
 
 from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
 from swift_grpo_ext.rewards.reading.doubt import NEGATED
+from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
 from swift_grpo_ext.rewards.reading.words import WRITING
 
+MAX_WORDS = 60  # characters of an answer without a digit whose numbers in words are read
 _SIGNS = str.maketrans(WRITING.latex)
 _RAISED = {ord(sign): plain for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True)}
 _RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
@@ -117,6 +119,8 @@ def gold_reading(text: str) -> str:
 def answer_reading(text: str) -> str:
     """The part of an answer that states its result, as Math-Verify is to read it."""
     text = _REJECTED.sub("", text)
+    if len(text) < MAX_WORDS and not re.search(r"[\d\\$]", text):
+        text = with_digits(text, alone=True)
     if (boxed := last_boxed(text)) is not None:
         later = _stated(text[max(text.rfind("\\boxed"), 0) + len(boxed) :])
         if later and is_expression(latex(later)):

@@ -63,6 +63,14 @@ FOLDED = (
         "1h30m",
         "1h 30m",
     ),
+    Form(re.compile(r"(?<![\d)] )(?<![\w)])(?:minus|negative)\s(?=\d)", re.I), "-", "minus 3", "-3"),
+    Form(  # halves in words
+        re.compile(r"\ban? (hour|minute|day|week|year|mile) and a half\b", re.I),
+        r"1.5 \1",
+        "an hour and a half",
+        "1.5 hour",
+    ),
+    Form(re.compile(r"(\d{1,4})个?半(?=小时|天|年|公里)"), r"\1.5", "1个半小时", "1.5小时"),
     Form(  # thousands set apart by blanks
         re.compile(r"(?<![\d.,/] )(?<![\d.,/])\d{1,3}(?: \d{3}){1,5}(?![\d/]| \d)"),
         _joined,

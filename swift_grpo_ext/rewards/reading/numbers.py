@@ -89,9 +89,9 @@ _NOT_STATED: tuple[Place, ...] = (
     (
         ANYTHING,
         re.compile(
-            r"[^\W\d]?[\s*\"')]{0,4}(?:(?:is|are|was|seems) (?:(?:the )?wrong|incorrect|false|not|too )"
-            r"|would be"
-            r" (?:wrong|incorrect|false))"
+            r"[%‰°]?[^\W\d]{0,12}[\s*\"')]{0,4}(?:(?:is|are|was|seems) (?:(?:the |an? )?(?:wrong"
+            r"|incorrect|false)|not"
+            r"|too )|would be (?:wrong|incorrect|false))"
         ),
     ),
     (
@@ -99,7 +99,8 @@ _NOT_STATED: tuple[Place, ...] = (
             r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
             r" than(?: or equal to)?"
             r"|over|above|under|below"
-            r"|at (?:least|most|minimum)|up to|(?:minimum|maximum) of|beyond|exceed(?:s|ing)?)"
+            r"|at (?:least|most|minimum)|up to|before|after|prior to|(?:minimum|maximum) of|beyond"
+            r"|exceed(?:s|ing)?)"
             r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
             r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z",
             re.IGNORECASE,
@@ -113,7 +114,7 @@ _NOT_STATED: tuple[Place, ...] = (
             r"|below|higher|lower)\b"
             r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|at (?:the )?(?:most|least|minimum|maximum"
             r"|very (?:most|least))\b)"
-            r"|\s?(?:只|个|條|条|名|辆|人|件|%)?(?:以上|以下|以内|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來|来)(?=[只个名辆件])"
+            r"|\s?(?:只|个|條|条|名|辆|人|件|%)?年?(?:以上|以下|以内|以前|以后|之前|之后|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來|来)(?=[只个名辆件])"
         ),
     ),
 )

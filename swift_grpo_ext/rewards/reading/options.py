@@ -42,7 +42,8 @@ _BEFORE_LETTER = re.compile(
     re.IGNORECASE,
 )
 _NEXT = (
-    r"[\s)\]*]{0,4}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b|,\s?or\b)[\s(\[*]{0,4}(?:option "
+    r"[\s)\]*]{0,4}(?:,? (?:but )?also|as well as|,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b"
+    r"|,\s?or\b)[\s(\[*]{0,4}(?:option "
     r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
@@ -72,14 +73,19 @@ _WRONG = re.compile(
     rf"{_LETTER_LIST}\s{{0,2}}(?:[选選][項项])?(?i:(?:is|are|was|were|do|does|can|could|should|would|must)"
     r"(?:n['’]t\b| not\b)|cannot\b|(?:is|are|seems?|looks?|appears?) (?:both |all |clearly "
     r"|obviously |definitely )?"
-    r"(?:wrong|incorrect|false|excluded|eliminated|ruled out|out\b|unlikely|a trap|implausible"
+    r"(?:an? |the )?(?:wrong|incorrect|false|distractor|excluded|eliminated|ruled out|out\b|unlikely|a"
+    r" trap|implausible"
     r"|impossible|invalid)"
     r"|is [^.\n]{0,24}\b(?:rule out|eliminate|exclude|discard|reject)\b"
     r"|(?:can|could|should|must|may) be (?:ruled out|eliminated|excluded|discarded|rejected)"
     r"|都?(?:不对|不正确|是?错|可?以?排除|不符)|以外|除外)"
 )
 # "the options include C. Paris": the question again
-_ECHOED = re.compile(r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*", re.IGNORECASE)
+_ECHOED = re.compile(
+    r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*|\b([A-Z]) or not"
+    r" \1\b",
+    re.IGNORECASE,
+)
 # " and ": between options that are chosen together
 _BETWEEN = re.compile(r"\s{0,4}(?:,\s?and\b|[,;、&\n]|\band\b|和|及)\s{0,4}")
 # Formulas in options, as people type them.
@@ -98,15 +104,18 @@ _IS_RIGHT = re.compile(
     r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
     r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为"
     r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|yes|对)(?![A-Za-z])|\W{0,4}[✓✔✅√])"
+    r"|(?:(?<=\n)|\A)\W{0,4}([A-Z])[.):][^\n]{1,80}\W\s?(?:correct|right|true|yes|[✓✔✅√对])\W{0,4}(?=\n|\Z)"
 )
 _CLOSING = re.compile(
     r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be|makes? it|points? to)|所以|因此|故|即|→|=>"
     r"|=)[\s,，:：]{0,4}(?:it is "
-    r"|it's |it must be |option )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
+    r"|it's |it must be |option |actually |really |in fact"
+    r" )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
     re.IGNORECASE,
 )
 _OPENING = re.compile(
-    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}\(?[A-Z]\b(?! is| are| shows))|\n|\s(?:because"
+    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}(?:but |and )?(?:also )?\(?[A-Z]\b(?! is| are|"
+    r" shows))|\n|\s(?:because"
     r"|since|as|for|due"
     r"|given)\b|因为|[。](?=.))"
 )
@@ -215,8 +224,9 @@ def _stated(text: str, options: Options, known: Letters) -> Letters | None:
         if (letters := _after(text, label.end(), options, known)) is not None:
             found.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
-        if right[1] in known:
-            found.append((*right.span(), frozenset(right[1])))
+        letter = right[1] or right[2]
+        if letter in known:
+            found.append((*right.span(), frozenset(letter)))
     return last_statement(found, text, frozenset()) if found else None
 
 

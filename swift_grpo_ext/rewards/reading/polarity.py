@@ -98,6 +98,8 @@ _NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
 # "no, i cannot see it": the word stands by itself
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
+# "the answer is not no"
+_DENIED = re.compile(r"\b(?:is|are|was|say)(?:n['’]t| not) (?:an? )?(?:yes|no)\W{0,4}\Z")
 # ", although it is not easy to see"
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 _NEITHER = re.compile(
@@ -148,7 +150,7 @@ def _polarity(plain: str) -> bool | None:
         return None
     if refused and not leading and not labels(plain):
         return None
-    if not leading and _BOTH.search(plain):
+    if (not leading and _BOTH.search(plain)) or _DENIED.search(plain):
         return None
     if found := [*((0, 1, polarity) for polarity in leading), *_stated(plain)]:
         return last_statement(found, plain, None)
