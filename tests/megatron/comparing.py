@@ -5,6 +5,11 @@ import torch
 LOG_PROBS = 1e-5  # largest difference of a token's log-prob
 GRADIENT = 1e-5  # largest norm of a parameter's difference, as a share of its norm
 SMALL = 1e-4  # share of the norm of all gradients below which a gradient is rounding
+# What a recurrent layer's decay is made of: its gradients, a millionth of all, are sums over products of decays in
+# fp32, which a state that is handed on has in another order. One rounding of the norm of all gradients is allowed,
+# as in the families' tests of the other trainer; the largest difference seen was a third of it.
+DECAY, OF_DECAY = ("A_log", "dt_bias", "in_proj_a"), 2**-24 / SMALL
+RECURRENT = ("qwen3_5",)
 
 
 def log_prob_difference(step, other):
@@ -52,3 +57,11 @@ def assert_equal(run, other, steps=3, log_probs=LOG_PROBS, gradient=GRADIENT):
             assert abs(got - expected) <= limit, (
                 f"step {number + 1}: {name} {got:.9g}, expected {expected:.9g}"
             )
+
+
+def assert_equal_of_family(run, other, family):
+    """As `assert_equal`; a recurrent family's gradients of decays may be a rounding of the whole apart."""
+    assert_equal(run, other, gradient=OF_DECAY if family in RECURRENT else GRADIENT)
+    for ours, theirs in zip(run.gradients, other.gradients, strict=True):
+        apart = gradient_differences(ours, theirs).items()
+        assert max(share for name, share in apart if not any(part in name for part in DECAY)) <= GRADIENT

@@ -72,12 +72,9 @@ FAMILIES = {
     ),
     "Qwen3-VL-MoE, expert parallel": Wanted(2, EXPERTS, {"ep": 2, "dp": 2}, "qwen3_vl_moe"),
 }
-# Equal to ms-swift's own Megatron trainer; some of them not to that of transformers.
+# Compared with ms-swift's own Megatron trainer. InternVL and GLM-4.5V are missing: it stops with their tiny models.
 OTHERS = {
-    **{
-        f"{family}, frozen": Wanted(1, FROZEN, {}, family) for family in ("qwen3_vl", "internvl", "glm4v_moe")
-    },
-    **{f"{family}, trained": Wanted(1, {}, {}, family) for family in ("internvl", "glm4v_moe")},
+    "qwen3_vl, frozen": Wanted(1, FROZEN, {}, "qwen3_vl"),
     "qwen3_5, frozen": Wanted(1, FROZEN, {}, "qwen3_5"),
     "LoRA": Wanted(1, LORA),
     "LoRA, pipeline": Wanted(2, {**LORA, **PIPELINE, "micro_batch_size": 2}, {"pp": 2}),
