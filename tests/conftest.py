@@ -9,8 +9,10 @@ from swift_grpo_ext.testing import cpu_environment
 os.environ.update(cpu_environment())  # before anything imports torch
 
 import fcntl
+import gc
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -61,12 +63,21 @@ def pytest_collection_modifyitems(items) -> None:
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 
+@cache
+def _leave_libraries_to_themselves() -> None:
+    """Take two million objects of imported libraries out of each garbage collection: 0.4 s of every run."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
     """Undo what a run in this process leaves in it: settings read, plugin files, import paths, rewards."""
     from swift_grpo_ext.rewards.runtime import ledger as ledger_module
     from swift_grpo_ext.settings import current_settings
 
+    if "swift.rlhf_trainers" in sys.modules:
+        _leave_libraries_to_themselves()
     ledger_module._told.clear()  # each run of this process says its own lines
     path = list(sys.path)
     before = {name: os.environ.get(name) for name in RANKS}

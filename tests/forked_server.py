@@ -1,6 +1,7 @@
 """The server of `forked`: imports the libraries once, then forks the ranks of each run that it is told of."""
 
 import atexit
+import gc
 import importlib
 import json
 import logging
@@ -22,6 +23,8 @@ def _serve(listening: socket.socket) -> None:
     """Import once; then a process for each order, which forks its ranks and waits for them."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # the ranks neither copy these objects nor look through them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those processes
     tests = os.getppid()
     listening.settimeout(5)
