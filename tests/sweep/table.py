@@ -205,6 +205,7 @@ SLOW = {
     "recomputing everything": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.reduced_recompute"}),
 }
 
+TAUGHT = {"teacher_model": "TEACHER", "teacher_kl_coef": 0.5, "teacher_model_type": "llama"}
 OPD = {**cut(4, 2), "teacher_model": "TEACHER", "teacher_kl_coef": 0.5}
 SLOW |= {
     "teacher, llama": C({**OPD, "teacher_model_type": "llama"}, "llama"),
@@ -250,6 +251,8 @@ RANKS = {
     "FSDP2, beta 0": C({**SHARDED, "beta": 0, "fsdp": "fsdp2"}, mode="fsdp2"),
     "FSDP2, LoRA": C({**SHARDED, **PLAIN_LORA, "fsdp": "fsdp2"}, mode="fsdp2"),
     "FSDP2, llama": C({**SHARDED, "fsdp": "fsdp2"}, "llama", mode="fsdp2"),
+    "FSDP2, teacher": C({**SHARDED, **TAUGHT, "fsdp": "fsdp2"}, "llama", mode="fsdp2"),
+    "FSDP2, teacher, LoRA": C({**SHARDED, **TAUGHT, **PLAIN_LORA, "fsdp": "fsdp2"}, "llama", mode="fsdp2"),
     "sequence parallel": C(
         {**cut(4), "sequence_parallel_size": 2}, "qwen2_5_vl two heads", mode="sequence parallel"
     ),

@@ -12,6 +12,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.selftest.cases import BASE
 from tests.forked import run_ranks
+from tests.trainer.runs import gains
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
@@ -51,7 +52,13 @@ def equals_stock(configuration, tmp_path, ranks):
     model = inputs.MODELS[configuration.model](tmp_path / "model")
     dataset = inputs.DATA[configuration.data or inputs.usual_data(configuration.model)](tmp_path / "data")
     configuration.options.update(inputs.types(configuration.model))
+    if "teacher_model" in configuration.options:
+        configuration.options["teacher_model"] = inputs.MODELS[configuration.model](
+            tmp_path / "teacher", seed=1
+        )
     stock, ours = (steps(kind, configuration, model, dataset, tmp_path, ranks) for kind in ("Stock", "Ours"))
+    if configuration.mode == "fsdp2":
+        assert gains(tmp_path / "Ours")["shared_prefix"]["state"] == "on"
     assert len(stock) == len(ours) == 3
     assert all(row["grad_norm"] > 0 for row in stock)
     for one, other in zip(stock, ours, strict=True):
