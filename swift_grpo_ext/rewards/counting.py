@@ -14,6 +14,7 @@ from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_dig
 from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels
 
 GOLD = ("solution", "count", "answer")
+MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
 QUESTION = ("question", "problem", "query", "messages")
 # Each pattern has an example of what it matches above it, which a test runs.
 
@@ -141,8 +142,8 @@ def stated_count(text: str, thing: str = "") -> int | None:
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
     asked = [_number_of(thing)] if thing and not labels(plain) else []
-    total, *parts = counts(text) or [0]
-    if len(parts) > 1 and total == sum(parts) and not CORRECTED.search(text):
+    total, *parts = counts(text[:MAX_SUM]) or [0]
+    if len(text) <= MAX_SUM and len(parts) > 1 and total == sum(parts) and not CORRECTED.search(text):
         return total
     places = (*_TOTALS, *asked, _FIRST_THING)
     return next(iter(_whole([stated_quantity(source, places, _BESIDE)])), None)

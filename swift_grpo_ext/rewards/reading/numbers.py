@@ -13,6 +13,8 @@ from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, 
 from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
 _SCALES = {word: float(scale) for word, scale in by_word(QUANTITIES.scales).items()}
+FIRST = 16  # numbers of a text that are looked at from its start, and `MOST` from its end: a text with more
+MOST = 128  # is a list, and states a number there if anywhere
 _MANY = 308  # digits that a float can have before its point
 
 # Each pattern has an example of what it matches above it, which a test runs.
@@ -187,6 +189,7 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
 def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
     """The text and its numbers as `_read` gives them, without those that it denies."""
     plain, found = _read(text)
+    found = [*found[:-MOST][:FIRST], *found[-MOST:]]
     left_out = {index for place in (*_NOT_STATED, *never) for index in _in_place(plain, found, place)}
     return plain, [number for index, number in enumerate(found) if index not in left_out]
 
