@@ -99,8 +99,9 @@ class Rollout:
         token = tokenizer.eos_token_id if host.args.use_vllm else tokenizer.pad_token_id
         placeholders = read_token_ids(host.template.config, tokenizer)
         indicators = {*forbidden_token_ids(host.template.config, tokenizer)} - {*placeholders}
+        of_several_turns = host.multi_turn_scheduler or host.enable_server_multi_turn
         for sample in samples:
-            if host.is_multimodal and (host.multi_turn_scheduler or host.enable_server_multi_turn):
+            if of_several_turns and host.template.model_meta.is_multimodal:
                 check_media(sample)
             fill_empty(sample, token, has_ids=not host.args.use_vllm)
             if cut_placeholders(sample, placeholders, tokenizer):

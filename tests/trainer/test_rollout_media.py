@@ -24,9 +24,10 @@ def trainable(config, tokens):
     """A completion of these tokens, as it goes on to the rewards, and what was said of it."""
     tokenizer = SimpleNamespace(eos_token_id=2, pad_token_id=0, decode=str, added_tokens_decoder={})
     host = SimpleNamespace(
-        template=SimpleNamespace(config=config, tokenizer=tokenizer),
+        template=SimpleNamespace(
+            config=config, tokenizer=tokenizer
+        ),  # and no more: Megatron's trainer has less
         args=SimpleNamespace(use_vllm=True),
-        is_multimodal=True,
         multi_turn_scheduler=None,
         enable_server_multi_turn=False,
     )
