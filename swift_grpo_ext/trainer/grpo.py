@@ -30,6 +30,7 @@ from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine import EngineCheck
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.held_out import HeldOut
+from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass
@@ -71,6 +72,7 @@ class GRPOTrainer(HostGRPOTrainer):
             turn_off_unasked_dropout(model)
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
             self.cut = cut_by_groups(early, current_settings())
+            fit_evaluation_batch(kwargs.get("eval_dataset"), early.args)
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)

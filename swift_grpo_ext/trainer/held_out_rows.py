@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import Settings
@@ -73,6 +75,31 @@ class HeldOutRows:
     def in_order(self, dataset: Any) -> RepeatSampler:
         """The rows of an evaluation in the same order every time."""
         return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False)
+
+
+def fit_evaluation_batch(dataset: Any, args: GRPOConfig) -> None:
+    """Let few validation rows do: ms-swift asserts that there are as many as a batch of all ranks holds.
+
+    Raises:
+        RefusedError: There are fewer rows than ranks.
+    """
+    if strategy(args.eval_strategy) == "no" or args.eval_use_evalscope or not hasattr(dataset, "__len__"):
+        return
+    ranks = args.world_size
+    most = len(dataset) // ranks
+    if args.num_generations_eval != 1 or most >= args.per_device_eval_batch_size:
+        return
+    if most == 0:
+        raise RefusedError(
+            f"{len(dataset)} validation rows for {ranks} ranks",
+            where="--val_dataset",
+            fix=f"at least {ranks} rows, or --eval_strategy no",
+        )
+    logger.info(
+        f"swift-grpo-ext [held-out] {len(dataset)} validation rows: evaluated in batches of {most}, not "
+        f"{args.per_device_eval_batch_size}, on each rank"
+    )
+    args.per_device_eval_batch_size = most
 
 
 class Cost:

@@ -116,7 +116,7 @@ class Scoring:
         return self._without_placeholders(rewards, [cut for _, _, of_rank in gathered for cut in of_rank])
 
     def _account(self, reports: list[Any]) -> dict[str, Report]:
-        """Log what the reward functions of all ranks could not score, and end the run if it is too much."""
+        """Log what the reward functions of all ranks could not score; in training, end the run of too much."""
         total = cross_rank.added(reports)
         for name, report in total.items():
             if report.first:  # on another rank, unless it is printed already
@@ -125,7 +125,8 @@ class Scoring:
                 reasons = [f"{count} x {reason}" for reason, count in report.unscored.most_common(5)]
                 logger.info_once(f"reward {name}: no score for {'; '.join(reasons)}")
         self._log(cross_rank.metrics(total))
-        self._budget.check(total)
+        if self._host.model.training:  # validation rows may lack what training rows have
+            self._budget.check(total)
         return total
 
     def _warn_of_unscored(self, rewards: Rewards, total: Mapping[str, Report]) -> None:

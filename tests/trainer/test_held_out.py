@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.watch.held_out import read_evaluations
@@ -47,11 +49,19 @@ def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path)
 
 
 def test_training_is_what_it_is_without(tiny_qwen, digits, rows, tmp_path):
-    without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4)
-    with_rows = figures(tiny_qwen, digits.train, tmp_path / "with", ALL_ROWS, val_dataset=rows, **RUN)
+    saving = {"save_strategy": "steps", "save_steps": 4, "save_only_model": True}
+    without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4, **saving)
+    with_rows = figures(
+        tiny_qwen, digits.train, tmp_path / "with", ALL_ROWS, val_dataset=rows, **RUN, **saving
+    )
     assert len(evaluations(tmp_path / "with")) == 4
     for name in ("loss", "grad_norm", "kl", "reward"):
         assert with_rows[name] == without[name], name
+    first, second = (
+        load_file(testing.newest_version(tmp_path / name) / "checkpoint-4/model.safetensors")
+        for name in ("without", "with")
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first | second), "parameters"
 
 
 def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_path):
@@ -127,6 +137,7 @@ def test_a_fallen_reward_stops_the_run(tiny_qwen, digits, rows, tmp_path, monkey
             tmp_path,
             {"HELD_OUT_STOP": "1"},
             val_dataset=rows,
+            gradient_accumulation_steps=2,  # it never stops in the middle of them
             **RUN,
             **{**SAVING, "save_steps": 100},
         )

@@ -1,0 +1,165 @@
+"""What validation sets are given that are none, or half of one."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from datasets import Dataset
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.held_out import HeldOut
+from swift_grpo_ext.trainer.held_out_rows import HeldOutRows, fit_evaluation_batch
+from swift_grpo_ext.watch.held_out import Evaluation, HeldOutHistory, read_evaluations
+from tests.trainer.runs import figures, told
+
+RUN = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+
+
+def arguments(batch=4, ranks=1, strategy="steps", samples=1):
+    return SimpleNamespace(
+        eval_strategy=strategy,
+        eval_use_evalscope=False,
+        per_device_eval_batch_size=batch,
+        world_size=ranks,
+        num_generations_eval=samples,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranks", "batch", "fitted"),
+    [(7, 1, 4, 4), (3, 1, 4, 3), (7, 4, 2, 1), (8, 4, 2, 2), (1, 1, 64, 1)],
+)
+def test_few_rows_are_evaluated_in_smaller_batches(rows, ranks, batch, fitted):
+    args = arguments(batch, ranks)
+    fit_evaluation_batch([{}] * rows, args)
+    assert args.per_device_eval_batch_size == fitted
+
+
+@pytest.mark.parametrize(("rows", "ranks"), [(0, 1), (1, 2), (7, 8)])
+def test_fewer_rows_than_ranks_are_refused_in_one_line(rows, ranks):
+    with pytest.raises(RefusedError, match=f"{rows} validation rows for {ranks} ranks .*--val_dataset"):
+        fit_evaluation_batch([{}] * rows, arguments(ranks=ranks))
+
+
+@pytest.mark.parametrize("dataset", [None, [], iter([])])
+def test_a_run_that_does_not_evaluate_needs_no_rows(dataset):
+    fit_evaluation_batch(dataset, arguments(strategy="no"))
+
+
+def host_of(texts, batch=2):
+    rows = [{"messages": [{"role": "user", "content": text}]} for text in texts]
+    return SimpleNamespace(
+        args=SimpleNamespace(seed=42, per_device_eval_batch_size=batch, eval_strategy="steps"),
+        eval_dataset=Dataset.from_list(rows),
+        num_generations_eval=1,
+        state=SimpleNamespace(
+            global_step=10, eval_steps=10, max_steps=100, best_metric=0.9, best_global_step=10
+        ),
+        accelerator=SimpleNamespace(num_processes=1, is_main_process=True, device="cpu"),
+    )
+
+
+def chosen(host, history, cost=0.0):
+    rows = HeldOutRows(host, Settings())
+    rows.cost.rollout_seconds, rows.cost.completions = cost, 1
+    with told() as messages:
+        rows.choose(history)
+    return rows.words, messages
+
+
+def test_a_set_larger_than_the_budget_is_sampled_and_the_seed_is_said():
+    host = host_of(map(str, range(100)))
+    words, messages = chosen(host, HeldOutHistory(), cost=1e6)
+    assert len(host.eval_dataset) == 2, "a batch at least"
+    assert any("2 of 100 validation rows (seed 42)" in text for text in messages)
+    assert words.startswith("2 of 100 validation rows (seed 42), answered greedily")
+    again = host_of(map(str, range(100)))
+    assert chosen(again, HeldOutHistory(), cost=1e6)[0] == words
+
+
+def test_a_resumed_run_with_other_rows_starts_a_new_comparison_and_says_so():
+    before = host_of("abcd")
+    history = HeldOutHistory()
+    words, _ = chosen(before, history)
+    history.add(Evaluation(10, {"reward": (1.0,) * 4}, rows=words))
+    same, messages = chosen(host_of("abcd"), history)
+    assert same == words
+    assert not any("chosen anew" in text for text in messages)
+    other = host_of("abce")
+    words, messages = chosen(other, history)
+    assert any("the validation rows are not those of the resumed run: the best" in text for text in messages)
+    assert (other.state.best_metric, other.state.best_global_step) == (None, None)
+    history.add(Evaluation(20, {"reward": (0.5,) * 4}, rows=words))
+    assert history.best.step == 20
+
+
+def test_a_full_disk_costs_a_line_of_the_report_and_not_the_run(tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    held_out = HeldOut(SimpleNamespace(args=SimpleNamespace(output_dir=str(taken))), Settings())
+    with told() as messages:
+        held_out._write(Evaluation(10, {"reward": (1.0,)}))
+    (line,) = messages
+    assert "step 10 is not in the report" in line
+
+
+@pytest.fixture
+def without_gold(digits, tmp_path):
+    """Writes validation rows, of which the first so many have no gold."""
+
+    def write(count):
+        rows = [json.loads(line) for line in digits.test.read_text().splitlines()[:4]]
+        for row in rows[:count]:
+            row["solution"] = None
+        path = tmp_path / "held_out.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write
+
+
+def test_rows_without_gold_are_counted_and_take_no_part(tiny_qwen, digits, without_gold, tmp_path):
+    switches = {"HELD_OUT_SHARE": "1"}
+    with told() as messages:
+        figures(
+            tiny_qwen,
+            digits.train,
+            tmp_path / "out",
+            switches,
+            val_dataset=without_gold(2),
+            reward_funcs="ext_choice",
+            **RUN,
+        )
+    (evaluation,) = read_evaluations(testing.newest_version(tmp_path / "out"))
+    assert evaluation.unscored == 2
+    assert any("2 rows not scored" in text for text in messages)
+
+
+def test_a_reward_that_needs_a_column_of_training_costs_the_evaluation_alone(
+    tiny_qwen, digits, tmp_path, capsys
+):
+    """Not one failure is allowed in training; in an evaluation each is counted, the first is printed."""
+    rows = [json.loads(line) for line in digits.test.read_text().splitlines()[:4]]
+    path = tmp_path / "held_out.jsonl"
+    path.write_text(
+        "".join(json.dumps({"messages": row["messages"], "images": row["images"]}) + "\n" for row in rows)
+    )
+    plugin = Path(__file__).with_name("needs_solution_reward.py")
+    with told() as messages:
+        figures(
+            tiny_qwen,
+            digits.train,
+            tmp_path / "out",
+            {"REWARD_FAILURES": "0"},
+            val_dataset=path,
+            reward_funcs="needs_solution",
+            external_plugins=[plugin, plugin_file()],
+            **{**RUN, "max_steps": 2},
+        )
+    assert "reward 'NeedsSolution': KeyError('solution')" in capsys.readouterr().err
+    assert any("no row was scored under reward" in text for text in messages)
+    assert len([row for row in testing.read_logging(tmp_path / "out") if "grad_norm" in row]) == 2
