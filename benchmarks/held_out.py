@@ -81,7 +81,6 @@ class Outcome:
     seed: int
     steps: int  # that were done
     best: int  # step of the checkpoint that the run calls the best
-    reason: str  # why it was stopped; empty if it was not
     truth: dict[int, list[float]]  # by step: 1 for each true held-out row that is read right
     seconds: float
 

@@ -116,7 +116,7 @@ class Scoring:
         return self._without_placeholders(rewards, [cut for _, _, of_rank in gathered for cut in of_rank])
 
     def _account(self, reports: list[Any]) -> dict[str, Report]:
-        """Log what the reward functions of all ranks could not score; in training, end the run of too much."""
+        """Log what the reward functions of all ranks could not score; in training too much ends the run."""
         total = cross_rank.added(reports)
         for name, report in total.items():
             if report.first:  # on another rank, unless it is printed already
