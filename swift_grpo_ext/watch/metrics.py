@@ -56,14 +56,10 @@ class FewFigures:
         Args:
             metrics: By name, the values of each micro-batch.
         """
-        kept: dict[str, list[float]] = {}
-        for name, values in metrics.items():
-            if name.startswith(_SECONDS):
-                phase = _PHASES.get(name.removeprefix(_SECONDS), REST)
-                kept[_SECONDS + phase] = _summed(kept.get(_SECONDS + phase), values)
-            elif self._is_logged(name, values):
-                kept[name] = values
-        return kept
+        seconds = {name: values for name, values in metrics.items() if name.startswith(_SECONDS)}
+        others = {name: values for name, values in metrics.items() if name not in seconds}
+        logged = {name: values for name, values in others.items() if self._is_logged(name, values)}
+        return logged | _by_phase(seconds)
 
     def _is_logged(self, name: str, values: Values) -> bool:
         usual = next((value for form, value in _FAULTS.items() if re.fullmatch(form, name)), None)
@@ -74,7 +70,12 @@ class FewFigures:
         return name in self._faults
 
 
-def _summed(before: list[float] | None, values: list[float]) -> list[float]:
-    """The means of two lists of values, added: ms-swift logs the mean of a list."""
-    mean = sum(values) / len(values) if values else 0.0
-    return [mean] if before is None else [before[0] + mean]
+def _by_phase(seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """Seconds of the mean step; a phase that some steps do not have took no time in them."""
+    steps = max((len(values) for values in seconds.values()), default=0)
+    means: dict[str, list[float]] = {}
+    for name, values in seconds.items():
+        phase = _SECONDS + _PHASES.get(name.removeprefix(_SECONDS), REST)
+        (before,) = means.get(phase, [0.0])
+        means[phase] = [before + sum(values) / max(1, steps)]
+    return means

@@ -37,6 +37,11 @@ def test_the_seconds_are_still_those_of_the_step():
     assert mean["seconds/rollout"] == 6.0  # with encoding and weight sync
 
 
+def test_a_phase_of_one_step_of_many_is_shared_out_over_them():
+    kept = FewFigures().of({"seconds/forward": [1.0] * 10, "seconds/save": [20.0]})
+    assert kept == {"seconds/forward": [1.0], "seconds/rest": [2.0]}
+
+
 def test_a_fault_is_logged_from_its_first_step_on():
     few = FewFigures()
     assert "rewards/mine/failures" not in few.of(HEALTHY)
