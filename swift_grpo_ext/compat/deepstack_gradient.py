@@ -9,6 +9,7 @@ from swift_grpo_ext.compat.patch import in_source, patch
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedConfig
 
 TARGET = "mcore_bridge.model.mm_gpts.qwen3_vl:Qwen3VL_Vit"
 
@@ -20,7 +21,7 @@ TARGET = "mcore_bridge.model.mm_gpts.qwen3_vl:Qwen3VL_Vit"
     probe=lambda: in_source(TARGET, "deepstack_visual_embeds[:, visual_start:visual_end]"),
     remove_when="mcore-bridge sums the gradients of the deepstack features that it slices",
 )
-def fix(prepare: Callable[..., None], vit: Any, hf_config: object) -> None:
+def fix(prepare: Callable[..., None], vit: Any, hf_config: PreTrainedConfig) -> None:
     """Let the deepstack features collect their gradient from all ranks before the tower gets it.
 
     Each rank cuts out the features of its own tokens, and autograd does not see what the others do with
@@ -31,7 +32,7 @@ def fix(prepare: Callable[..., None], vit: Any, hf_config: object) -> None:
         vit.visual.register_forward_hook(_collecting)
 
 
-def _collecting(_tower: nn.Module, _inputs: object, output: Any) -> Any:
+def _collecting(_tower: nn.Module, _inputs: tuple[object, ...], output: Any) -> Any:
     from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 
     if getattr(output, "deepstack_features", None):

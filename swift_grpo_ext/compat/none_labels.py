@@ -11,6 +11,7 @@ from swift_grpo_ext.errors import RefusedError
 
 if TYPE_CHECKING:
     from swift.template import Template
+    from torch import nn
     from transformers import PreTrainedModel
 
 
@@ -28,7 +29,7 @@ def probe() -> bool:
             self.max_length = None
             self.mode = "train"
 
-        def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
+        def _post_encode(self, model: nn.Module, inputs: dict[str, object]) -> dict[str, object]:
             seen.append("labels" in inputs)
             return inputs
 

@@ -1,9 +1,14 @@
 """M2: the padding of a Megatron pack counts as further completions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.compat.patch import in_source, patch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TARGET = "swift.rlhf_trainers.utils:build_completion_mask_and_seq_lengths"
 
@@ -17,7 +22,7 @@ TARGET = "swift.rlhf_trainers.utils:build_completion_mask_and_seq_lengths"
 )
 def fix(
     build: Callable[..., Any],
-    labels: object,
+    labels: Tensor,
     batch_size: int,
     *,
     logits_to_keep: int | None = None,

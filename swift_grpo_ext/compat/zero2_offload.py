@@ -10,6 +10,7 @@ from swift_grpo_ext.compat.patch import Target, patch
 from swift_grpo_ext.swap import swapped
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.optim import Optimizer
 
 _OPTIMIZER = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
@@ -29,7 +30,7 @@ def probe() -> bool:
     probe=probe,
     remove_when="DeepSpeed below 0.19.0 is no longer supported",
 )
-def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: object) -> None:
+def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: nn.Parameter) -> None:
     """Keep the running sum after every micro-step.
 
     The original copies the gradient to host memory in the first micro-step; later it adds what lies there and

@@ -4,7 +4,7 @@ Windows are measured in the row's own positions: the first token of a completion
 one of its prompt, wherever it lies in the pack.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, no_type_check
 
@@ -88,7 +88,10 @@ class PackLayout:
 
         @no_type_check  # FlexAttention traces it: checks inside would break the graph at each call
         def seen(
-            batch: object, head: object, q: Int[Tensor, "..."], k: Int[Tensor, "..."]
+            batch: Int[Tensor, "..."] | int,
+            head: Int[Tensor, "..."] | int,
+            q: Int[Tensor, "..."],
+            k: Int[Tensor, "..."],
         ) -> Bool[Tensor, "..."]:
             before = q >= k
             if visibility.blocks:
@@ -151,7 +154,7 @@ class PackLayout:
 
         return self.once((completions, device), make)
 
-    def once(self, key: object, make: Callable[[], Made]) -> Made:
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """``make()``, kept under ``key``."""
         if key not in self.cache:
             self.cache[key] = make()
@@ -166,7 +169,11 @@ class PackMask(Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+        cls,
+        func: Callable[..., object],
+        types: tuple[type, ...],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
         found = super().__torch_function__(func, types, args, kwargs or {})

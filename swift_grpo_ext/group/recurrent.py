@@ -63,7 +63,7 @@ def recurrent_layers(decoder: nn.Module) -> Iterator[nn.Module]:
 def _opening_the_layout(forward: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(forward)
     def packed_or_rows(
-        layer: object, hidden_states: Float[Tensor, "batch tokens hidden"], *args: object, **kwargs: object
+        layer: nn.Module, hidden_states: Float[Tensor, "batch tokens hidden"], *args: object, **kwargs: object
     ) -> object:
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, PackMask):

@@ -6,6 +6,7 @@ Else a checkpoint with a trimmed, extended or tiny vocabulary finds no image tok
 import dataclasses
 
 from swift.template import TEMPLATE_MAPPING, Template, register_template
+from transformers import ProcessorMixin
 
 from swift_grpo_ext.models.derived import speaking
 from swift_grpo_ext.models.template import VisionTemplate
@@ -22,7 +23,7 @@ _FIELDS = {
 class ConfigIds(Template):
     """Mixin of a template: the ids that its class has as numbers are those of the checkpoint."""
 
-    def init_processor(self, processor: object) -> None:
+    def init_processor(self, processor: ProcessorMixin | None) -> None:
         """Bind the template to a processor, whose model's config has the ids."""
         super().init_processor(processor)
         for name in _hard_coded(type(self)) if processor is not None else ():

@@ -1,16 +1,22 @@
 """Rows of a dataset: how broken ones are named, what stands in for them, and names of prompts."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models.images import source_key
 from swift_grpo_ext.models.text import label
 
 # What the host's templates raise for a row of another form, such as a box of an image that is not there.
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 _LONGEST = 160  # characters of an error of the host's
 _SHOWN = 5
@@ -32,7 +38,7 @@ def in_words(problems: Sequence[str]) -> str:
 
 
 def instead_of(
-    bad: Collection[str], rows: Sequence[object], dataset: object, usable: Callable[[Any], bool], main: bool
+    bad: Collection[str], rows: Sequence[object], dataset: Dataset, usable: Callable[[Any], bool], main: bool
 ) -> dict[str, Any]:
     """By the key of each broken row another one, on every rank alike; ``main`` is the rank that looks."""
     from accelerate.utils import broadcast_object_list, gather_object

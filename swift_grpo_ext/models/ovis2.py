@@ -22,13 +22,14 @@ from swift.model.models.qwen import OvisLoader as HostRemoteLoader
 from swift.template import StdTemplateInputs, register_template
 from swift.template.templates.qwen import QwenTemplateMeta
 from swift.utils import get_env_args
+from torch import nn
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.families import VisionFamily, is_native
 from swift_grpo_ext.models.families.ovis2 import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
-from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.models.template import MediaType, VisionTemplate
 from swift_grpo_ext.models.video import frames_of, videos_as_images
 
 NAME = OVIS2.host_model_type
@@ -110,14 +111,14 @@ class Ovis2Template(VisionTemplate):
         for message, content in zip(messages, broken, strict=True):
             message["content"] = content
 
-    def replace_tag(self, media_type: object, index: int, inputs: StdTemplateInputs) -> list[object]:
+    def replace_tag(self, media_type: MediaType, index: int, inputs: StdTemplateInputs) -> list[object]:
         """What stands for an image in the prompt before its tokens are known."""
         if media_type != "image":
             return super().replace_tag(media_type, index, inputs)
         self._resize(index, inputs)
         return [[self.facts.image_token_id]]
 
-    def _post_encode(self, model: object, inputs: dict[str, object]) -> dict[str, object]:
+    def _post_encode(self, model: nn.Module, inputs: dict[str, object]) -> dict[str, object]:
         """Embed text and images here, so that a batch of text runs the tower, too: else ZeRO-3 would hang."""
         if not self.is_training:
             return inputs

@@ -1,8 +1,13 @@
 """transformers' processors, with prompts of chat models as Jinja templates for images and videos."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Turns = Mapping[str, tuple[str, str]]  # by role, what stands before and behind what is said
 CHATML: Turns = {
@@ -52,7 +57,9 @@ _KINDS = {
 }
 
 
-def build_processor(tokenizer: object, usual: str, chat: Mapping[str, Any], **given: Any) -> Any:
+def build_processor(
+    tokenizer: PreTrainedTokenizerBase, usual: str, chat: Mapping[str, Any], **given: Any
+) -> Any:
     """transformers' ``<usual>Processor``, or that of a ``stem`` in ``given``, around those of ``image``,
     ``video`` and ``sound`` there: each a stem with its options. ``chat`` is what `chat_template` takes.
     """

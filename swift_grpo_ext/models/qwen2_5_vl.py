@@ -10,10 +10,12 @@ from swift.model import MODEL_MAPPING
 from swift.model.models.qwen import Qwen2_5VLLoader as HostLoader
 from swift.template import TEMPLATE_MAPPING, StdTemplateInputs, register_template
 from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
+from torch import nn
+from transformers import ProcessorMixin
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.image_pipeline import Options, Size
-from swift_grpo_ext.models.template import VisionTemplate
+from swift_grpo_ext.models.template import MediaType, VisionTemplate
 from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, reading
 
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
@@ -31,7 +33,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
 
     has_grid = True
 
-    def init_processor(self, processor: object) -> None:
+    def init_processor(self, processor: ProcessorMixin | None) -> None:
         """Bind the template to a processor and take the placeholder ids from its model's config."""
         super().init_processor(processor)
         if processor is not None:
@@ -72,7 +74,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         features = int(tensors["image_grid_thw"].prod()) // processor.merge_size**2
         return tensors, image.size, [self.facts.image_token_id] * features
 
-    def replace_tag(self, media_type: object, index: int, inputs: StdTemplateInputs) -> list[object]:
+    def replace_tag(self, media_type: MediaType, index: int, inputs: StdTemplateInputs) -> list[object]:
         """What stands for an image in the prompt before its tokens are known; videos are ms-swift's."""
         if media_type == "video":
             return self._replace_video(index, inputs)
@@ -100,7 +102,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids)
         return encoded
 
-    def _post_encode(self, model: object, inputs: dict[str, Any]) -> dict[str, object]:
+    def _post_encode(self, model: nn.Module, inputs: dict[str, Any]) -> dict[str, object]:
         if self.is_training:
             self._check_features(inputs)
         return super()._post_encode(model, inputs)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from PIL import Image
 from swift.template import StdTemplateInputs, Template, TemplateInputs
 from swift.template.vision_utils import rescale_image
+from transformers import ProcessorMixin
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import text
@@ -26,6 +27,7 @@ from swift_grpo_ext.settings import current_settings
 if TYPE_CHECKING:
     pass
 
+MediaType = Literal["image", "video", "audio"]
 _TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
 _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own system prompt among tools
 
@@ -43,7 +45,7 @@ class VisionTemplate(Template):
         self.images = ImagePipeline(store, self.resize_image, self.prepare_image)
         super().__init__(*args, **kwargs)
 
-    def init_processor(self, processor: object) -> None:
+    def init_processor(self, processor: ProcessorMixin | None) -> None:
         """Bind the template to a processor; every token id comes from its model's config."""
         super().init_processor(processor)
         if processor is None:
@@ -191,7 +193,11 @@ class VisionTemplate(Template):
         return expanded
 
     def _truncate(
-        self, input_ids: list[int], labels: list[int] | None, encoded: object, truncation_strategy: object
+        self,
+        input_ids: list[int],
+        labels: list[int] | None,
+        encoded: dict[str, Any],
+        truncation_strategy: str,
     ) -> object:
         of_images = sum(token in self.placeholder_tokens for token in input_ids)
         if of_images >= self.max_length:

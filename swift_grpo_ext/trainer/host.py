@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainerCallback
 
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, Template, get_logger
@@ -88,7 +88,7 @@ class Host(Watched, Protocol):
     def pop_callback(self, callback: type) -> Any:
         """Take a callback out of the run; None if there is none of that type."""
 
-    def add_callback(self, callback: object) -> None:
+    def add_callback(self, callback: TrainerCallback) -> None:
         """Put a callback behind the others."""
 
     def old_policy(self) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from transformers import TrainerCallback, TrainingArguments
 
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
@@ -36,13 +37,13 @@ class Monitors:
         self.watch: Watch | None = None
         self.tracer = Tracer(host)
 
-    def among(self, callbacks: list[object], args: object) -> list[object]:
+    def among(self, callbacks: list[TrainerCallback], args: TrainingArguments) -> list[TrainerCallback]:
         """The run's callbacks with ours among them."""
         self._join(callbacks, args)
         return callbacks
 
     @watches("monitors")
-    def _join(self, callbacks: list[object], args: object) -> None:
+    def _join(self, callbacks: list[TrainerCallback], args: TrainingArguments) -> None:
         kind = callbacks_map.get(CALLBACK)
         if kind is None:
             return

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 
 from swift_grpo_ext.group.self_check import adds_noise
 from swift_grpo_ext.ms_swift.shared import TunerArguments, get_logger
@@ -38,7 +38,7 @@ def _noisy(model: nn.Module) -> Iterator[str]:
                 yield f"{'dropout' if kind == 'Dropout' else kind} {rate:g} in {name or 'the model'}"
 
 
-def noise_of_run(args: object, base: PreTrainedModel) -> str:
+def noise_of_run(args: TrainingArguments, base: PreTrainedModel) -> str:
     """Noise that a run adds outside of modules, in a clause; empty if there is none."""
     if alpha := getattr(args, "neftune_noise_alpha", None):
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"
@@ -73,7 +73,7 @@ def turn_off_unasked_dropout(model: nn.Module, part: str = "trainer") -> None:
         )
 
 
-def asked_for_dropout(model: object, argv: Sequence[str]) -> bool:
+def asked_for_dropout(model: nn.Module, argv: Sequence[str]) -> bool:
     """The user named a dropout: on the command line, or in the adapter's config as another value."""
     if any(word.partition("=")[0] == "--lora_dropout" for word in argv):
         return True

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -77,7 +78,7 @@ class EndRequest:
 
         threading.Thread(target=watch, name="swift-grpo-ext Ctrl-C", daemon=True).start()
 
-    def _take(self, number: int, _frame: object) -> None:
+    def _take(self, number: int, _frame: FrameType | None) -> None:
         if self.reason:
             self.leave()
             signal.raise_signal(number)

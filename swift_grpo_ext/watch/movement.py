@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from swift_grpo_ext.group.logps import per_token_kl
 
@@ -98,7 +99,7 @@ def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
             yield shard
 
 
-def local_masters(optimizer: object) -> Iterator[Tensor]:
+def local_masters(optimizer: Optimizer) -> Iterator[Tensor]:
     """This rank's float32 copies of the trainable parameters, if DeepSpeed keeps them in memory."""
     inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around DeepSpeed's
     for name in _MASTERS:

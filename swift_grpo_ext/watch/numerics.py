@@ -39,7 +39,7 @@ def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
     """Run a forward again and name the first module whose output is not finite; empty if none is."""
     found: list[str] = []
 
-    def look(name: str, module: nn.Module, inputs: object, output: object) -> None:
+    def look(name: str, module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
         if not found and any(tensor.is_floating_point() and _is_bad(tensor) for tensor in tensors):
             found.append(name or type(module).__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
-from transformers import TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
@@ -66,7 +66,9 @@ class Watch(TrainerCallback):
             failed=partial(self.guard.turn_off, "watchdog"),
         )
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         """Model and optimizer are ready.
 
         Raises:
@@ -102,12 +104,16 @@ class Watch(TrainerCallback):
         self._watchdog.start()
 
     @watches("learning rate")
-    def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
         self._learning_rate = max(float(group["lr"]) for group in self._trainer.optimizer.param_groups)
 
     @watches("saved monitors")
-    def on_save(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         """A checkpoint has been written."""
         self.save(Path(self._trainer.args.output_dir) / f"checkpoint-{state.global_step}")
 

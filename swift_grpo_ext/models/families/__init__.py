@@ -4,11 +4,13 @@ Nothing outside asks for the name of a family, which is a row of `ENTRIES`, with
 there is more to know. Needs neither torch nor ms-swift.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.models import derived
 from swift_grpo_ext.models.families import gemma, minicpmv, ovis2, qwen2
@@ -16,8 +18,11 @@ from swift_grpo_ext.models.family import Entry, Tiling
 from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.gold.frames import Frame
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
-def _counted_from_indicators(_config: object) -> dict[str, object]:
+
+def _counted_from_indicators(_config: PreTrainedConfig) -> dict[str, object]:
     """Qwen-Omni's positions take each token that begins a medium for that medium (its ``get_rope_index``)."""
     return {"reads_indicators": True}
 

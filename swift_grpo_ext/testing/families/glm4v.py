@@ -1,9 +1,14 @@
 """GLM-4.5V, which has experts."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import ROPE, ROUTED, TEXT, TOWER
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 _IDS = {
     "image_token_id": "<|image|>",
@@ -26,7 +31,7 @@ _CHAT = {
 }
 
 
-def processor(_config: object, max_pixels: int) -> dict[str, Any]:
+def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 14 pixels."""
     size = {"size": {"shortest_edge": 56 * 56, "longest_edge": max_pixels}}
     return {"stem": "Glm4v", "image": ("Glm4v", size), "video": ("Glm4v", size)}

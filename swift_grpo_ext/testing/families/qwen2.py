@@ -1,6 +1,8 @@
 """Qwen2-VL, Qwen2.5-VL, and Qwen2.5-Omni, of which it reads and sees."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import (
@@ -11,6 +13,9 @@ from swift_grpo_ext.testing.families.sizes import (
     TEXT_2,
     TOWER,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 _OMNI_IDS = {
     "image_token_index": "<|IMAGE|>",
@@ -35,7 +40,7 @@ _AUDIO = {
 }
 
 
-def processor(_config: object, max_pixels: int) -> dict[str, Any]:
+def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 14 pixels."""
     sizes = {"min_pixels": 56 * 56, "max_pixels": max_pixels}
     return {"image": ("Qwen2VL", sizes), "video": ("Qwen2VL", sizes)}

@@ -1,6 +1,8 @@
 """Qwen3-VL, and Qwen3.5 with its recurrent layers; with experts, too."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.models.processors import NO_THOUGHT
 from swift_grpo_ext.testing.families.description import Tiny
@@ -15,6 +17,9 @@ from swift_grpo_ext.testing.families.sizes import (
     TOWER,
 )
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
 _VL = {**TEXT, "rope_parameters": INTERLEAVED}
@@ -23,7 +28,7 @@ _ROTATED = {"partial_rotary_factor": 1.0}
 _3_5 = {**TEXT, **HYBRID, **_ROTATED, "rope_parameters": {**INTERLEAVED, **_ROTATED}}
 
 
-def processor(_config: object, max_pixels: int) -> dict[str, Any]:
+def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 16 pixels."""
     sizes = {"patch_size": 16, "min_pixels": 32 * 32, "max_pixels": max_pixels}
     return {"stem": "Qwen3VL", "image": ("Qwen2VL", sizes), "video": ("Qwen3VL", {})}

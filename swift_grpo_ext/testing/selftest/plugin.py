@@ -114,7 +114,7 @@ class Scripted(HostGRPOTrainer):
         return result
 
     @torch.no_grad()
-    def _measure_reference(self, model_inputs: object, grpo_batch: GRPOBatch) -> None:
+    def _measure_reference(self, model_inputs: dict[str, Any], grpo_batch: GRPOBatch) -> None:
         """Log-probs of the base model, loaded from its folder, against those with the adapters off."""
         if self._base is None:
             base = self.accelerator.unwrap_model(self.model).get_base_model()
