@@ -72,7 +72,8 @@ class GRPOTrainer(HostGRPOTrainer):
             turn_off_unasked_dropout(model)
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
             self.cut = cut_by_groups(early, current_settings())
-            fit_evaluation_batch(kwargs.get("eval_dataset"), early.args)
+            if not current_settings().disables("trainer.held_out"):
+                fit_evaluation_batch(kwargs.get("eval_dataset"), early.args)
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)

@@ -78,28 +78,34 @@ class HeldOutRows:
 
 
 def fit_evaluation_batch(dataset: Any, args: GRPOConfig) -> None:
-    """Let few validation rows do: ms-swift asserts that there are as many as a batch of all ranks holds.
+    """Evaluate in batches of training's size, but of no more rows than there are.
+
+    ms-swift's default is 1, where an engine answers one prompt at a time; and it asserts that there are as
+    many rows as a batch of all ranks holds.
 
     Raises:
         RefusedError: There are fewer rows than ranks.
     """
     if strategy(args.eval_strategy) == "no" or args.eval_use_evalscope or not hasattr(dataset, "__len__"):
         return
+    if args.num_generations_eval != 1:
+        return
     ranks = args.world_size
     most = len(dataset) // ranks
-    if args.num_generations_eval != 1 or most >= args.per_device_eval_batch_size:
-        return
     if most == 0:
         raise RefusedError(
             f"{len(dataset)} validation rows for {ranks} ranks",
             where="--val_dataset",
             fix=f"at least {ranks} rows, or --eval_strategy no",
         )
-    logger.info(
-        f"swift-grpo-ext [held-out] {len(dataset)} validation rows: evaluated in batches of {most}, not "
-        f"{args.per_device_eval_batch_size}, on each rank"
-    )
-    args.per_device_eval_batch_size = most
+    given = args.per_device_eval_batch_size
+    size = min(most, given if given > 1 else args.per_device_train_batch_size)
+    if size != given:
+        logger.info(
+            f"swift-grpo-ext [held-out] {len(dataset)} validation rows are evaluated in batches of {size} on "
+            f"each rank (--per_device_eval_batch_size {given})"
+        )
+        args.per_device_eval_batch_size = size
 
 
 class Cost:

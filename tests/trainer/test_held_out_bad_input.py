@@ -24,6 +24,7 @@ def arguments(batch=4, ranks=1, strategy="steps", samples=1):
         eval_strategy=strategy,
         eval_use_evalscope=False,
         per_device_eval_batch_size=batch,
+        per_device_train_batch_size=6,
         world_size=ranks,
         num_generations_eval=samples,
     )
@@ -31,9 +32,11 @@ def arguments(batch=4, ranks=1, strategy="steps", samples=1):
 
 @pytest.mark.parametrize(
     ("rows", "ranks", "batch", "fitted"),
-    [(7, 1, 4, 4), (3, 1, 4, 3), (7, 4, 2, 1), (8, 4, 2, 2), (1, 1, 64, 1)],
+    [(7, 1, 4, 4), (3, 1, 4, 3), (7, 4, 2, 1), (8, 4, 2, 2), (1, 1, 64, 1), (99, 4, 1, 6), (20, 4, 1, 5)],
 )
-def test_few_rows_are_evaluated_in_smaller_batches(rows, ranks, batch, fitted):
+def test_batches_are_those_of_training_where_none_is_given_and_no_larger_than_the_rows(
+    rows, ranks, batch, fitted
+):
     args = arguments(batch, ranks)
     fit_evaluation_batch([{}] * rows, args)
     assert args.per_device_eval_batch_size == fitted
