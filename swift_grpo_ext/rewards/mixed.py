@@ -104,7 +104,9 @@ def answer(
 def _is_right(kind: Kind, completion: str, row: Columns, gold: str, tolerance: float) -> bool:
     if kind == "text":
         wanted = plain_text(gold)
-        return any(plain_text(text) == wanted for text in readings(completion, gold))
+        asks = () if "?" in gold else ("?", "？")
+        stated = [text for text in readings(completion, gold) if not text.endswith(asks)]
+        return any(plain_text(text) == wanted for text in stated)
     if kind == "number":
         return bool(numeric.function(completion, row, relative_tolerance=tolerance))
     of_kind = {"choice": choice, "yes or no": yes_no, "mathematics": math}[kind]

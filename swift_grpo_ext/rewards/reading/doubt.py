@@ -24,7 +24,8 @@ _REFUSED = re.compile(
     rf"|\bno(?: such)? (?:{_SEEN}\b(?! of)|idea|clue|comment|answer|opinion|information|response|reply"
     rf"|one knows|way (?:to|of))"
     r"|\b(?:do not|don['’]t) (?:know|understand)|\bnot (?:enough|sufficient) (?:information|context|data)"
-    r"|\bnot (?:answerable|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown|unanswerable|sorry"
+    r"|\bnot (?:answerable|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown|unanswerable|rather not|too"
+    r" (?:blurry|blurred|dark|small|far)|sorry"
     r"|apologi[sz]e"
     r"|as an ai|language model|(?:not have|without|no) (?:the )?access|nobody (?:can|knows)"
     r"|not any (?:image|picture|photo)s?)\b"
@@ -38,7 +39,8 @@ _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 # "If there were 7, I would say 7.": what would be said, not what is
 _HYPOTHETICAL = re.compile(
     r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b)[^.!?\n]{0,120}\b(?:would (?:say|answer|be)|the"
-    r" answer (?:is|would be))\b",
+    r" answer (?:is|would be))\b"
+    r"|\bi wish\b|\bwould (?:be|say|answer)\b[^.!?\n]{0,60}\b(?:if|unless)\b",
     re.IGNORECASE,
 )
 # "Is it B? ": also "是B吗", "B还是C"
@@ -51,7 +53,8 @@ NEGATED = re.compile(
     r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
     r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any) but|other than"
     r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
-    r"|doubt|refuse to|(?:the )?opposite of|hardly|scarcely)\b"
+    r"|doubt|refuse to|(?:the )?opposite of|hardly|scarcely|far from|nothing (?:near|like|close to)"
+    r"|nowhere near)\b"
     r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
     r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have)\b[\s*\"'(]{0,3}){0,4}\Z",

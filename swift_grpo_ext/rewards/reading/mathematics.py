@@ -57,7 +57,7 @@ _FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z"
 _METRES = re.compile(r"(?<=\d)\s?m[²³]")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
 _EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])")
-_ONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d+(?:[.,]\d+)*\\?%?")
+_ONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d+(?:[.,]\d+)*(?:/\d+)?\\?%?")
 
 
 def latex(text: str) -> str:

@@ -85,13 +85,14 @@ _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
 
 
+_OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
 # What a text does not state: "it is not 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
     (NEGATED, ANYTHING),
     (
         ANYTHING,
         re.compile(
-            r"[%‰°]?[^\W\d]{0,12}[\s*\"')]{0,4}(?:(?:is|are|was|seems) (?:(?:the |an? )?(?:wrong"
+            rf"{_OF_UNIT}[\s*\"')]{{0,4}}(?:(?:is|are|was|seems) (?:(?:the |an? )?(?:wrong"
             r"|incorrect|false)|not"
             r"|too )|would be (?:wrong|incorrect|false))"
         ),
@@ -101,7 +102,7 @@ _NOT_STATED: tuple[Place, ...] = (
             r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
             r" than(?: or equal to)?"
             r"|over|above|under|below"
-            r"|at (?:least|most|minimum)|up to|before|after|prior to|(?:minimum|maximum) of|beyond"
+            r"|at (?:least|most|minimum)|up to|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
             r"|exceed(?:s|ing)?)"
             r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
             r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z",
@@ -112,10 +113,11 @@ _NOT_STATED: tuple[Place, ...] = (
     (
         ANYTHING,
         re.compile(
-            r"\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{0,3}(?:(?:or|and) (?:more|fewer|less|over|above|under"
+            rf"{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:more|fewer|less"
+            rf"|over|above|under"
             r"|below|higher|lower)\b"
             r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|at (?:the )?(?:most|least|minimum|maximum"
-            r"|very (?:most|least))\b)"
+            r"|very (?:most|least))\b))"
             r"|\s?(?:只|个|條|条|名|辆|人|件|%)?年?(?:以上|以下|以内|以前|以后|之前|之后|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來|来)(?=[只个名辆件])"
         ),
     ),

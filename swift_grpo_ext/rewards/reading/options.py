@@ -56,7 +56,8 @@ _REJECTING = re.compile(
     r"|eliminat(?:e|es|ed|ing)"
     r"|exclud(?:e|es|ed|ing)"
     r"|reject(?:s|ed|ing)?|cannot|avoid|doubt)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|排除|除了|除(?![以非]))"
-    r"[\s,:*_]{0,3}(?:(?:be|is|choose|pick|select|选择?|that it is|it is|it's)\s{0,2})?",
+    r"[\s,:*_]{0,3}(?:think |believe |say )?(?:(?:be|is|choose|pick|select|选择?|that it is|it is"
+    r"|it's)\s{0,2})?",
     re.IGNORECASE,
 )
 _ONE_LETTER = r"(?:options? |choices? |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
@@ -71,7 +72,7 @@ _REJECTED = re.compile(
 # "A and B are wrong"
 _WRONG = re.compile(
     rf"{_LETTER_LIST}\s{{0,2}}(?:[选選][項项])?(?i:(?:is|are|was|were|do|does|can|could|should|would|must)"
-    r"(?:n['’]t\b| not\b)|cannot\b|(?:is|are|seems?|looks?|appears?) (?:both |all |clearly "
+    r"(?:n['’]t\b| not\b)|cannot\b|(?:is|are|was|were|seems?|looks?|appears?) (?:both |all |clearly "
     r"|obviously |definitely )?"
     r"(?:an? |the )?(?:wrong|incorrect|false|distractor|excluded|eliminated|ruled out|out\b|unlikely|a"
     r" trap|implausible"
@@ -82,8 +83,8 @@ _WRONG = re.compile(
 )
 # "the options include C. Paris": the question again
 _ECHOED = re.compile(
-    r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*|\b([A-Z]) or not"
-    r" \1\b",
+    r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*"
+    r"|\b([A-Z]) or (?:not \1|whatever|something)\b",
     re.IGNORECASE,
 )
 # " and ": between options that are chosen together

@@ -70,7 +70,7 @@ _PLAIN = re.compile(
     r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
     r"|all|i|we|his|her|its|their|in the"
     r"|on the|you|one|two|three|some|several|many|people)\b['’\w -]{0,40}?"
-    r"(?:\b(?:is|are|was|were|has|have|had|does|do|can|could|will|match|matches|wears?|shows?|contains?|looks?|holds?)\b"
+    r"(?:\b(?:is|are|was|were|has|have|had|does|do|can|could|will|match|matches|wears?|shows?|contains?|looks?|holds?|says?|reads?|states?)\b"
     r"|['’](?:s|re)\b)[^.!?。\n]{0,60}[.!]?"
     r"|[^不没無无否非未,，。？吗]{1,12}(?:是|在|有|正|着|能|会)[^不没無无否非未吗，。]{1,12}[。.!]?"
 )
@@ -121,7 +121,9 @@ def leading_polarity(text: str) -> list[bool | None]:
     alone = _REST.match(rest)
     if alone and _POLARITY.get(alone[1], polarity) is not polarity:
         return [None]
-    second = _FIRST.match(rest.lstrip(" ,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip())
+    second = _FIRST.match(
+        rest.removeprefix("...").lstrip(" …,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip()
+    )
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
 
 
