@@ -31,7 +31,7 @@ class VisionFamily:
     lora_skips: str = ""  # module of the aligner without a linear layer, which LoRA cannot adapt
     image_blocks: Literal["none", "windows", "all"] = "none"  # layers where an image's tokens see each other
     audio_token_id: int | None = None  # as image_token_id, for sounds
-    # The forward looks for indicators, too; else it embeds them like words, which are no image by themselves.
+    # Template or forward look for indicators, too; else these are embedded like words, and alone no image.
     reads_indicators: bool = False
 
     @property

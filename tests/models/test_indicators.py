@@ -56,7 +56,12 @@ def is_text(subject, facts, tokens):
     words = subject.model.get_input_embeddings()(torch.tensor(tokens))
     try:
         return torch.equal(embedded(subject, facts, tokens), words)
-    except (IndexError, TypeError):  # it looked for an image or a sound
+    except (
+        IndexError,
+        TypeError,
+        ValueError,
+        StopIteration,
+    ):  # an image or a sound was looked for, or put there
         return False
 
 
