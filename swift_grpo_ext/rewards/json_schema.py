@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import as_text, gold_value, short_enough, without_array
 from swift_grpo_ext.rewards.gold.geometry import best_assignment
 from swift_grpo_ext.rewards.reading.answer import extract_answer, last_boxed, last_fenced, unwrapped
-from swift_grpo_ext.rewards.reading.json_text import decoded
+from swift_grpo_ext.rewards.reading.json_text import Json, decoded
 
 GOLD = ("solution", "answer")
 MAX_DEPTH = 32  # what lies deeper is not compared
@@ -20,15 +20,14 @@ MAX_PRODUCT = 60_000
 Tree: TypeAlias = "str | list[Tree] | dict[str, Tree]"  # every leaf as text, also empty objects and lists
 
 
-def _strict(text: str) -> object:
+def _strict(text: str) -> Json:
     """A JSON value; a ValueError for NaN and infinity, which are no integers either."""
-    return json.loads(text, parse_constant=int)
+    value: Json = json.loads(text, parse_constant=int)
+    return value
 
 
-def field_f1(predicted: object, gold: object) -> float:
-    """F1 of the leaves of two decoded JSON values, 0..1; 1 equals 1.0, true is not 1."""
-    ours = _tree(predicted, 0)
-    theirs = _tree(gold, 0)
+def field_f1(ours: Tree, theirs: Tree) -> float:
+    """F1 of the leaves of two values as trees, 0..1."""
     both = leaves(ours), leaves(theirs)
     return 2 * _shared(ours, theirs, both[0] * both[1] <= MAX_PRODUCT) / sum(both)
 
@@ -40,13 +39,14 @@ def leaves(tree: Tree) -> int:
     return sum(map(leaves, tree.values() if isinstance(tree, dict) else tree))
 
 
-def _tree(value: object, depth: int) -> Tree:
+def tree_of(value: Json, typed: bool = True, depth: int = 0) -> Tree:
+    """A decoded JSON value with every leaf as text: 1 equals 1.0; if `typed`, "1" and true are not 1."""
     if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
-        return {str(key): _tree(inner, depth + 1) for key, inner in value.items()}
+        return {str(key): tree_of(inner, typed, depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and value and depth < MAX_DEPTH:
-        return [_tree(inner, depth + 1) for inner in value]
+        return [tree_of(inner, typed, depth + 1) for inner in value]
     if isinstance(value, str):
-        return f'"{" ".join(value.split())}'
+        return '"' * typed + " ".join(value.split())
     if isinstance(value, (Mapping, list, tuple)):
         return ("{" if isinstance(value, Mapping) else "[") + ("..." if value else "")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -85,7 +85,7 @@ def _without_equals(one: list[Tree], other: list[Tree]) -> tuple[int, list[Tree]
     return total, ours, theirs
 
 
-def _validator(schema: object) -> Any:
+def _validator(schema: Json) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -94,7 +94,7 @@ def _validator(schema: object) -> Any:
     return kind(schema, registry=Registry())
 
 
-def check_schema(schema: object) -> None:
+def check_schema(schema: Json) -> None:
     """Refuse what is no schema: the row is unscorable.
 
     Raises:
@@ -112,7 +112,7 @@ def check_schema(schema: object) -> None:
         raise Unscorable("schema is not JSON, or nested too deep") from None
 
 
-def is_valid(value: object, schema: object) -> bool:
+def is_valid(value: Json, schema: Json) -> bool:
     """Whether a value satisfies a checked schema; unscorable if that refers to nothing, or without end.
 
     Raises:
@@ -128,7 +128,7 @@ def is_valid(value: object, schema: object) -> bool:
         raise Unscorable("schema or value is nested without end") from None
 
 
-def _gold_json(columns: Columns) -> object:
+def _gold_json(columns: Columns) -> Json:
     """The decoded gold; None if the row has a schema and no gold.
 
     Raises:
@@ -145,7 +145,7 @@ def _gold_json(columns: Columns) -> object:
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 
 
-def _schema(columns: Columns) -> object:
+def _schema(columns: Columns) -> Json:
     schema = True if columns.get("schema") is None else columns["schema"]
     if isinstance(schema, str):
         if not (found := decoded(schema, _strict)):
@@ -161,7 +161,7 @@ def _gold_json_text(columns: Columns, **_: object) -> str:
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 
 
-def _in_answer(answer: str) -> list[object]:
+def _in_answer(answer: str) -> list[Json]:
     """The JSON value of an answer: in the last fence, in a box, unwrapped, or from first to last bracket."""
     text = last_boxed(answer) or last_fenced(answer)
     start = re.search(r"[\[{]|\Z", text)
@@ -203,4 +203,4 @@ def json_schema(completion: str, columns: Columns) -> float:
     predicted = _in_answer(extract_answer(completion) or "")
     if not predicted or not is_valid(predicted[0], schema):
         return 0.0
-    return 1.0 if gold is None else field_f1(predicted[0], gold)
+    return 1.0 if gold is None else field_f1(tree_of(predicted[0]), tree_of(gold))

@@ -1,13 +1,12 @@
 """Calls of tools: the right tools with the right arguments."""
 
 import json
-from collections.abc import Mapping
 from typing import Literal
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
 from swift_grpo_ext.rewards.gold.geometry import matched_mean
-from swift_grpo_ext.rewards.json_schema import field_f1
+from swift_grpo_ext.rewards.json_schema import field_f1, tree_of
 from swift_grpo_ext.rewards.reading.answer import extract_answer
 from swift_grpo_ext.rewards.reading.tool_calls import ToolCall, tool_calls
 
@@ -21,17 +20,6 @@ def _gold_calls(columns: Columns) -> list[ToolCall]:
     if not calls:
         raise Unscorable(f"gold {gold!r:.80} holds no tool call with a name and arguments")
     return calls
-
-
-def _as_texts(value: object, depth: int = 0) -> object:
-    """The value with numbers as text: grammars without JSON write everything as text."""
-    if isinstance(value, Mapping) and depth < 16:
-        return {str(key): _as_texts(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)) and depth < 16:
-        return [_as_texts(inner, depth + 1) for inner in value]
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
 
 
 @reward(
@@ -73,8 +61,8 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
     def gain(call: ToolCall, wanted: ToolCall) -> float:
         if call.name != wanted.name:
             return 0.0
-        ours = _as_texts(call.arguments)
-        theirs = _as_texts(wanted.arguments)
+        # Grammars without JSON write everything as text.
+        ours, theirs = (tree_of(one.arguments, typed=False) for one in (call, wanted))
         return float(ours == theirs) if arguments == "exact" else field_f1(ours, theirs)
 
     return matched_mean(predicted, gold, gain)

@@ -12,7 +12,7 @@ from swift_grpo_ext.rewards.reading.answer import extract_answer
 from swift_grpo_ext.rewards.reading.boxes import MAX_REGIONS, parse_regions, says_nothing, stated_regions
 from swift_grpo_ext.rewards.reading.coordinates import Kind
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
-from swift_grpo_ext.rewards.reading.json_text import json_values, literal
+from swift_grpo_ext.rewards.reading.json_text import Json, json_values, literal
 from swift_grpo_ext.rewards.reading.region import Box, Order, Region
 
 _A = TypeVar("_A")
@@ -198,14 +198,14 @@ def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> 
         raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
 
 
-def _is_ms_swifts(gold: Mapping[str, object]) -> bool:
+def _is_ms_swifts(gold: Mapping[str, Json]) -> bool:
     """ms-swift's column ``objects``: lists of lists, and none of COCO's keys."""
     bbox = gold.get("bbox")
     rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
     return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
 
 
-def _refuse_undeclared_coco(gold: object, columns: Columns, places: Places) -> None:
+def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> None:
     if places.gold_order is not None or places.order != "xyxy":
         return
     first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
@@ -218,11 +218,11 @@ def _refuse_undeclared_coco(gold: object, columns: Columns, places: Places) -> N
         raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")
 
 
-def _says_nothing(gold: object) -> bool:
+def _says_nothing(gold: Json) -> bool:
     if isinstance(gold, Mapping):
         return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
     return gold.strip().casefold().rstrip(".") in _NOTHING if isinstance(gold, str) else not _is_filled(gold)
 
 
-def _is_filled(value: object) -> bool:
+def _is_filled(value: Json) -> bool:
     return any(map(_is_filled, value)) if isinstance(value, (list, tuple)) else value is not None

@@ -9,6 +9,7 @@ from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
 from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
 
@@ -55,7 +56,7 @@ def run(
     return at_maximum and not has_failed
 
 
-def _named_reward(rows: Sequence[dict[str, object]], data: Path) -> str:
+def _named_reward(rows: Sequence[dict[str, Json]], data: Path) -> str:
     named = {str(row.get("reward", "")) for row in rows}
     if len(named) != 1 or "" in named:
         raise DatasetRowError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.rewards.contract import Columns, completion_text, last_question
+from swift_grpo_ext.rewards.reading.json_text import Json
 
 TEXT_KEYS = ("completion", "response")
 
@@ -27,7 +28,7 @@ class Sample:
     completion: str
 
 
-def read_rows(path: Path) -> list[dict[str, object]]:
+def read_rows(path: Path) -> list[dict[str, Json]]:
     """The rows of a JSONL dataset, each a JSON object.
 
     Raises:
@@ -40,7 +41,7 @@ def read_rows(path: Path) -> list[dict[str, object]]:
     return rows
 
 
-def samples_of(rows: Sequence[dict[str, object]], completions: Path | None) -> list[Sample]:
+def samples_of(rows: Sequence[dict[str, Json]], completions: Path | None) -> list[Sample]:
     """Every completion with its row; without a file of completions the rows carry them.
 
     Raises:
@@ -89,13 +90,13 @@ def _lines(path: Path) -> Iterator[Any]:
             raise DatasetRowError("line is no JSON", where=f"{path}:{number}", fix=fix) from None
 
 
-def _is_table(line: object) -> bool:
+def _is_table(line: Json) -> bool:
     """A line of a run's ``completions.jsonl``: a list of completions, not one as a list of messages."""
     listed = line.get("completion") if isinstance(line, Mapping) else None
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
 
-def _text(line: object, where: str, fix: str = "") -> str:
+def _text(line: Json, where: str, fix: str = "") -> str:
     text = line
     if isinstance(line, Mapping):
         text = next((line[key] for key in TEXT_KEYS if line.get(key) is not None), None)
@@ -106,7 +107,7 @@ def _text(line: object, where: str, fix: str = "") -> str:
     return text
 
 
-def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
+def _matched(rows: Sequence[dict[str, Json]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
     """The completions of a run, each with its row. ms-swift writes the last table again when a run ends.
 
     Raises:
@@ -134,7 +135,7 @@ def _matched(rows: Sequence[dict[str, object]], tables: Sequence[Any], path: Pat
 
 
 def _row_of(
-    logged: Mapping[str, object], rows: Sequence[dict[str, object]], candidates: Sequence[int], where: str
+    logged: Mapping[str, object], rows: Sequence[dict[str, Json]], candidates: Sequence[int], where: str
 ) -> int:
     """The number of the row that a completion was logged for, the first of equal ones.
 

@@ -18,6 +18,7 @@ from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, Scored
 from swift_grpo_ext.rewards.reading.answer import ANSWER, last_block
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 
 NAMED = 10  # rows without a score that are named, by reward; the file of scores names all
@@ -84,7 +85,7 @@ def _readings(scored: Scored) -> Iterable[str]:
     return readings.values()
 
 
-def _form(gold: object) -> tuple[str, object]:
+def _form(gold: Json) -> tuple[str, object]:
     """What golds have in common that are probably read alike: type and length; of a text, its signs."""
     if isinstance(gold, str):
         return "text", re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", gold[:SHOWN]))

@@ -15,6 +15,7 @@ from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
 from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion, gold_from
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.offline.files import Sample
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner
@@ -100,7 +101,7 @@ def _raises(function: Callable[..., object], batch: Batch) -> bool:
     return False
 
 
-def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTable) -> list[Sample]:
+def gold_samples(name: str, rows: Sequence[dict[str, Json]], table: RewardTable) -> list[Sample]:
     """The rows with their gold answers as completions, an empty one where there is none to use.
 
     Raises:
@@ -125,7 +126,7 @@ def gold_samples(name: str, rows: Sequence[dict[str, object]], table: RewardTabl
     return samples
 
 
-def with_image_sizes(rows: Sequence[dict[str, object]], folder: Path, gold: bool) -> list[dict[str, object]]:
+def with_image_sizes(rows: Sequence[dict[str, Json]], folder: Path, gold: bool) -> list[dict[str, Json]]:
     """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
     found = []
     for row in rows:
@@ -138,7 +139,7 @@ def with_image_sizes(rows: Sequence[dict[str, object]], folder: Path, gold: bool
     return found
 
 
-def _size(image: object, folder: Path) -> dict[str, list[int]] | None:
+def _size(image: Json, folder: Path) -> dict[str, list[int]] | None:
     from PIL import Image
 
     name = image.get("path") if isinstance(image, dict) else image

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from swift_grpo_ext.rewards.reading.json_text import literal
+from swift_grpo_ext.rewards.reading.json_text import Json, literal
 from swift_grpo_ext.rewards.reading.region import Region, pointed_at
 from swift_grpo_ext.rewards.reading.words import ACTIONS, by_word
 
@@ -88,15 +88,15 @@ def direction_of(text: str) -> str:
     return named.pop() if len(named) == 1 else ""
 
 
-def calls_in(text: str) -> Iterator[tuple[int, dict[str, object]]]:
+def calls_in(text: str) -> Iterator[tuple[int, dict[str, Json]]]:
     """Where each call of a text starts, and its arguments; those without a name as ``text``, ``x``, ``y``."""
     at = 0
     start = _CALL.search(text)
     while start:
         at = start.end()
         name = word_of(start[1])
-        found: dict[str, object] = {"action": start[1]}
-        bare: list[object] = []
+        found: dict[str, Json] = {"action": start[1]}
+        bare: list[Json] = []
         closed = text[at : at + 1] == ")"
         left = _MAX_ARGUMENTS
         while left and not closed and (argument := _ARGUMENT.match(text, at)):
@@ -113,12 +113,12 @@ def calls_in(text: str) -> Iterator[tuple[int, dict[str, object]]]:
         start = _CALL.search(text, at)
 
 
-def _positional(kind: str, bare: list[object]) -> dict[str, object]:
+def _positional(kind: str, bare: list[Json]) -> dict[str, Json]:
     """Arguments without names: places, numbers as x and y, texts."""
     numbers = [value for value in bare if isinstance(value, (int, float))]
     texts = [value for value in bare if isinstance(value, str)]
     places = [value for value in bare if isinstance(value, list)]
-    found: dict[str, object] = {}
+    found: dict[str, Json] = {}
     if len(numbers) == 1 and kind in ("scroll", "hscroll", "wait"):
         found["seconds" if kind == "wait" else "pixels"] = numbers[0]
     elif len(numbers) == 2:
@@ -133,7 +133,7 @@ def _positional(kind: str, bare: list[object]) -> dict[str, object]:
     return found
 
 
-def _value(raw: str) -> object:
+def _value(raw: str) -> Json:
     if raw[:1] in "\"'" and len(raw) > 1:
         return _ESCAPED.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), raw[1:-1])
     values = literal(raw) if raw[:1] in "[(-.0123456789" else []

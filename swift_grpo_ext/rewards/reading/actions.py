@@ -20,7 +20,7 @@ from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
 from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
-from swift_grpo_ext.rewards.reading.json_text import values_in
+from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
 from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
 
@@ -86,7 +86,7 @@ def _is_denied(text: str, start: int) -> bool:
     return NEGATED.search(before) is not None or _ASKED.search(before) is not None
 
 
-def action_of(value: Mapping[str, object], order_of: OrderOf = as_corners) -> Action | None:
+def action_of(value: Mapping[str, Json], order_of: OrderOf = as_corners) -> Action | None:
     """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
     given = _by_role(value)
     inner = given.get("arguments")
@@ -129,7 +129,7 @@ def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"unknown": tuple(unknown)} if unknown else {})
 
 
-def _named_by_key(value: Mapping[str, object]) -> dict[str, object]:
+def _named_by_key(value: Mapping[str, Json]) -> dict[str, Json]:
     """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
     for key, inner in value.items():
         word = word_of(str(key))
@@ -157,7 +157,7 @@ def _ends(given: Mapping[str, Any], order_of: OrderOf) -> tuple[Region | None, R
     return start, next(filter(None, (_one(place, order_of) for place in held)), None)
 
 
-def _one(value: object, order_of: OrderOf) -> Region | None:
+def _one(value: Json, order_of: OrderOf) -> Region | None:
     if isinstance(value, str):
         found = parse_regions(value, "both", order_of)
     else:
@@ -223,7 +223,7 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     kind, said = KINDS.get(word_of(verb[0].lower()), ("click", ""))
     moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")
     place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
-    given: dict[str, object] = {}
+    given: dict[str, Json] = {}
     if kind in ("scroll", "swipe") and not moves:
         words = re.findall(r"[A-Za-z]+|[上下左右]", rest[:48].casefold())
         given["direction"] = next((word for word in words if word in DIRECTIONS), None)

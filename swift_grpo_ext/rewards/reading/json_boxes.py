@@ -14,6 +14,7 @@ from swift_grpo_ext.rewards.reading.coordinates import (
     shaped,
     written_out,
 )
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
 from swift_grpo_ext.rewards.reading.words import PLACES, by_word
 
@@ -33,16 +34,16 @@ def role_of(key: str) -> str:
     return _ROLES.get(plain) or _COORDINATES.get(plain, "")
 
 
-def regions_in(value: object, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
+def regions_in(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects in a decoded JSON value; `kind` is what a list without keys means."""
     return list(_walk(value, kind, order_of, "", 0))
 
 
-def _walk(value: object, kind: Kind, order_of: OrderOf, label: str, depth: int) -> Iterator[Region]:
+def _walk(value: Json, kind: Kind, order_of: OrderOf, label: str, depth: int) -> Iterator[Region]:
     """Regions in a decoded JSON value, depth first."""
     if depth > _MAX_DEPTH:
         return
-    inner: list[tuple[object, str]] = []
+    inner: list[tuple[Json, str]] = []
     if isinstance(value, (list, tuple)):
         if numbers := (_corners(value) if kind == "box" else None) or _numbers(value, _LENGTHS[kind]):
             yield region_of_numbers(numbers, label, order_of)
@@ -60,7 +61,7 @@ def _walk(value: object, kind: Kind, order_of: OrderOf, label: str, depth: int) 
         yield from _walk(item, kind, order_of, name, depth + 1)
 
 
-def _named_parts(value: Mapping[str, object], label: str) -> list[tuple[object, str]]:
+def _named_parts(value: Mapping[str, Json], label: str) -> list[tuple[Json, str]]:
     """What a mapping holds, with the label that it or its key gives."""
     roles = {key: role_of(str(key)) for key in value}
     own = next((value[key] for key, role in roles.items() if role == "label"), None)
@@ -72,7 +73,7 @@ def _named_parts(value: Mapping[str, object], label: str) -> list[tuple[object, 
     ]
 
 
-def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
+def _columns(value: Mapping[str, Json]) -> list[dict[str, Json]] | None:
     """Objects written as parallel lists, one object each: ``{"bbox": [[...], ...], "label": [...]}``."""
     listed = {
         key: inner
@@ -87,7 +88,7 @@ def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     corners = len(given) == 2 and all(len(pair) == 2 for pair in given) and "point" not in str(places)
     if corners and not isinstance(others.get("label", ("", ""))[1], (list, tuple)):
         return None
-    rows: list[dict[str, object]] = [{places if len(row) == 4 else "bbox": row} for row in given]
+    rows: list[dict[str, Json]] = [{places if len(row) == 4 else "bbox": row} for row in given]
     for role in _BESIDE:
         key, inner = others.get(role, ("", None))
         if not isinstance(inner, (str, list, tuple)):
@@ -103,13 +104,13 @@ def _columns(value: Mapping[str, object]) -> list[dict[str, object]] | None:
     return rows
 
 
-def _corners(value: Sequence[object]) -> list[float] | None:
+def _corners(value: Sequence[Json]) -> list[float] | None:
     """The four numbers of two pairs."""
     pairs = [_numbers(item, (2,)) for item in value] if len(value) == 2 else []
     return [*pairs[0], *pairs[1]] if len(pairs) == 2 and pairs[0] and pairs[1] else None
 
 
-def _numbers(value: object, lengths: tuple[int, ...]) -> list[float] | None:
+def _numbers(value: Json, lengths: tuple[int, ...]) -> list[float] | None:
     """The items of a list of such a length, if all are numbers, or texts of numbers: ``["10", "20"]``."""
     if not isinstance(value, (list, tuple)) or len(value) not in lengths:
         return None
@@ -119,9 +120,9 @@ def _numbers(value: object, lengths: tuple[int, ...]) -> list[float] | None:
     return numbers if len(numbers) == len(value) else None
 
 
-def _region_of_mapping(value: Mapping[str, object], label: str, order_of: OrderOf) -> Region | None:
+def _region_of_mapping(value: Mapping[str, Json], label: str, order_of: OrderOf) -> Region | None:
     """The object that a mapping describes; None if nothing in it is a place."""
-    by_role: dict[str, list[tuple[str, object]]] = defaultdict(list)
+    by_role: dict[str, list[tuple[str, Json]]] = defaultdict(list)
     for key, inner in value.items():
         if inner is not None and isinstance(key, str):
             by_role[role_of(key)].append((key, inner))
@@ -146,7 +147,7 @@ def _region_of_mapping(value: Mapping[str, object], label: str, order_of: OrderO
     )
 
 
-def _coordinates(by_role: Mapping[str, list[tuple[str, object]]]) -> dict[str, float]:
+def _coordinates(by_role: Mapping[str, list[tuple[str, Json]]]) -> dict[str, float]:
     """The single numbers that keys such as ``x1`` or ``width`` name."""
     return {
         role: number
@@ -157,7 +158,7 @@ def _coordinates(by_role: Mapping[str, list[tuple[str, object]]]) -> dict[str, f
     }
 
 
-def _box_of_corners(by_role: Mapping[str, list[tuple[str, object]]]) -> Region | None:
+def _box_of_corners(by_role: Mapping[str, list[tuple[str, Json]]]) -> Region | None:
     """A box whose two corners have keys of their own: ``top_left`` and ``bottom_right``."""
     corners: list[float] = []
     for role in ("first", "last"):
@@ -167,11 +168,11 @@ def _box_of_corners(by_role: Mapping[str, list[tuple[str, object]]]) -> Region |
     return region_of_numbers(corners) if len(corners) == 4 else None
 
 
-def _text_of_label(label: object) -> str:
+def _text_of_label(label: Json) -> str:
     return str(label) if isinstance(label, (str, int)) else ""
 
 
-def _confidence(score: object) -> float | None:
+def _confidence(score: Json) -> float | None:
     number = _number(score)
     return number if number is not None and abs(number) < 1e9 else None
 
@@ -181,7 +182,7 @@ def _named(coordinates: Mapping[str, float], shapes: tuple[tuple[str, ...], ...]
     return None if numbers is None else region_of_numbers(numbers, named=True)
 
 
-def _place(value: object, key: str, order_of: OrderOf) -> Region | None:
+def _place(value: Json, key: str, order_of: OrderOf) -> Region | None:
     """The box or the point under a key that stands for a place."""
     if isinstance(value, str):
         return _place_in_text(value, key, order_of) if len(value) <= _MAX_TEXT else None
@@ -209,7 +210,7 @@ def _place_in_text(text: str, key: str, order_of: OrderOf) -> Region | None:
     return region_of_numbers(places[0].numbers, "", order_of, key, places[0].named)
 
 
-def _number(value: object) -> float | None:
+def _number(value: Json) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

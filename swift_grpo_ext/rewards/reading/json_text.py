@@ -3,8 +3,13 @@
 import ast
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeAlias, TypeVar
+
+# What JSON decodes to; columns of a data set may hold tuples, and literals of Python, too.
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+_T = TypeVar("_T")
 
 _FLAT = re.compile(r"\{[^{}:]{1,256}:[^{}]{0,1024}\}")
 
@@ -18,7 +23,7 @@ _BARE_KEY = re.compile(r"([{,]\s{0,8})([A-Za-z_]\w{0,40})(?=\s{0,8}:)")
 _DECODER = json.JSONDecoder()
 
 
-def json_values(text: str) -> list[object] | None:
+def json_values(text: str) -> list[Json] | None:
     """All JSON lists and objects in a text, also in single quotes; None at a bracket that is not JSON."""
     if "'" in text and '"' not in text:
         text = text.replace("'", '"')
@@ -34,20 +39,20 @@ def json_values(text: str) -> list[object] | None:
     return values
 
 
-def values_in(text: str) -> list[object]:
+def values_in(text: str) -> list[Json]:
     """Like `json_values`; of a text with a fault, each innermost object that can be read."""
     if (values := json_values(text)) is not None:
         return values
     return [value for flat in _FLAT.findall(text) for value in literal(flat)]
 
 
-def literal(text: str) -> list[object]:
+def literal(text: str) -> list[Json]:
     """A short text as JSON, as a literal of Python, or as JSON with bare keys; empty if it is none."""
     quoted = _BARE_KEY.sub(r'\1"\2"', text.replace("'", '"'))
     return decoded(text, json.loads, ast.literal_eval) or decoded(quoted, json.loads)
 
 
-def decoded(text: str, *decoders: Callable[[str], object]) -> list[object]:
+def decoded(text: str, *decoders: Callable[[str], _T]) -> list[_T]:
     """What the first of these decoders that can makes of a text, in a list; empty if none can."""
     for decode in decoders:
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):

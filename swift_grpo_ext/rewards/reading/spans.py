@@ -6,6 +6,7 @@ import unicodedata
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.words import SPANS
 
 MAX_SECONDS = 1e7
@@ -102,7 +103,7 @@ def _from_json(text: str) -> list[float] | None:
         return None
 
 
-def _walked(value: object, depth: int) -> list[float]:
+def _walked(value: Json, depth: int) -> list[float]:
     if isinstance(value, str):
         return [time for span in parse_spans(value) for time in span] if depth else []
     items = value if isinstance(value, list) else []

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from swift_grpo_ext.rewards.reading.answer import balanced_end
-from swift_grpo_ext.rewards.reading.json_text import decoded, literal
+from swift_grpo_ext.rewards.reading.json_text import Json, decoded, literal
 
 _NAME = r"([A-Za-z_][\w.-]{0,63})"
 # Each pattern has an example of what it matches above it, which a test runs.
@@ -47,7 +47,7 @@ class ToolCall(NamedTuple):
     """One call: the tool's name, and its arguments by name."""
 
     name: str
-    arguments: dict[str, object]
+    arguments: dict[str, Json]
 
 
 def tool_calls(text: str) -> list[ToolCall]:
@@ -64,7 +64,7 @@ def _tagged(text: str) -> Iterator[ToolCall]:
         yield ToolCall(start[start.lastindex or 1], dict(_arguments(body)) or dict(_plain_tags(body)))
 
 
-def _arguments(body: str) -> Iterator[tuple[str, object]]:
+def _arguments(body: str) -> Iterator[tuple[str, Json]]:
     start = _ARGUMENT.search(body)
     while start:
         end = _END.search(body, start.end())
@@ -73,7 +73,7 @@ def _arguments(body: str) -> Iterator[tuple[str, object]]:
         start = _ARGUMENT.search(body, stop)
 
 
-def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, object]]:
+def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
     """``<x>1</x><path><item>1</item><item>2</item></path>``."""
     start = _PLAIN_TAG.search(body)
     while start:
@@ -106,7 +106,7 @@ def _with_json(text: str) -> Iterator[ToolCall]:
         start = text.find("{", end)
 
 
-def _object_at(text: str, start: int) -> tuple[dict[str, object], int]:
+def _object_at(text: str, start: int) -> tuple[dict[str, Json], int]:
     """The object in JSON, or in Python's writing, that starts there, and where it ends; else an empty one."""
     try:
         return json.JSONDecoder().raw_decode(text, start)
@@ -116,7 +116,7 @@ def _object_at(text: str, start: int) -> tuple[dict[str, object], int]:
         return (value, end) if isinstance(value, dict) else ({}, start + 1)
 
 
-def _value(raw: str) -> object:
+def _value(raw: str) -> Json:
     """An argument's value: JSON where it is JSON, else its text."""
     text = raw.strip("\n")
     return next(iter(decoded(text.strip(), json.loads)), text)

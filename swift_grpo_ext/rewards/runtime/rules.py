@@ -54,7 +54,7 @@ class RewardRule(BaseModel):
         listed = tasks if isinstance(tasks, (list, tuple)) else [tasks]
         return [str(task) if isinstance(task, int) else task for task in listed]
 
-    def is_for(self, task: object) -> bool:
+    def is_for(self, task: str | int | None) -> bool:
         """Whether one of its `tasks` is this value of the task column."""
         return task is not None and str(task) in self.tasks
 
