@@ -26,8 +26,9 @@ def _strict(text: str) -> Json:
     return value
 
 
-def field_f1(ours: Tree, theirs: Tree) -> float:
-    """F1 of the leaves of two values as trees, 0..1."""
+def field_f1(predicted: Json, gold: Json, typed: bool = True) -> float:
+    """F1 of the leaves of two decoded JSON values, 0..1, compared as `tree_of` makes them."""
+    ours, theirs = (tree_of(value, typed) for value in (predicted, gold))
     both = leaves(ours), leaves(theirs)
     return 2 * _shared(ours, theirs, both[0] * both[1] <= MAX_PRODUCT) / sum(both)
 
@@ -203,4 +204,4 @@ def json_schema(completion: str, columns: Columns) -> float:
     predicted = _in_answer(extract_answer(completion) or "")
     if not predicted or not is_valid(predicted[0], schema):
         return 0.0
-    return 1.0 if gold is None else field_f1(tree_of(predicted[0]), tree_of(gold))
+    return 1.0 if gold is None else field_f1(predicted[0], gold)

@@ -62,7 +62,8 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
         if call.name != wanted.name:
             return 0.0
         # Grammars without JSON write everything as text.
-        ours, theirs = (tree_of(one.arguments, typed=False) for one in (call, wanted))
-        return float(ours == theirs) if arguments == "exact" else field_f1(ours, theirs)
+        if arguments == "f1":
+            return field_f1(call.arguments, wanted.arguments, typed=False)
+        return float(tree_of(call.arguments, typed=False) == tree_of(wanted.arguments, typed=False))
 
     return matched_mean(predicted, gold, gain)
