@@ -35,3 +35,22 @@ class Family(Protocol):
     @property
     def encoder(self) -> tuple[str, str]:
         """Path of the module, and its method, that turn pixels into features, one per token."""
+
+
+@runtime_checkable
+class SeeingModel(Protocol):
+    """A vision-language model, as far as its tower's calls need it."""
+
+    @property
+    def device(self) -> Any:
+        """Where it computes."""
+
+    @property
+    def dtype(self) -> Any:
+        """In which floats."""
+
+    def get_decoder(self) -> Any:
+        """Its language model."""
+
+    def get_submodule(self, target: str) -> Any:
+        """A module inside, by its path."""

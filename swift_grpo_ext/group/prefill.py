@@ -17,8 +17,8 @@ from transformers import Cache
 from swift_grpo_ext.group.forward import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.media import MEDIA_INPUTS, VIDEO_PIXELS, Medium, ModelInputs
 from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.tower_calls import Wanted
 from swift_grpo_ext.group.vision import Images, assign_media
-from swift_grpo_ext.group.vision_once import Wanted
 from swift_grpo_ext.swap import swapped
 
 _OF_ROWS = (*TOKEN_INPUTS, "attention_mask", "inputs_embeds")  # one entry for each row of the batch

@@ -7,13 +7,13 @@ to an image's patches (Qwen2.5-VL), tiles (Ovis2) or area (Mistral 3), or an ima
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.media import GRIDS_OF, Medium, ModelInputs
@@ -187,12 +187,18 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Int[Tensor, " n
     return (drawn | 1).to(device)
 
 
-def trains_outside(base: PreTrainedModel) -> str:
-    """Name of the first parameter that trains and is none of the language model's; empty if there is none."""
+def outside_of_language(base: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:
+    """Names and parameters that train and are none of the language model's."""
     heads = base.get_decoder(), base.get_input_embeddings(), base.get_output_embeddings()
     speaks = {id(one) for part in heads if part is not None for one in part.parameters()}
-    names = (name for name, one in base.named_parameters() if one.requires_grad and id(one) not in speaks)
-    return next(names, "")
+    return (
+        (name, one) for name, one in base.named_parameters() if one.requires_grad and id(one) not in speaks
+    )
+
+
+def trains_outside(base: PreTrainedModel) -> str:
+    """Name of the first parameter that trains and is none of the language model's; empty if there is none."""
+    return next((name for name, _ in outside_of_language(base)), "")
 
 
 Tower = Callable[[Images, Sequence[int]], Features]

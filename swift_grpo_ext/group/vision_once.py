@@ -7,98 +7,88 @@ so ZeRO-3 and FSDP gather the tower's parameters as always.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.media import Family, ModelInputs
+from swift_grpo_ext.group.tower_calls import (
+    DEEPSTACK,
+    Encode,
+    Encoded,
+    Wanted,
+    features_of,
+    grids_of,
+    in_step,
+    no_features,
+)
 from swift_grpo_ext.group.vision import FeatureCache, Features, Images, Key, Tower
-from swift_grpo_ext.swap import swapped
 
-# What an encoder answers: a tensor, an output class, or in transformers 4 a tuple of tensors.
-Encoded: TypeAlias = Any
-Wanted = Sequence[tuple[Images, Sequence[int]]]
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
-_DEEPSTACK = "deepstack_features"
 
 
 class VisionOnce:
-    """Encodes the images of training's, or of evaluation's, generation batches; keeps ``limit`` bytes."""
+    """Encodes the images of training's, or of evaluation's, generation batches; keeps ``limit`` bytes.
 
-    def __init__(self, family: Family, limit: int, agree: Callable[[int], int]) -> None:
+    ``agree`` gives the most calls of the tower that any rank must make; ``blank`` is the image of those that
+    a rank makes for the others alone. Where ranks do not wait in the tower, ``agree`` gives a rank its own.
+    """
+
+    def __init__(
+        self, family: Family, limit: int, agree: Callable[[int], int], blank: Callable[[], Images]
+    ) -> None:
         self.family = family
         self.cache = FeatureCache(limit)
-        self._agree = agree  # the most calls of the tower that any rank must make
+        self._agree = agree
+        self._blank = blank
         self._form: Encoded | None = None  # what the encoder answered last, emptied
 
     @contextmanager
-    def standing_in(self, base: nn.Module, wanted: Wanted | None) -> Iterator[None]:
+    def standing_in(self, base: Any, wanted: Wanted | None) -> Iterator[None]:
         """While this is open, the model gets features of the ``wanted`` images for the pixels it encodes.
 
-        They stand in the order of the inputs, for each medium. Of none, zeros answer for the blank image that
-        the template encodes. None if they cannot be told apart: the tower runs over them as they are.
+        They stand in the order of the inputs, for each medium. Of none, a zero answers for the made-up image
+        of the template. None if they cannot be told apart: the tower runs over them as they are.
         """
-        owner, name = encoder_of(base, self.family)
-        encode = getattr(owner, name)
-        of_tower = name == "forward"  # which calls the grid of any medium by one name
+        of_tower = self.family.encoder[1] == "forward"
+        own = 1 if wanted is None else sum(bool(self.cache.missing(*medium)) for medium in wanted)
+        extra = self._agree(own) - own  # first of all: every tower call is a collective
+        self.cache.calls += extra
 
-        def answer(*args: Any, **kwargs: Any) -> Encoded:
+        def answer(encode: Encode, *args: Any, **kwargs: Any) -> Encoded:
             given = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
-                return self._as_they_are(lambda: encode(*args, **kwargs))
+                self.cache.calls += 1
+                return encode(*args, **kwargs)
+            if not wanted:
+                return no_features(given)
             asked = _asked_for(wanted, args, kwargs)
             options = {key: one for key, one in kwargs.items() if not isinstance(one, Tensor)}
 
             def tower(images: Images, which: Sequence[int]) -> Features:
                 pixels = images.pixels_of(which).to(given.device, given.dtype)
-                grids = images.grid_of(which).items()
-                named = {"grid_thw" if of_tower else key: one.to(given.device) for key, one in grids}
-                return self._note_form(encode(pixels, **{**options, **named}))
+                grids = grids_of(images, which, given.device, of_tower)
+                return self._note_form(encode(pixels, **{**options, **grids}))
 
-            known = self._encode_missing(tower, asked, lambda: encode(*args, **kwargs))
+            known = self._encode_missing(tower, asked)
             parts = [known[images.keys[image]] for images, which in asked for image in which]
-            if parts:
-                return _in_form(self._form, torch.cat(parts) if len(parts) > 1 else parts[0])
-            if self._form is None:  # no rank has met an image so far
-                return encode(*args, **kwargs)
-            return _in_form(self._form, given.new_zeros(1, _features_of(self._form).shape[-1]))
+            return _in_form(self._form, torch.cat(parts) if len(parts) > 1 else parts[0])
 
-        with swapped(owner, name, answer):
+        with in_step(base, self.family, answer, lambda: extra, extra, self._blank):
             yield
 
-    def _encode_missing(
-        self, tower: Tower, wanted: Wanted, encode_blank: Callable[[], Encoded]
-    ) -> dict[Key, Features]:
-        """All known features, after as many tower calls as the rank with the most images to encode."""
-        missing = [(images, new) for images, which in wanted if (new := self.cache.missing(images, which))]
-        blanks = self._agree(len(missing)) - len(missing)  # first of all: every tower call is a collective
+    def _encode_missing(self, tower: Tower, wanted: Wanted) -> dict[Key, Features]:
+        """All known features, once those that are missing have been encoded."""
         fresh: dict[Key, Features] = {}
-        for images, new in missing:
-            fresh |= self.cache.encode(images, new, tower)
-        for _ in range(blanks):
-            with torch.no_grad():
-                if wanted:
-                    images, which = wanted[0]
-                    tower(images, [min(which, key=images.sizes.__getitem__)])
-                else:
-                    self._note_form(encode_blank())
-            self.cache.calls += 1
+        for images, which in wanted:
+            if new := self.cache.missing(images, which):
+                fresh |= self.cache.encode(images, new, tower)
         return {**self.cache.features, **fresh}
 
-    def _as_they_are(self, encode_given: Callable[[], Encoded]) -> Encoded:
-        further = self._agree(1) - 1
-        found = encode_given()
-        self._note_form(found)
-        for _ in range(further):
-            with torch.no_grad():
-                encode_given()
-        self.cache.calls += 1 + further
-        return found
-
     def _note_form(self, found: Encoded) -> Features:
-        features = _features_of(found)
+        features = features_of(found)
         # A view of no row would keep all of them in memory.
         self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
         return features
@@ -114,12 +104,6 @@ def _asked_for(wanted: Wanted, args: Sequence[Any], kwargs: ModelInputs) -> Want
         one for one in wanted if any(torch.equal(own.cpu(), grid) for own in one[0].grid_of(one[1]).values())
     ]
     return of_one[:1] if of_one else wanted
-
-
-def encoder_of(base: nn.Module, family: Family) -> tuple[nn.Module, str]:
-    """Object and name of what turns pixels into features of the language model's width."""
-    path, method = family.encoder
-    return base.get_submodule(path), method
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
@@ -147,21 +131,6 @@ def _local(parameter: nn.Parameter) -> Shaped[Tensor, "..."]:
     return part.detach().flatten()[: max(0, parameter.ds_numel - start)]
 
 
-def _features_of(found: Encoded) -> Features:
-    """Features of an encoder's answer, one tensor; those for deeper layers (deepstack) side by side."""
-    if isinstance(found, Tensor):
-        return found
-    if type(found) is tuple:
-        return _joined(found[0])
-    deeper = map(_joined, getattr(found, _DEEPSTACK, None) or ())
-    return torch.cat([_joined(found.pooler_output), *deeper], -1)
-
-
-def _joined(features: Features | Sequence[Float[Tensor, " _ *width"]]) -> Features:
-    """Some models answer with one tensor for each image, of as many features as the image has."""
-    return features if isinstance(features, Tensor) else torch.cat(list(features))
-
-
 def _in_form(found: Encoded, features: Features) -> Encoded:
     """``features`` in the form that the encoder answers in: a tensor, a tuple or an output class."""
     if isinstance(found, Tensor):
@@ -169,9 +138,9 @@ def _in_form(found: Encoded, features: Features) -> Encoded:
     if type(found) is tuple:  # with the indicators, transformers 4
         return (features, *found[1:])
     kept = {name: value for name, value in found.items() if name not in _LARGE}
-    own, *deeper = features.chunk(1 + len(kept.get(_DEEPSTACK) or ()), -1)
+    own, *deeper = features.chunk(1 + len(kept.get(DEEPSTACK) or ()), -1)
     if deeper:
-        kept[_DEEPSTACK] = [_like(one, part) for one, part in zip(kept[_DEEPSTACK], deeper, strict=True)]
+        kept[DEEPSTACK] = [_like(one, part) for one, part in zip(kept[DEEPSTACK], deeper, strict=True)]
     made = type(found)(**{name: value for name, value in kept.items() if name != "pooler_output"})
     made.pooler_output = _like(found.pooler_output, own)  # transformers 5.16: of Mistral 3 it is no field
     return made

@@ -14,6 +14,7 @@ from torch import nn
 
 from swift_grpo_ext.group.media import Family, Medium
 from swift_grpo_ext.group.micro_batch import MicroBatch
+from swift_grpo_ext.group.vision import Images
 from swift_grpo_ext.group.vision_once import VisionOnce, same_weights
 from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.trainer.noise import noise_in
@@ -67,6 +68,10 @@ def why_not_once(
     return ""
 
 
+def _no_blank() -> Images:
+    raise AssertionError("no rank waits for another one in Megatron's tower")
+
+
 class Vision:
     """Features of the images of training's, or of evaluation's, generation batches; keeps ``limit`` bytes."""
 
@@ -74,7 +79,7 @@ class Vision:
         self._towers = towers_of(models)
         encoder = encoder_in(self._towers[0], family) if self._towers else None
         seat: Family = _Seat(family.media, encoder or ("", ""))
-        self._once = VisionOnce(seat, limit, lambda number: number)
+        self._once = VisionOnce(seat, limit, lambda number: number, _no_blank)
 
     def clear(self) -> None:
         """A new generation batch has other images."""

@@ -150,6 +150,7 @@ class GRPOTrainer(HostGRPOTrainer):
         """One micro-batch; a generation batch comes before the first."""
         with self.monitors.phase("backward"):  # less the phases inside it
             loss = self.passes.halves.step(super().training_step, model, inputs, *args, **kwargs)
+        self.passes.end_micro_batch()
         self.monitors.end_micro_batch()
         return loss
 

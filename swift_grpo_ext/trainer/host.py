@@ -32,6 +32,8 @@ class Host(Watched, Protocol):
     train_dataset: Any
     eval_dataset: Any
 
+    passes: Any  # our `Passes`, which know this class
+
     # The models.
     ref_model: nn.Module | None
     teacher_model: nn.Module | None

@@ -18,6 +18,7 @@ from swift_grpo_ext.group.logps import CHUNK_BYTES
 from swift_grpo_ext.group.micro_batch import MicroBatch, in_parts, narrowed
 from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.tower_calls import TowerCalls
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.group.zero_advantage import restored, summed
 from swift_grpo_ext.ms_swift.shared import GRPOBatch
@@ -40,20 +41,28 @@ class Request:
     record: BatchRecord
     with_entropy: bool
     vision: VisionOnce | None  # holds the features of images; None: each pass encodes its images
-    stock: Callable[[], Scores]  # ms-swift's own answer
-    stock_rows: Callable[..., Scores]  # ms-swift's `_get_per_token_logps_and_entropies_single`
+    stock: Callable[[], Scores]  # ms-swift's own answer, for features that stand in
+    stock_in_step: Callable[[], Scores]  # the same with images, every rank with as many calls of the tower
+    stock_rows: Callable[..., Scores]  # so is this: ms-swift's `_get_per_token_logps_and_entropies_single`
 
 
 class OnePass:
     """The shortest way from a request to its answer, of what is on in this run."""
 
     def __init__(
-        self, host: Host, enabled: Enabled, halves: Halves, work: PassWork, say: Callable[[str], None]
+        self,
+        host: Host,
+        enabled: Enabled,
+        halves: Halves,
+        work: PassWork,
+        tower: TowerCalls | None,
+        say: Callable[[str], None],
     ) -> None:
         self._host = host
         self.enabled = enabled
         self._halves = halves  # in how many parts a micro-batch is computed
         self._work = work
+        self._tower = tower  # of a family whose images can be told apart, where no features are kept
         self._say = say
 
     @property
@@ -125,7 +134,8 @@ class OnePass:
             "with_entropy": with_entropy,
             "chunk_bytes": CHUNK_BYTES if self.enabled.chunked_logps else _ONE_CHUNK,
         }
-        features = vision.standing_in(base, batch.wanted()) if vision else nullcontext()
+        tower = vision or self._tower
+        features = tower.standing_in(base, batch.wanted()) if tower else nullcontext()
         if batch.pack is None:
             with features:
                 return row_scores(model, head, inputs, batch.completion_mask, **options)

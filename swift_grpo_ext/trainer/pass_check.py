@@ -78,7 +78,7 @@ class SelfCheck:
         dtype = forward_dtype(base.dtype, host.accelerator.mixed_precision)
         if one_pass.is_stock_forward:
             return compare_passes(
-                plain, lambda: one_pass.run(request), request.stock, batch.completion_mask, dtype
+                plain, lambda: one_pass.run(request), request.stock_in_step, batch.completion_mask, dtype
             )
         return compare(
             plain,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.interface import take_packs
+from swift_grpo_ext.group.media import GRIDS_OF
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
@@ -16,7 +17,7 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.batches import BatchRecords, PassWork
-from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
+from swift_grpo_ext.trainer.distributed import gathers_parameters
 from swift_grpo_ext.trainer.features import decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, unwrapped
@@ -26,6 +27,7 @@ from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import PassKind, SelfCheck
 from swift_grpo_ext.trainer.samples import Scores
 from swift_grpo_ext.trainer.sampling import sampled_once
+from swift_grpo_ext.trainer.tower import RunTower
 
 logger = get_logger()
 
@@ -43,6 +45,8 @@ class Passes:
         self.batches = BatchRecords()  # what is known of each micro-batch
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
+        self._leaves_tower = settings.disables("trainer.vision_once")  # as often as ms-swift calls it
+        self._tower = RunTower(host, self._family) if self._family else None
         self._turn_to(decide(host, settings))
         self.old = OldPass(host, self.enabled.skip_old_logps)  # which micro-batches have an old pass
         if self.enabled.shared_prefix:
@@ -56,7 +60,8 @@ class Passes:
 
     def _turn_to(self, enabled: Enabled) -> None:
         self.enabled = enabled  # what is on, and why the rest is not
-        self._one_pass = OnePass(self._host, enabled, self.halves, self.work, self._say)
+        tower = self._tower.calls if self._tower and not self._leaves_tower else None
+        self._one_pass = OnePass(self._host, enabled, self.halves, self.work, tower, self._say)
         self._host.guard.run("gains.json", partial(tell_gains, self._host, enabled, self._cut, self._say))
 
     # Of a generation batch.
@@ -73,7 +78,9 @@ class Passes:
             return nullcontext()
         base = base_model(self._host, self._host.model)
         vision = None if self._keeps_step else self.vision
-        return sampled_once(self._host, base, self._family, vision, self.enabled.shared_prefill, self._say)
+        blank = self._tower.blank if self._tower else None
+        shared = self.enabled.shared_prefill
+        return sampled_once(self._host, base, self._family, vision, blank, shared, self._say)
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
@@ -102,14 +109,20 @@ class Passes:
         Policy, reference or teacher; ``stock`` is ms-swift's ``_get_per_token_logps_and_entropies_single``.
         """
 
-        def by_stock() -> Scores:
-            return stock(model, model_inputs, grpo_batch, compute_entropy=with_entropy)
+        def by(stock: Callable[..., Scores]) -> Callable[[], Scores]:
+            return lambda: stock(model, model_inputs, grpo_batch, compute_entropy=with_entropy)
 
-        if not self._handles(model) or self.enabled.stock_forward:
+        if not self._handles(model):
+            return by(stock)()
+        in_step = self._in_step(stock)
+        by_stock = by(in_step)
+        if self.enabled.stock_forward:
             return by_stock()
         batch = self._analysed(model_inputs, grpo_batch)
         record = self.batches.of(grpo_batch)
-        request = Request(model, batch, grpo_batch, record, with_entropy, self.vision, by_stock, stock)
+        request = Request(
+            model, batch, grpo_batch, record, with_entropy, self.vision, by(stock), by_stock, in_step
+        )
         kind = PassKind(of_reference=self._is_reference(model), with_gradients=torch.is_grad_enabled())
         if not self._self_check.is_due(kind):
             return self._one_pass.run(request)
@@ -147,11 +160,30 @@ class Passes:
         return self._vision[self._host.model.training] if self.enabled.vision_once else None
 
     def _new_vision(self) -> VisionOnce | None:
-        if self._family is None:
+        if self._tower is None or self._family is None:
             return None
+        limit = self._settings.vision_cache_mib * 2**20
+        return VisionOnce(self._family, limit, self._tower.agree, self._tower.blank)
 
-        def agree(calls: int) -> int:
-            """Calls of the tower, which all ranks have to make where its parameters are gathered for them."""
-            return agreed_max(calls, self._host.accelerator.device) if self._keeps_step else calls
+    def _in_step(self, stock: Callable[..., Scores]) -> Callable[..., Scores]:
+        """ms-swift's own pass, with as many tower calls as other ranks make in theirs."""
 
-        return VisionOnce(self._family, self._settings.vision_cache_mib * 2**20, agree)
+        def stock_in_step(
+            model: nn.Module, inputs: Mapping[str, Tensor], *args: Any, **kwargs: Any
+        ) -> Scores:
+            with self.in_step(model, inputs):
+                return stock(model, inputs, *args, **kwargs)
+
+        return stock_in_step
+
+    def in_step(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+        """While this is open, one forward is made over inputs: no tower for text alone, ranks in step."""
+        if self._tower is None or self._leaves_tower:
+            return nullcontext()
+        media = sum(inputs.get(pixels) is not None for pixels in GRIDS_OF)
+        return self._tower.calls.over(base_model(self._host, model), media)
+
+    def end_micro_batch(self) -> None:
+        """A micro-batch has its gradients."""
+        if self._tower:
+            self._tower.end_micro_batch()

@@ -12,22 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.media import GRIDS_OF
 from swift_grpo_ext.group.prefill import encoding_inside, shared_prefill
-from swift_grpo_ext.group.vision_once import VisionOnce, Wanted, encoder_of
+from swift_grpo_ext.group.tower_calls import Wanted, encode_blank, encoder_of
+from swift_grpo_ext.group.vision import Images
+from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import VisionFamily
-from swift_grpo_ext.models.template import VisionTemplate
-from swift_grpo_ext.ms_swift.shared import Template
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Host
 
 
 def ranks_in_step(
-    host: Host, base: PreTrainedModel, family: VisionFamily | None
+    host: Host, base: PreTrainedModel, family: VisionFamily | None, blank: Callable[[], Images] | None
 ) -> AbstractContextManager[None]:
     """While this is open, every rank runs the tower equally often, if parameters are gathered for it."""
     args = host.args
@@ -35,9 +34,9 @@ def ranks_in_step(
     at_once = not host.is_fsdp_enabled and args.ds3_gather_for_generation
     if args.use_vllm or at_once or not gathers_parameters(host):
         return nullcontext()
-    if family is None or not isinstance(host.template, VisionTemplate):
+    if family is None or blank is None:
         return in_step(base, lambda calls: calls, lambda: None)
-    return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, host.template, family))
+    return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, family, blank))
 
 
 @contextmanager
@@ -46,13 +45,15 @@ def sampled_once(
     base: PreTrainedModel,
     family: VisionFamily | None,
     vision: VisionOnce | None,
+    blank: Callable[[], Images] | None,
     shared: bool,
     tell: Callable[[str], None],
 ) -> Iterator[None]:
     """While this is open, a prompt is computed once for its completions, and ranks are in step.
 
     If prompts are not ``shared``, only ``generate`` is kept from encoding images that nobody would read (F24
-    of docs/findings.md). ``tell`` gets the reason when a batch goes the usual way.
+    of docs/findings.md). ``blank`` is the image of ranks that wait for others; ``tell`` gets the reason when
+    a batch goes the usual way.
     """
 
     def encoding(wanted: Wanted) -> AbstractContextManager[None]:
@@ -60,7 +61,7 @@ def sampled_once(
 
     media = family.media if family else ()
     once = shared_prefill(base, media, encoding, tell) if shared else encoding_inside(base)
-    with ranks_in_step(host, base, family), once:
+    with ranks_in_step(host, base, family, blank), once:
         yield
 
 
@@ -95,15 +96,15 @@ def in_step(
         hook.remove()
 
 
-def blank_encoder(base: PreTrainedModel, template: Template, facts: VisionFamily) -> Callable[[], object]:
-    """What encodes a blank image, prepared as the template prepares any other."""
-    tensors, _, _ = template.prepare_image(Image.new("RGB", (112, 112)))  # a multiple of every patch size
-    grids = {"grid_thw": tensors["image_grid_thw"].to(base.device)} if "image_grid_thw" in tensors else {}
+def blank_encoder(
+    base: PreTrainedModel, family: VisionFamily, blank: Callable[[], Images]
+) -> Callable[[], object]:
+    """What encodes the blank image of a run."""
 
     def encode() -> object:
-        owner, name = encoder_of(base, facts)
+        owner, name = encoder_of(base, family)
         call = owner if name == "forward" else getattr(owner, name)  # through its hooks, which gather
         with torch.no_grad():
-            return call(tensors["pixel_values"].to(base.device, base.dtype), **grids)
+            return encode_blank(base, call, blank(), of_tower=name == "forward")
 
     return encode

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from swift_grpo_ext.group.tower_calls import TowerCalls
 from swift_grpo_ext.group.vision import Images, assign
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families.qwen2 import QWEN2_5_VL
 from swift_grpo_ext.trainer.sampling import in_step
 
 HIDDEN = 4
+BLANK = assign(torch.ones(1, 1).bool(), torch.zeros(1, 3), torch.tensor([[1, 1, 1]]))
 
 
 class Tower(nn.Module):
@@ -44,6 +46,7 @@ class Model(nn.Module):
         self.model = nn.Module()
         self.model.visual = Tower(events)
         self.embed, self.decoder = Noted("embed", events), Noted("decoder", events)
+        self.device, self.dtype = torch.device("cpu"), torch.float32
         self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=HIDDEN))
 
     def get_decoder(self):
@@ -77,8 +80,11 @@ class Cache:
         return self.length
 
 
-def events_of_a_rank(images, most):
-    """What a rank does for a forward over ``images``, when ``most`` of one rank's media are new."""
+def events_of_a_rank(kind, images, most, made_up):
+    """What a rank does for a forward over ``images``, when ``most`` of one rank's media are new.
+
+    Of text alone some models run the tower over a ``made_up`` image, and others do not run it.
+    """
     events = []
 
     def agree(number):
@@ -87,19 +93,35 @@ def events_of_a_rank(images, most):
         return most
 
     model = Model(events)
-    vision = VisionOnce(QWEN2_5_VL, 2**20, agree)
+    vision = kind(QWEN2_5_VL, agree)
     wanted = [(images, range(len(images.keys)))] if isinstance(images, Images) else images
+    given = torch.zeros(1, 3) if made_up or images != [] else None
     with vision.standing_in(model, wanted):
-        model.model.visual(torch.zeros(1, 3), grid_thw=torch.tensor([[1, 1, 1]]))
+        model(pixel_values=given)
     return events
 
 
+def once(family, agree):
+    return VisionOnce(family, 2**20, agree, lambda: BLANK)
+
+
+def each_time(family, agree):
+    return TowerCalls(family, lambda: BLANK, agree, always=False)
+
+
+@pytest.mark.parametrize("made_up", [True, False])
+@pytest.mark.parametrize("kind", [once, each_time])
 @pytest.mark.parametrize("most", [1, 2])
-def test_a_rank_without_images_keeps_step_with_one_that_has_some(most):
+def test_a_rank_without_images_keeps_step_with_one_that_has_some(most, kind, made_up):
     pixels = torch.arange(6.0).reshape(2, 3)
     images = assign(torch.ones(2, 1).bool(), pixels, torch.tensor([[1, 1, 1], [1, 1, 1]]))
-    ranks = [events_of_a_rank(wanted, most) for wanted in (images, [], None)]
-    assert ranks == [["agree"] + ["tower"] * most] * 3
+    ranks = [events_of_a_rank(kind, wanted, most, made_up) for wanted in (images, [], None)]
+    assert ranks == [["agree", "embed", *["tower"] * most, "decoder"]] * 3
+
+
+@pytest.mark.parametrize("kind", [once, each_time])
+def test_no_rank_runs_the_tower_for_text_alone(kind):
+    assert events_of_a_rank(kind, [], 0, made_up=True) == ["agree", "embed", "decoder"]
 
 
 @pytest.mark.parametrize("kind", [Model, Early])
@@ -125,7 +147,7 @@ def test_ranks_sample_in_step(kind):
 def test_no_features_are_kept_with_the_form_of_the_answer():
     """A view of none of their rows would hold all of them."""
     images = assign(torch.ones(1, 1).bool(), torch.zeros(1, 3), torch.tensor([[1, 1, 1]]))
-    model, vision = Model([]), VisionOnce(QWEN2_5_VL, 2**20, int)
+    model, vision = Model([]), once(QWEN2_5_VL, int)
     with vision.standing_in(model, [(images, [0])]):
         found = model.model.visual(torch.zeros(1, 3))
     assert found.shape == (1, HIDDEN)

@@ -135,8 +135,9 @@ class Comparison:
         def of_chosen(hidden: Tensor) -> Tensor:
             return logits_of(hidden[:, -keep - 1 : -1][:, chosen])
 
-        with swapped(head, "forward", of_chosen):
-            logits: Tensor = model(**self._inputs[row]).logits
+        inputs = self._inputs[row]
+        with swapped(head, "forward", of_chosen), self._host.passes.in_step(model, inputs):
+            logits: Tensor = model(**inputs).logits
         return logits.flatten(0, -2)
 
     def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
