@@ -25,6 +25,7 @@ from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
+from swift_grpo_ext.trainer.look_ahead import why_not_ahead
 from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
 from swift_grpo_ext.trainer.old_pass import engine_idle, engine_reason, old_reason, teachers
 
@@ -51,6 +52,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
         shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
         reduced_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
         skip_zero_advantage=off("skip_zero_advantage") or unpacked or _reader_reason(host, base, family),
+        prepare_ahead=off("prepare_ahead") or why_not_ahead(host.template),
         engine_old_logps=off("engine_old_logps") or engine_reason(host),
         self_check=off("self_check"),
         no_lora_dropout=off("no_lora_dropout"),

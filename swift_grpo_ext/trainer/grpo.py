@@ -1,5 +1,7 @@
 """The trainer that ms-swift builds for ``--rlhf_type grpo``: the script of a run, in the order of calls."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.logging import Logging
+from swift_grpo_ext.trainer.look_ahead import LookAhead
 from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
@@ -81,6 +84,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.monitors = Monitors(self)
             self.held_out = HeldOut(self, current_settings())
             super().__init__(model, *args, **kwargs)
+            self.look_ahead = LookAhead(self)
             self.engine_check = EngineCheck(self, current_settings().agree_every)
             self.rows.begin()
             self.monitors.begin()
@@ -123,7 +127,12 @@ class GRPOTrainer(HostGRPOTrainer):
         """
         if not self.args.resume_only_model:
             require_whole(resume_from_checkpoint)
-        with exit_status_of_saving(), ending_together(), self.monitors.watching(resume_from_checkpoint):
+        with (
+            exit_status_of_saving(),
+            ending_together(),
+            self.monitors.watching(resume_from_checkpoint),
+            closing(self.look_ahead),
+        ):
             self.held_out.resume(resume_from_checkpoint)
             result = super().train(resume_from_checkpoint, *args, **kwargs)
             self.held_out.end()
@@ -139,10 +148,12 @@ class GRPOTrainer(HostGRPOTrainer):
         """Batches of rows; a stream has a group of each row (F18)."""
         return in_groups(self, partial(super().get_train_dataloader, *args, **kwargs))
 
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Tensor | int | None]:
-        """The next rows of the dataset."""
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[list[Row]], *args: Any, **kwargs: Any
+    ) -> tuple[list[Any], Tensor | int | None]:
+        """The next rows of the dataset; images of those behind them are prepared meanwhile."""
         with self.monitors.phase("data"):
-            return super().get_batch_samples(*args, **kwargs)
+            return super().get_batch_samples(self.look_ahead.over(epoch_iterator), *args, **kwargs)
 
     def training_step(
         self, model: nn.Module, inputs: list[Row], *args: Any, **kwargs: Any
