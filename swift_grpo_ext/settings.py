@@ -28,10 +28,12 @@ class Settings(BaseSettings):
         ge=10,
         description="Seconds that ranks wait for each other in a GRPO run without --ddp_timeout.",
     )
-    image_store_mib: int = Field(
-        default=1024,
+    image_store_mib: int | None = Field(
+        default=None,
         ge=0,
-        description="Most MiB of decoded and prepared images kept per process, so that a group shares them.",
+        description="Most MiB of decoded and prepared images kept per process, so that a group shares them. "
+        "Unset: an eighth of the memory that is free at the start, divided among the ranks of a node, at "
+        "most 8192; 1024 outside of a run, and where free memory cannot be read.",
     )
     special_tokens_in_text: Literal["plain", "control"] = Field(
         default="plain",

@@ -80,11 +80,21 @@ class PreparedImageCache:
                 self._hold(key, result, size_of(result))
             return result
 
+    def bound(self, limit: int) -> None:
+        """Hold at most so many bytes from now on."""
+        with self._lock:
+            self.limit = limit
+            self._let_go()
+
     def _hold(self, key: Hashable, result: object, size: int) -> None:
         if size > self.limit:
             return
         self._held[key] = (result, size)
         self.counts.held_bytes += size
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the least recently used go, until the others are within the limit."""
         while self.counts.held_bytes > self.limit:
             _, (_, freed) = self._held.popitem(last=False)
             self.counts.held_bytes -= freed

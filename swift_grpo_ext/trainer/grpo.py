@@ -34,6 +34,7 @@ from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch
 from swift_grpo_ext.trainer.host import Early
+from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.look_ahead import LookAhead
 from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass
@@ -84,6 +85,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.monitors = Monitors(self)
             self.held_out = HeldOut(self, current_settings())
             super().__init__(model, *args, **kwargs)
+            bound_prepared_images(self)
             self.look_ahead = LookAhead(self)
             self.engine_check = EngineCheck(self, current_settings().agree_every)
             self.rows.begin()

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainingArguments
 
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
@@ -60,6 +61,7 @@ class Monitors:
         if not self.watch:
             return
         self.tracer.begin(self.watch.journal)
+        self.watch.holders = self._holders
         if every and host.beta == 0 and host.template.sequence_parallel_size == 1:
             self.watch.probe = Probe(self._logps_of, every)
         base = base_model(host, host.model)
@@ -67,6 +69,12 @@ class Monitors:
         for module in map(base.get_submodule, family.vision_tower if family else ()):
             module.register_forward_pre_hook(lambda *_: self._enter("vision"))
             module.register_forward_hook(lambda *_: self._leave("vision"), always_call=True)
+
+    def _holders(self) -> dict[str, int]:
+        """Bytes of main memory of what this package keeps."""
+        template = self._host.template
+        held = template.images.store.counts.held_bytes if isinstance(template, VisionTemplate) else 0
+        return {"prepared images": held}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

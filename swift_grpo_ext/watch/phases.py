@@ -140,9 +140,11 @@ class Bill:
         self.work: Counter[str] = Counter()
         self._steps = 0
         self._of = FIRST
+        self._resident: float | None = None
 
-    def add(self, seconds: Mapping[str, float]) -> str:
-        """Take in a step's seconds of each phase; the line, if one is due, else nothing."""
+    def add(self, seconds: Mapping[str, float], resident: float | None = None) -> str:
+        """Take in a step's seconds of each phase, and GiB in memory; the line, if one is due, else ""."""
+        self._resident = resident
         self._seconds.update({name: spent for name, spent in seconds.items() if name != "start"})
         self._steps += 1
         return self.close() if self._steps >= self._of else ""
@@ -150,6 +152,8 @@ class Bill:
     def close(self) -> str:
         """The line of the steps since the last one; nothing of none."""
         text = line(self._seconds, self.work, self._steps) if self._steps else ""
+        if text and self._resident is not None:
+            text += f"; {self._resident:.1f} GiB in main memory"
         self._seconds, self.work, self._steps, self._of = Counter(), Counter(), 0, EVERY
         return text
 

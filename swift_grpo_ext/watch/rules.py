@@ -6,7 +6,7 @@ Loss, KL and movement by themselves prove little (weight decay moves parameters 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import fmean
 
 from swift_grpo_ext.defects import DEFECTS
@@ -17,6 +17,8 @@ from swift_grpo_ext.watch.records import RunFacts, StepFacts
 Steps = Sequence[StepFacts]
 Holds = Callable[[StepFacts, RunFacts], bool]
 Tell = Callable[[Steps, RunFacts], str]
+GROWTH_STEPS = 60  # in each ten of which memory must have grown
+GROWTH_GIB = 0.5
 FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
 
 
@@ -102,6 +104,23 @@ def _infinite(steps: Steps, _run: RunFacts) -> str:
     return (
         f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count as "
         "not scored; clamp its output"
+    )
+
+
+@_rule("memory-grows", Severity.WARNING, 0, lambda step, run: step.resident is not None)
+def _memory_grows(steps: Steps, _run: RunFacts) -> str:
+    known = [step.resident or 0.0 for step in steps][-GROWTH_STEPS:]
+    tens = [min(known[start : start + 10]) for start in range(0, len(known), 10)]  # lulls between peaks
+    grown = tens[-1] - tens[0]
+    rises = all(later > earlier for earlier, later in pairwise(tens))
+    if len(known) < GROWTH_STEPS or not rises or grown < max(GROWTH_GIB, 0.05 * tens[0]):
+        return ""
+    holder = steps[-1].holder or "nothing that is counted"
+    return (
+        f"the first rank's main memory grew by {grown:.1f} GiB to {known[-1]:.1f} GiB over {GROWTH_STEPS} "
+        f"steps, in each ten of them; the largest known holder is {holder}; a run that goes on like this is "
+        "killed when memory is used up: SWIFT_GRPO_EXT_IMAGE_STORE_MIB bounds prepared images, "
+        "--dataloader_num_workers 0 shows whether it is a worker or a reward of yours"
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
+from swift_grpo_ext.host_memory import resident_bytes
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.guard import watches
@@ -48,6 +50,7 @@ class Watch(TrainerCallback):
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()
         self.probe: Probe | None = None
+        self.holders: Callable[[], Mapping[str, int]] = dict  # bytes of what may hold much memory, by name
         self.resumed_from = ""
         self._kl: float | None = None
         self._learning_rate: float | None = None
@@ -163,7 +166,7 @@ class Watch(TrainerCallback):
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)
         self.tell(self.monitor.add(facts))
-        self.journal.note("bill", step, self.bill.add(seconds))
+        self.journal.note("bill", step, self.bill.add(seconds, facts.resident))
 
     def _abort(self) -> None:
         """The run hangs and is to end: save what can be saved. Runs in the watchdog's thread."""
@@ -266,6 +269,8 @@ class Watch(TrainerCallback):
         weights = Movement(total.elements, total.moved, total.log2_ulps)
         if total.kl_tokens:
             self._kl = total.kl / total.kl_tokens
+        resident = resident_bytes()
+        name, held = max(self.holders().items(), key=lambda item: item[1], default=("", 0))
         return StepFacts(
             step=step,
             learning_rate=self._learning_rate,
@@ -277,6 +282,8 @@ class Watch(TrainerCallback):
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,
             kl=self._kl,
+            resident=None if resident is None else resident / 2**30,
+            holder=f"{name}, {held / 2**30:.1f} GiB" if name else "",
             rollout=self.rollout,
             engine=self.engine,
         )

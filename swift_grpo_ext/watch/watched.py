@@ -107,6 +107,7 @@ def add_scalars(
         "watch/empty": facts.rollout.empty,
         "watch/entropy": facts.entropy,
         "watch/kl_to_start": facts.kl,
+        "watch/resident_gib": facts.resident,
         "watch/engine_ratio": facts.engine.ratio,
         "watch/engine_difference": facts.engine.mean,
         "watch/engine_largest": facts.engine.largest,
