@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Update:
         gradients: By parameter name; only when asked for.
         tower_calls: Times that the vision tower ran.
         tokens: Tokens that went through the language model, all passes.
+        phases: Seconds in the tower, and in the language model without and with gradients; the rest of
+            ``seconds`` is preparation, output layer, loss and backward.
     """
 
     seconds: float = 0.0
@@ -37,6 +40,7 @@ class Update:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     tower_calls: int = 0
     tokens: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
 
 
 def build_trainer(
@@ -166,6 +170,26 @@ def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
     return done
 
 
+def _kind_of_pass() -> str:
+    return "pass with gradients" if torch.is_grad_enabled() else "passes without gradients"
+
+
+def _clock(module: Any, seconds: dict[str, float], name: Callable[[], str]) -> list[Any]:
+    """Hooks that add up the time of a module's calls, by the name that each has."""
+    begun: list[float] = []
+
+    def now() -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def end(*_: Any) -> None:
+        seconds[name()] = seconds.get(name(), 0.0) + now() - begun.pop()
+
+    start = module.register_forward_pre_hook(lambda *_: begun.append(now()))
+    return [start, module.register_forward_hook(end)]
+
+
 @contextmanager
 def no_dropout(model: torch.nn.Module) -> Iterator[None]:
     """Let dropout drop nothing for a while, also where a trainer switches the model to training."""
@@ -195,7 +219,7 @@ def attributes(owner: Any, values: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def counted(trainer: Any, done: Update) -> Iterator[None]:
-    """Count tower calls, by a part of it that nothing stands in for, and tokens of the language model."""
+    """Count tower calls, by a part that nothing stands in for, tokens of the language model, and seconds."""
     from swift_grpo_ext.models.derived import speaking_model
     from swift_grpo_ext.models.families import family_of
 
@@ -222,6 +246,8 @@ def counted(trainer: Any, done: Update) -> Iterator[None]:
         text = base.get_submodule(family.language_model[0])
         handles.append(inner.register_forward_hook(tower_called))
         handles.append(text.register_forward_pre_hook(text_called, with_kwargs=True))
+        handles += _clock(tower, done.phases, lambda: "tower")
+        handles += _clock(text, done.phases, _kind_of_pass)
     try:
         yield
     finally:

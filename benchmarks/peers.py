@@ -117,11 +117,11 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         for name, trainer in trainers.items():
             last[name] = one(trainer, case, repeat)
             seconds[name].append(last[name].seconds)
-    return {name: _figures(trainers[name], seconds[name], first, name, case) for name in trainers}
+    return {name: _figures(trainers[name], seconds[name], first, last[name], name, case) for name in trainers}
 
 
 def _figures(
-    trainer: Any, seconds: list[float], first: dict[str, Update], name: str, case: Case
+    trainer: Any, seconds: list[float], first: dict[str, Update], last: Update, name: str, case: Case
 ) -> dict[str, Any]:
     done, stock = first[name], first.get("stock")
     found = {
@@ -130,6 +130,7 @@ def _figures(
         "peak_bytes": update_phase.bytes_of_weights(trainer) + done.peak.above,
         "tokens": done.tokens,
         "tower_calls": done.tower_calls,
+        "phases": last.phases,
         "grad_norm": sum(float(grad.square().sum()) for grad in done.gradients.values()) ** 0.5,
         "mean_logp": float(done.logps.mean()) if done.logps is not None else None,
     }
@@ -166,17 +167,26 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    def further(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--other", type=Path, help="Python of an environment with another TRL")
-        parser.add_argument("--trl-only", action="store_true", help=argparse.SUPPRESS)
-
-    asked = update_phase.arguments_of_benchmark(__doc__, further)
+def all_rows(asked: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
+    """The figures of every trainer: those of this environment, and the TRL of another one."""
     asked.lora_dropout = 0.0  # draws other numbers in each trainer
+    rows = measure(asked, folder)
+    alone = asked.trl_only or asked.family != "qwen2_5_vl"  # which `trl_trainer` builds
+    for python in () if alone else filter(None, (Path(sys.executable), asked.other)):
+        rows |= _trl_of(python, asked, folder / "trl.json")
+    return rows
+
+
+def options_of_peers(parser: argparse.ArgumentParser) -> None:
+    """What says where the other trainers are."""
+    parser.add_argument("--other", type=Path, help="Python of an environment with another TRL")
+    parser.add_argument("--trl-only", action="store_true", help=argparse.SUPPRESS)
+
+
+def main() -> None:
+    asked = update_phase.arguments_of_benchmark(__doc__, options_of_peers)
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(asked, Path(folder))
-        for python in () if asked.trl_only else filter(None, (Path(sys.executable), asked.other)):
-            rows |= _trl_of(python, asked, Path(folder) / "trl.json")
+        rows = all_rows(asked, Path(folder))
     if asked.trl_only:
         asked.json.write_text(json.dumps(rows), encoding="utf-8")
         return
