@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
-from swift_grpo_ext.group import interface, recurrent
+from swift_grpo_ext.group import attention_gpu, interface, recurrent
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group.batches import collate
@@ -36,13 +36,15 @@ HEADS, DIM = 2, 4
 class Waits(TorchFunctionMode):
     """Counts what makes the host wait."""
 
+    names = WAITING
+
     def __init__(self):
         super().__init__()
         self.counts = Counter()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
-        if name in WAITING:
+        if name in self.names:
             self.counts[name] += 1
         return func(*args, **(kwargs or {}))
 
@@ -130,3 +132,62 @@ def test_no_layer_waits_for_what_is_known_of_the_pack(name):
     with Waits() as stock:
         model(**inputs, use_cache=False)
     assert second.counts <= stock.counts
+
+
+# What moves tensors between devices or makes those that say where tokens lie: once for a pack, not in each layer.
+MAKING = {"to", "arange", "nonzero", "cumsum", "argsort", "repeat_interleave", "tensor", "item", "tolist"}
+
+
+class Makes(Waits):
+    """Counts what could be made once for a pack."""
+
+    names = MAKING
+
+
+def makes_in_first_pass(name, layers, backend):
+    """Of a pack that no layer has seen yet, and of the same rows through the model as it is."""
+    model = build(name, {"num_hidden_layers": layers, **kinds(name, layers)})
+    inputs = collate(ROWS)
+    mask = inputs.pop("completion_mask")
+    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    pack = build_pack(groups, inputs["attention_mask"], mask, interface.pack_form(model.config, backend))
+    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    packed = pack_inputs(inputs, pack, {})
+    with torch.no_grad(), Makes() as ours:
+        packed_scores(model, model.lm_head, packed, pack, query)
+    with torch.no_grad(), Makes() as stock:
+        model(**inputs, use_cache=False)
+    return ours.counts, stock.counts
+
+
+def kinds(name, layers):
+    """Every second layer of a hybrid model attends."""
+    if name not in ("qwen3_5", "olmo_hybrid"):
+        return {}
+    return {"layer_types": ["linear_attention", "full_attention"] * (layers // 2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("llama", "two_part"), ("llama", "dense"), ("llama", "flex"), ("qwen3_5", "two_part")],
+)
+def test_a_deeper_model_makes_no_more_than_its_own_layers_do(name, backend):
+    (two, stock_two), (four, stock_four) = (makes_in_first_pass(name, layers, backend) for layers in (2, 4))
+    assert four - two <= stock_four - stock_two
+    assert two.total() > 0
+
+
+def test_flex_attention_has_one_block_mask_for_all_layers_and_passes(monkeypatch):
+    made = []
+    usual = attention_gpu._block_mask
+    monkeypatch.setattr(attention_gpu, "_block_mask", lambda *args: made.append(args) or usual(*args))
+    model = build("llama")
+    inputs = collate(ROWS)
+    mask = inputs.pop("completion_mask")
+    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    pack = build_pack(groups, inputs["attention_mask"], mask, interface.pack_form(model.config, "flex"))
+    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    with torch.no_grad():  # old, reference and policy pass; it has no backward pass on a CPU
+        for _ in range(3):
+            packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
+    assert len(made) == 1
