@@ -19,7 +19,7 @@ NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/train
 PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
 
 .PHONY: bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
-	test-legacy test-liger test-megatron test-processors test-trackers test-upstream test-vllm docs format clean
+	test-legacy test-liger test-megatron test-processors test-trackers test-triton test-upstream test-vllm docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -85,6 +85,9 @@ test-processors: $(READY)  ## the tests that compare numbers, under other instru
 
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py
+
+test-triton: $(READY) $(ENVS)/triton/.ready  ## kernels that a GPU runs, under Triton's interpreter
+	$(ENVS)/triton/bin/python -m pytest -m lane tests/group/test_interpreted.py
 
 test-upstream: $(READY)  ## every patch of upstream/: its test fails without it, passes with it
 	$(BIN)/python upstream/verify
