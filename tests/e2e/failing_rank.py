@@ -1,6 +1,7 @@
 """A plugin that fails on rank 1 in the second step, where FAILS_IN says."""
 
 import os
+import signal
 
 import torch
 from swift.rewards import ORM, orms
@@ -12,6 +13,8 @@ FAILS_HERE = os.environ.get("RANK") == "1"
 
 def fail(where):
     if FAILS_HERE and where == WHERE:
+        if where == "process":
+            os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError(f"the {where} of rank 1 is broken")
 
 
@@ -23,6 +26,7 @@ class Failing(ORM):
     def __call__(self, completions, trainer_state, **kwargs):
         if trainer_state.global_step == 1:
             fail("reward")
+            fail("process")
         return [float(len(text) % 2) for text in completions]
 
 
@@ -48,3 +52,21 @@ if WHERE == "rollout":
     from transformers import GenerationMixin
 
     GenerationMixin.generate = failing_after(1, GenerationMixin.generate, WHERE)
+
+# What our trainer calls, in the second step or, where there is one for each micro-batch, at its first.
+COLLABORATORS = {
+    "rows": ("swift_grpo_ext.trainer.rows:Rows.number_prompts", 1),
+    "completions": ("swift_grpo_ext.trainer.rollout:Rollout.trainable", 1),
+    "scores": ("swift_grpo_ext.trainer.scoring:Scoring.follow_schedule", 1),
+    "advantages": ("swift_grpo_ext.trainer.baselines:Baselines.advantages", 1),
+    "pass": ("swift_grpo_ext.trainer.one_pass:OnePass.run", 4),
+    "loss": ("swift_grpo_ext.trainer.grpo:GRPOTrainer._compute_loss_and_metrics", 1),
+    "log": ("swift_grpo_ext.trainer.grpo:GRPOTrainer.log", 1),
+    "save": ("swift.rlhf_trainers:GRPOTrainer.save_model", 0),
+}
+if WHERE in COLLABORATORS:
+    from swift_grpo_ext.compat.patch import Target
+
+    path, calls = COLLABORATORS[WHERE]
+    target = Target(path)
+    target.replace(failing_after(calls, target.get(), WHERE))

@@ -1,5 +1,6 @@
 """How a run ends before its last step: its exit status, and which checkpoint can be gone on from."""
 
+import io
 import os
 import signal
 from pathlib import Path
@@ -9,11 +10,12 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from transformers import TrainerState
 
 from swift_grpo_ext.errors import CheckpointError
+from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing import newest_version
 from swift_grpo_ext.watch.checkpoints import SAVE_FAILED, is_whole, newest_whole
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.phases import Phases
-from tests.trainer.runs import figures
+from tests.trainer.runs import REWARD, figures, told
 
 RUN = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1}
 IN_THE_GATE = [("rollout", signal.SIGTERM), ("backward", signal.SIGINT)]
@@ -111,6 +113,38 @@ def test_a_full_disk_leaves_whole_checkpoints_only(kind, tiny_qwen, digits, tmp_
         assert f"the newest whole checkpoint is {folder / 'checkpoint-1'}" in said
     with pytest.raises(CheckpointError, match=r"not whole.*checkpoint-1"):
         figures(tiny_qwen, digits.train, tmp_path / "again", **RUN, resume_from_checkpoint=half)
+
+
+OURS = ("gains.json", "compat.json", "events.jsonl", "reward_failures.rank0.jsonl")
+
+
+def test_a_full_disk_under_our_own_files_ends_nothing(tiny_qwen, digits, tmp_path, monkeypatch, capfd):
+    """Of each kind that this package writes beside checkpoints: the run learns the same, and says what is missing."""
+    opened = io.open
+    full = set()
+
+    def without_room(file, mode="r", *args, **kwargs):
+        name = Path(file).name if isinstance(file, (str, Path)) else ""
+        kind = next((kind for kind in OURS if kind in name), None)
+        if kind and mode[0] in "wax":
+            full.add(kind)
+            raise OSError(28, "No space left on device", str(file))
+        return opened(file, mode, *args, **kwargs)
+
+    options = {"max_steps": 2, "reward_funcs": ["even_characters", "now_and_then"]}
+    options["external_plugins"] = [REWARD, plugin_file(), Path(__file__).with_name("failing_reward.py")]
+    healthy = figures(tiny_qwen, digits.train, tmp_path / "healthy", **options)
+    with monkeypatch.context() as patch, told() as said:
+        patch.setattr(io, "open", without_room)
+        patch.setattr("builtins.open", without_room)
+        ours = figures(tiny_qwen, digits.train, tmp_path / "full", **options)
+    assert full == set(OURS)
+    assert ours == healthy
+    text = "\n".join([*said, capfd.readouterr().err])
+    for name in ("gains.json", "compat.json"):
+        assert f"{name} turned off, training is not affected: OSError: [Errno 28]" in text
+    assert "/watch, continuing without it: [Errno 28]" in text
+    assert "reward_failures.rank0.jsonl: [Errno 28]" in text
 
 
 def test_a_checkpoint_is_whole_with_its_state(tmp_path):

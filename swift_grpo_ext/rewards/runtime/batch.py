@@ -98,8 +98,11 @@ class Batch:
         ledger(failure.reward).add(report)
         if counted:
             announce(failure)
-        for index, completion in enumerate(self.completions):
-            record_failure(replay, failure, completion, self.row(index))
+        try:
+            for index, completion in enumerate(self.completions):
+                record_failure(replay, failure, completion, self.row(index))
+        except OSError as error:
+            say(f"failed completions are not kept in {replay}: {error}")
 
     def select(self, indices: Sequence[int]) -> Batch:
         """The batch of these completions."""
