@@ -68,8 +68,9 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     r"""The right option of a multiple-choice question: 1 if chosen, else 0.
 
     The answer may be the letter in any usual form (``B``, ``(b)``, ``B.``, ``**B**``, ``\boxed{B}``, ``The
-    answer is B``, ``B. a dog``), or the option's text if the row lists its options. With several gold letters
-    the score is the F1 of the chosen set against the gold set.
+    answer is B``, ``B. a dog``), or the option's text if the row lists its options; what follows
+    "wait, no" takes back what stands before it. With several gold letters the score is the F1 of the chosen
+    set against the gold set.
 
     Args:
         multiple: With several gold letters, ``f1`` gives partial credit and ``exact`` gives none.

@@ -37,7 +37,8 @@ def numeric(
     r"""A number within tolerance, 0..1: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
 
     The number counts that the answer states: what follows "the answer is", what is in bold, what follows
-    "is", else the last one; "4 or 5" is no answer. Thousands separators, decimal commas, fractions, powers of
+    "is", else the last one. "4 or 5", a bound ("more than 5") and a denial are no answer. Thousands
+    separators, decimal commas, fractions, powers of
     ten, number words (English, Chinese), scale words (million, 万), currency and percent signs and units are
     read (km/h, kg/m³, 1 hour 30 minutes); the answer is converted to the gold's unit. If only one of gold and
     answer has a percent sign, both readings of the bare number are allowed (12 or 0.12 for 12 %); if only one

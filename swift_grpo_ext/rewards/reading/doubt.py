@@ -51,7 +51,8 @@ _ASKS = re.compile(
 # "It is not ": right before a value
 NEGATED = re.compile(
     r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
-    r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any) but|other than"
+    r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any(?: \w{2,8})?)"
+    r" but|other than"
     r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
     r"|doubt|refuse to|(?:the )?opposite of|hardly|scarcely|far from|nothing (?:near|like|close to)"
     r"|nowhere near)\b"

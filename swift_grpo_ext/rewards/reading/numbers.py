@@ -65,6 +65,8 @@ _AFTER_COPULA = (
     ),
     ANYTHING,
 )
+# "they say it is 5, but I count 6"
+_BUT = re.compile(r"\b(?:but|however)\b (?:i|we|it|the|there|actually|in fact)\b", re.IGNORECASE)
 # "so **about 12 km** in all"
 _BOLD = (re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*"))
 # " of 20": behind the number that is meant
@@ -92,7 +94,8 @@ _NOT_STATED: tuple[Place, ...] = (
     (
         ANYTHING,
         re.compile(
-            rf"{_OF_UNIT}[\s*\"')]{{0,4}}(?:(?:is|are|was|seems) (?:(?:the |an? )?(?:wrong"
+            rf"{_OF_UNIT}[\s*\"')]{{0,4}}(?:不对|不正确|是?错|(?:is|are|was)n['’]t |(?:is|are|was|seems)"
+            rf" (?:(?:the |an? )?(?:wrong"
             r"|incorrect|false)|not"
             r"|too )|would be (?:wrong|incorrect|false))"
         ),
@@ -102,10 +105,11 @@ _NOT_STATED: tuple[Place, ...] = (
             r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
             r" than(?: or equal to)?"
             r"|over|above|under|below"
-            r"|at (?:least|most|minimum)|up to|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
+            r"|at (?:the )?(?:very )?(?:least|most|minimum)|within|max(?:imum)?\.?|min(?:imum|\.)|up to"
+            r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
             r"|exceed(?:s|ing)?)"
             r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-            r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z",
+            r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<!\w)!\Z",
             re.IGNORECASE,
         ),
         ANYTHING,
@@ -116,7 +120,8 @@ _NOT_STATED: tuple[Place, ...] = (
             rf"{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:more|fewer|less"
             rf"|over|above|under"
             r"|below|higher|lower)\b"
-            r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|at (?:the )?(?:most|least|minimum|maximum"
+            r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|(?:minimum|maximum|max)\b|at (?:the"
+            r" )?(?:most|least|minimum|maximum"
             r"|very (?:most|least))\b))"
             r"|\s?(?:只|个|條|条|名|辆|人|件|%)?年?(?:以上|以下|以内|以前|以后|之前|之后|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來|来)(?=[只个名辆件])"
         ),
@@ -212,7 +217,10 @@ def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
     opens = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
     if opens and (labelled or _ASIDE.match(plain, found[0][1])):
         return 0
-    return [len(found) - 1, *_in_place(plain, found, _AFTER_COPULA)][-1]
+    copula = _in_place(plain, found, _AFTER_COPULA)[-1:]
+    if copula and _BUT.search(plain, found[copula[0]][1], found[-1][0]):
+        return len(found) - 1
+    return [len(found) - 1, *copula][-1]
 
 
 def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:

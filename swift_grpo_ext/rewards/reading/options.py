@@ -55,7 +55,7 @@ _REJECTING = re.compile(
     r"|neither|(?:all|any|anything|everything)(?: \w{2,8}){0,2} but|rul(?:e|es|ed|ing) out"
     r"|eliminat(?:e|es|ed|ing)"
     r"|exclud(?:e|es|ed|ing)"
-    r"|reject(?:s|ed|ing)?|cannot|avoid|doubt)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|排除|除了|除(?![以非]))"
+    r"|reject(?:s|ed|ing)?|cannot|avoid|doubt|hardly|scarcely)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|非|排除|除了|除(?![以非]))"
     r"[\s,:*_]{0,3}(?:think |believe |say )?(?:(?:be|is|choose|pick|select|选择?|that it is|it is"
     r"|it's)\s{0,2})?",
     re.IGNORECASE,
@@ -84,7 +84,9 @@ _WRONG = re.compile(
 # "the options include C. Paris": the question again
 _ECHOED = re.compile(
     r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*"
-    r"|\b([A-Z]) or (?:not \1|whatever|something)\b",
+    r"|\b([A-Z]) or (?:not \1|whatever|something)\b"
+    r"|\b(?:wrong|incorrect|false) (?:answer|option|choice)s? (?:is|are|would be)\b[^.\n]{0,40}"
+    r"|(?<![A-Za-z])[A-Z]\s?(?:[✗✘❌×]|\((?:wrong|incorrect|false|no)\)|(?:→|[:：] ?)\s?no\W{0,3}(?=\n|\Z))",
     re.IGNORECASE,
 )
 # " and ": between options that are chosen together
@@ -165,7 +167,7 @@ def _without_rejected(text: str, options: Options) -> str:
         return text
     named = "|".join(map(re.escape, texts))
     one = rf"(?:the |an? )?(?:{named})"
-    rejected = rf"{_REJECTING.pattern}{one}(?:\s(?:nor|or|and)\s{one}){{0,9}}(?!\w)"
+    rejected = rf"(?:{_REJECTING.pattern}|\bno ){one}(?:\s(?:nor|or|and)\s{one}){{0,9}}(?!\w)"
     wrong = rf"{one} (?:is|was) (?:not|wrong|incorrect|false)"
     return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 

@@ -58,7 +58,8 @@ _EXISTS = re.compile(
 
 _NEGATED = re.compile(
     r"\b(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)(?: not\b|n't\b|n’t\b)|\b(?:cannot"
-    r"|neither|none of|nobody|no one|by no means|(?:shows?|contains?|has|have|sees?|includes?"
+    r"|neither(?! \w{1,20} nor)|none of|nobody|no one|by no means|(?:shows?|contains?|has|have|sees?"
+    r"|includes?"
     r"|depicts?) no(?! doubt)\b|nothing (?:like|of|in|is)|no (?:such )?(?:visible|sign|evidence"
     r"|indication))\b"
     r"|没有|不存在|不是|并非|并不|看不到|不能|ありません|いません|ない。|없습니다|아닙니다"
