@@ -21,7 +21,7 @@ class Sampler:
         self.model = AutoModelForImageTextToText.from_pretrained(folder, **options).eval()
         self._parameters = {plain_name(name): value for name, value in self.model.named_parameters()}
         template = copy(trainer.template)
-        template.padding_free = False
+        template.padding_free = template.use_megatron = False
         template.remove_unused_columns = True
         self._engine = TransformersEngine(self.model, template=template, max_batch_size=0)
 
