@@ -8,18 +8,24 @@ imports, and each run forks its ranks from it, with their environment and their 
 import atexit
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from swift_grpo_ext.errors import HostRunError
+from swift_grpo_ext.rewards.runtime import pool
 from swift_grpo_ext.testing import SwiftResult, cpu_environment
 from swift_grpo_ext.testing.run import free_port
 
@@ -113,6 +119,46 @@ def _ask(order: str) -> str:
         connection.sendall(order.encode() + b"\n")
         with connection.makefile() as answers:
             return answers.readline()
+
+
+class ForkedWorker:
+    """In the place of `subprocess.Popen` for a child of `rewards.runtime.pool`, which imports for 7 s."""
+
+    def __init__(
+        self, command: Sequence[str], pass_fds: Sequence[int], env: Mapping[str, str], **_rest: object
+    ):
+        _python, _c, program, _descriptor, _parent, *words = command
+        order = json.dumps({"program": program, "words": words, "env": dict(env)})
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_server())
+        socket.send_fds(self._connection, [order.encode() + b"\n"], list(pass_fds))
+        self._answers = self._connection.makefile()
+        self.pid = int(self._answers.readline())
+        self._code: int | None = None
+
+    def kill(self) -> None:
+        """End it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """How it ended."""
+        if self._code is None:
+            self._connection.settimeout(timeout)
+            try:
+                self._code = int(self._answers.readline())
+            except TimeoutError:
+                raise subprocess.TimeoutExpired("a worker", timeout or 0) from None
+        return self._code
+
+
+@contextmanager
+def forked_workers() -> Iterator[None]:
+    """While this is open, children of reward pools are forks of a process that has imported ms-swift."""
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedWorker})
+        patch.setattr(pool, "subprocess", stand_in)
+        yield
 
 
 @cache

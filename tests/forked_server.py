@@ -7,11 +7,13 @@ import json
 import logging
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 
 ALONE_SECONDS = 15.0  # that ranks have to end by themselves when another has failed
 TICK = 0.02
@@ -43,8 +45,43 @@ def _serve(listening: socket.socket) -> None:
 
 
 def _supervise(connection: socket.socket) -> None:
-    with connection.makefile() as orders:
-        order = json.loads(orders.readline())
+    """Do what one order says, and answer with how it ended."""
+    data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
+    while not data.endswith(b"\n"):
+        data += connection.recv(1 << 16)
+    order = json.loads(data)
+    if descriptors:
+        _work(connection, order, descriptors[0])
+    else:
+        _train(connection, order)
+
+
+def _work(connection: socket.socket, order: dict, descriptor: int) -> None:
+    """A child of a reward's pool, which reads its jobs from a pipe; it ends with the connection."""
+    pid = os.fork()
+    if not pid:
+        connection.close()
+        os.setsid()
+        os.dup2(2, 1)
+        os.environ.clear()
+        os.environ.update(order["env"])
+        sys.argv = ["-c", str(descriptor), str(os.getppid()), *order["words"]]
+        sys.path.insert(0, "")  # which the program takes away again
+        exec(order["program"], {"__name__": "__main__"})
+        os._exit(0)
+    os.close(descriptor)
+    connection.sendall(f"{pid}\n".encode())
+    while True:
+        if select.select([connection], [], [], TICK)[0]:  # closed: nobody waits for it any more
+            os.kill(pid, signal.SIGKILL)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with suppress(OSError):
+                connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            return
+
+
+def _train(connection: socket.socket, order: dict) -> None:
     processes = [_forked_rank(rank, order) for rank in range(len(order["logs"]))]
     codes: dict[int, int] = {}
     deadline = time.monotonic() + order["timeout"]

@@ -7,6 +7,13 @@ import pytest
 from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
+from tests.forked import forked_workers
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _children_that_start_in_a_moment():
+    with forked_workers():
+        yield
 
 
 @pytest.fixture(scope="session")
