@@ -11,7 +11,7 @@ from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.rewards.offline import command
 from swift_grpo_ext.watch.journal import read_completions
-from tests.forked import run_ranks
+from tests.forked import forked_workers, run_ranks
 
 PLUGIN = Path(__file__).with_name("hanging_reward.py")
 
@@ -30,6 +30,12 @@ def train(tiny_qwen, tmp_path, monkeypatch):
         return [row for row in testing.read_logging(output) if "loss" in row], testing.newest_version(output)
 
     return run
+
+
+@pytest.fixture
+def quick_workers():
+    with forked_workers():
+        yield
 
 
 @pytest.fixture
@@ -108,6 +114,7 @@ def _scored_offline_like_in_the_run(folder, dataset, table):
 FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, digits):
     started = time.monotonic()
     steps, folder = train(
@@ -121,6 +128,7 @@ def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, d
     assert json.loads(line)["failure"]["what"] == "no answer within 2 s"
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_without_a_budget_the_first_failure_ends_the_run(train, digits):
     with pytest.raises(
         RewardError, match=r"reward 'Hanging': no answer within 2 s \[completion 1 of the batch"
