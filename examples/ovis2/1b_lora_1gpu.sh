@@ -20,6 +20,6 @@ swift rlhf --rlhf_type grpo \
     --num_generations 8 --per_device_train_batch_size 8 --gradient_accumulation_steps 1 \
     --max_length 4096 --max_completion_length 512 \
     --use_vllm false \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 1 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/1b_lora_1gpu}"

@@ -41,6 +41,6 @@ swift rlhf \
     --sleep_level 1 \
     --offload_model false \
     --offload_optimizer false \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 1 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/72b_lora_8gpu_colocate}"

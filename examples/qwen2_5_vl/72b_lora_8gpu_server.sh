@@ -47,6 +47,6 @@ NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift rlhf \
     --move_model_batches 36 \
     --vllm_server_host "${SERVER:-127.0.0.1}" \
     --vllm_server_port 8000 --vllm_server_timeout 1800 \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 1 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/72b_lora_8gpu_server}"

@@ -23,6 +23,6 @@ swift rlhf --rlhf_type grpo \
     --use_vllm true --vllm_mode colocate \
     --vllm_gpu_memory_utilization 0.4 --vllm_max_model_len 4096 --vllm_tensor_parallel_size 2 \
     --sleep_level 1 \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 1 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard --ddp_timeout 3600 \
     --output_dir "${OUTPUT:-output/7b_lora_2gpu}"

@@ -24,6 +24,6 @@ swift rlhf --rlhf_type grpo \
     --max_length 4096 --max_completion_length 1024 \
     --use_vllm true --vllm_mode colocate \
     --vllm_gpu_memory_utilization 0.4 --vllm_max_model_len 4096 \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 1 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/gui}"

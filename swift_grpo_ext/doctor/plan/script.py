@@ -183,6 +183,7 @@ def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting) -> d
         "max_length": _up(arithmetic.prompt_tokens(shape, work)),
         "max_completion_length": work.completion_tokens,
         "ddp_timeout": 3600,
+        "num_generations_eval": 1,  # answers to held-out rows are greedy
         "eval_steps": _EVALUATE_EVERY,
         "save_steps": _EVALUATE_EVERY,
         "save_total_limit": 2,
