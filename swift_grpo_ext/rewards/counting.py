@@ -51,7 +51,11 @@ _TOTALS: tuple[Place, ...] = tuple(
     (re.compile(before), re.compile(behind))
     for before, behind in (
         ("", r"[^\d\n.]{0,60}?\b(?:in total|altogether|in all|overall)\b"),
-        (r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b[^\d\n.]{0,40})\Z", ""),
+        (
+            r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b|(?:\A|[.!\n]\s?)in total\b)"
+            r"[^\d\n.]{0,40}\Z",
+            "",
+        ),
         (r"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10}\Z", ""),
         (
             r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
@@ -142,6 +146,12 @@ def stated_count(text: str, thing: str = "") -> int | None:
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
     asked = [_number_of(thing)] if thing and not labels(plain) else []
+    if asked and re.search(
+        rf"\bno (?:[a-z]{{1,16}}"
+        rf" )?{re.escape(thing)}(?!.{{0,400}}\d\D{{0,16}}{re.escape(thing)})",
+        plain,
+    ):
+        return 0
     total, *parts = counts(text[:MAX_SUM]) or [0]
     if len(text) <= MAX_SUM and len(parts) > 1 and total == sum(parts) and not CORRECTED.search(text):
         return total

@@ -84,3 +84,26 @@ def test_gold_that_is_no_count(gold):
 def test_a_stated_count(answer, gold):
     for other in (0, 1, 2, 3, 4, 5, 12, 105, 120):
         assert count(answer, {"solution": other}) == float(other == gold)
+
+
+@pytest.mark.parametrize(
+    ("answer", "dogs"),
+    [
+        ("5 dogs and 3 cats", 5),
+        ("3 cats and 5 dogs", 5),
+        ("No dogs, only 2 cats.", 0),
+        ("There is no dog in the first picture and 2 dogs in the second.", 2),
+        ("There are 3 brown dogs and 2 white dogs. In total 5.", 5),
+        ("图里有3只狗,两只白的,一只黑的。", 3),
+        ('{"dogs": 4, "cats": 7}', 4),
+    ],
+)
+def test_the_question_says_which_number_counts(answer, dogs):
+    asked = {"messages": [{"role": "user", "content": "<image>How many dogs are there?"}]}
+    assert count(answer, {"solution": dogs, **asked}) == 1
+    assert count(answer, {"solution": dogs + 3, **asked}) == 0
+
+
+@pytest.mark.parametrize("answer", ["maybe 7", "7. Wait, no, 7.", "If we add them, the answer is 7."])
+def test_words_around_a_count_leave_it_as_it_is(answer):
+    assert count(answer, {"solution": 7}) == 1

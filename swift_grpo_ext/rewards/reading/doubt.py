@@ -38,9 +38,9 @@ _REFUSED = re.compile(
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 # "If there were 7, I would say 7.": what would be said, not what is
 _HYPOTHETICAL = re.compile(
-    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b)[^.!?\n]{0,120}\b(?:would (?:say|answer|be)|the"
-    r" answer (?:is|would be))\b"
-    r"|\bi wish\b|\bwould (?:be|say|answer)\b[^.!?\n]{0,60}\b(?:if|unless)\b",
+    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b)[^.!?\n]{0,120}\b(?:i would (?:say|answer)"
+    r"|the answer (?:would be|is (?:yes|no))\b)"
+    r"|\bi wish\b|\b(?:the answer would be|i would (?:say|answer))\b[^.!?\n]{0,60}\b(?:if|unless)\b",
     re.IGNORECASE,
 )
 # "Is it B? ": also "是B吗", "B还是C"
