@@ -4,50 +4,25 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-_SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
-sixteen seventeen eighteen nineteen""".split()  # noqa: SIM905
+from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
-
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
-
-
-_VALUES: dict[str, float] = {word: value for value, word in enumerate(_SMALL)}
-
-
-_VALUES |= {word: 10 * tens for tens, word in enumerate(_TENS, start=2)}
-
-
-_VALUES |= {"half": 0.5, "dozen": 12, "hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9}
-
-
+CLASSIFIERS = QUANTITIES.classifiers
+_VALUES: dict[str, float] = {word: int(value) for word, value in by_word(QUANTITIES.numbers).items()}
+_SMALL = [word for word, value in _VALUES.items() if value < 20]
+_TENS = [word for word, value in _VALUES.items() if 20 <= value < 100]
+_VALUES |= {"half": 0.5, "dozen": 12}
 _BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[1:10])})\b)?|(?:{'|'.join(_SMALL)})\b)"
-
-
 _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
-
-
 _ENGLISH = re.compile(
     rf"(?<![\w-])(?:(minus|negative)\s+)?((?:(?:{_BELOW_1000}|an?)\s+(?:thousand|million"
     rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(half\s)?an?\s+dozen)(?![\w]|-[a-z])",
     re.IGNORECASE,
 )
-
-
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
-
-
-CLASSIFIERS = (
-    "个個只隻头頭匹辆輛人条條张張本把朵颗顆棵座栋棟架艘台支枝件双對对名位间間扇块塊杯瓶盘盤碗层層种種次步元块岁歲年月日天周"
-    "时時小分秒度米克千公里厘毫吨噸升斤栏列行排项項处處家所段首部幅面根片份组組队隊群号號枚串袋盒箱户棟つ匹枚羽倍"
-)
-
-
 _UP_TO = re.compile(r"(?:到|至|或|[~～-])[一二两三四五六七八九十]")  # 六到七只
 _CHINESE = re.compile(
     r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,24}(?!\d)"
 )
-
-
 _PERCENT = re.compile(
     r"百分之([零〇一二两三四五六七八九十百\d]{1,12})(?:[.点]([零〇一二两三四五六七八九\d]{1,9}))?"
 )

@@ -55,6 +55,8 @@ class QuantityWords(_Tables):
     units: Meanings  # by dimension; behind "=" what pint calls the word if not so
     symbols: Pairs  # of units whose case counts, to their dimension; each may have an SI prefix
     scales: Meanings  # the factor
+    numbers: Meanings  # English words, by value
+    classifiers: Word  # characters that stand between a Chinese or Japanese number and what is counted
 
 
 class PolarityWords(_Tables):
