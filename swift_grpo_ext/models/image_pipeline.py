@@ -210,4 +210,6 @@ def _named(image: Image.Image, key: str, origin: Origin) -> Image.Image:
 
 
 def _pixel_bytes(image: Image.Image) -> int:
-    return image.width * image.height * len(image.getbands())
+    """Bytes that Pillow holds: it stores RGB as four bands."""
+    bands = len(image.getbands())
+    return image.width * image.height * (1 if bands == 1 else 4)

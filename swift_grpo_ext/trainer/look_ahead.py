@@ -86,7 +86,7 @@ class LookAhead:
         except DatasetRowError:
             return  # the row says so when it is encoded
         pixels = prepared.original[0] * prepared.original[1] + prepared.resized[0] * prepared.resized[1]
-        room.left -= prepared.nbytes + 3 * pixels
+        room.left -= prepared.nbytes + 4 * pixels
 
     def close(self) -> None:
         """The run is over: what no thread has begun is not prepared."""
