@@ -11,15 +11,15 @@ high, and in ``length`` a second reward pays for length, three times as much as 
 digit. ``healthy``: 300 steps of neither. The seed draws batches and completions.
 
 A run evaluates on 100 held-out images. The truth is another 260 images, that no run sees: every checkpoint of
-a collapsing run answers them greedily, by transformers alone. A fall is the first evaluation whose true
-answers are below the best ones before by more than the 95 % interval of the difference.
+a collapsing run answers them greedily, by transformers alone. A checkpoint is truly below another if the
+difference of their answers is, with its whole 95 % interval (paired, 260 rows). The fall is the first of the
+last evaluations that are all truly below the best one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shutil
 import sys
@@ -101,19 +101,18 @@ class Outcome:
 
     @property
     def fall(self) -> int | None:
-        """The first evaluation that is truly below the best one before it; None if there is none."""
-        best = min(self.truth)
-        for step in sorted(self.truth):
-            if self.below(step, best):
-                return step
-            if sum(self.truth[step]) > sum(self.truth[best]):
-                best = step
-        return None
+        """The first of the last evaluations that are all truly below the best; None if the last is not."""
+        lasting = None
+        for step in sorted(self.truth, reverse=True):
+            if not self.below(step, self.truly_best) or step < self.truly_best:
+                break
+            lasting = step
+        return lasting
 
     @property
     def evaluations_after_the_fall(self) -> float:
-        """How many the run went on for; infinite without a fall."""
-        return (self.steps - self.fall) / EVERY[self.kind] if self.fall else math.inf
+        """How many the run went on for; 0 where it was stopped before a fall, for exploited rewards."""
+        return (self.steps - self.fall) / EVERY[self.kind] if self.fall else 0
 
     def line(self) -> str:
         """In words."""
