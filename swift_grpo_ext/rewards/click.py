@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -130,19 +129,21 @@ def click(
         1.0
     """
     gold = _gold_action(columns, places)
-    start, end = (_nearness(place, columns, radius, inside, places) for place in (gold.target, gold.end))
     answer = extract_answer(completion)
     action = parse_action(answer, places.in_answers) if answer else None
+    target, last = (action.target, action.end) if action else (None, None)
+    start = _nearness(gold.target, target, columns, radius, inside, places)
+    end = _nearness(gold.end, last, columns, radius, inside, places)
     if action is None:
         return 0.0
     if gold.kind in _MOVES:
         right = action.kind in _MOVES and _same_direction(action, gold)
-        return start(action.target) if right and gold.text else float(right)
+        return start if right and gold.text else float(right)
     if action.kind != gold.kind:
         return 0.0
     waits = [one.seconds or 0.0 for one in (gold, action) if one.seconds is not None]
     waited = min(waits) / max(waits) if len(waits) == 2 and max(waits) > 0 else 1.0
-    return start(action.target) * end(action.end) * _same_text(action, gold) * waited
+    return start * end * _same_text(action, gold) * waited
 
 
 def _same_direction(action: Action, gold: Action) -> bool:
@@ -172,26 +173,20 @@ def _same_text(action: Action, gold: Action) -> float:
 
 
 def _nearness(
-    gold: Region | None, columns: Columns, radius: float, inside: str, places: Places
-) -> Callable[[Region | None], float]:
-    """How well a predicted place meets the gold's, as a function of the prediction."""
+    gold: Region | None, target: Region | None, columns: Columns, radius: float, inside: str, places: Places
+) -> float:
+    """How well a predicted place meets the gold's."""
     if gold is None:
-        return lambda target: 1.0
-    if (box := gold.box) is not None:
-        dense = inside == "gaussian"
-        return lambda target: 0.0 if target is None else _hit(pointed_at(target), box, dense)
-    width, height = extent(places.frame, columns, places.image_index)
+        return 1.0
+    if gold.box is not None:
+        return 0.0 if target is None else _hit(pointed_at(target), gold.box, inside == "gaussian")
+    width, height = extent(places.frame, columns, places.image_index)  # a row without sizes is not scored
     aspect = image_aspect(columns, places.image_index)
-    wanted = pointed_at(gold)
-
-    def nearness(target: Region | None) -> float:
-        if target is None:
-            return 0.0
-        right, down = (a - b for a, b in zip(pointed_at(target), wanted, strict=True))
-        distance = math.hypot(right / width * aspect, down / height)
-        return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)
-
-    return nearness
+    if target is None:
+        return 0.0
+    right, down = (a - b for a, b in zip(pointed_at(target), pointed_at(gold), strict=True))
+    distance = math.hypot(right / width * aspect, down / height)
+    return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)
 
 
 def _hit(point: Point, box: Box, dense: bool) -> float:
