@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
 app = typer.Typer(
@@ -125,7 +126,7 @@ def plan(
     batch: Annotated[int, typer.Option(min=0, help="Completions of a micro-batch; 0: try several.")] = 0,
     completions_per_step: Annotated[int, typer.Option(min=0, help="Over all GPUs; 0: whole groups.")] = 0,
     num_generations: Annotated[int, typer.Option(min=2, help="Completions of one prompt.")] = 8,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = 1_003_520,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = USUAL_PIXELS,
     images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
     max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,

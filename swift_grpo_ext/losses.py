@@ -48,6 +48,16 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+def why_sizes_matter(name: str, *, with_liger: bool, top_entropy_quantile: float) -> str:
+    """Why a run depends on the sizes of its micro-batches, so that nobody may cut them, in a clause.
+
+    Empty if it does not.
+    """
+    if depends := loss_named(name).why_sizes_matter(with_liger):
+        return depends
+    return "top_entropy_quantile is defined per micro-batch" if top_entropy_quantile < 1.0 else ""
+
+
 def loss_named(name: str) -> Loss:
     """The row of a loss; for a name without one, a row that takes nothing for granted."""
     return LOSSES.get(name) or Loss(name, reads_zero_advantage="may read them", is_known=False)

@@ -64,7 +64,11 @@ class VisionFamily:
         return self.forbidden_token_ids if self.reads_indicators else self.placeholder_token_ids
 
     def require(self, capability: Capability, fix: str = "") -> None:
-        """Raise a RefusedError that names the family, the capability and why it lacks it."""
+        """Nothing, where the family has a capability.
+
+        Raises:
+            RefusedError: It lacks it; the error names both, and why.
+        """
         if reason := self.lacks.get(capability):
             raise RefusedError(f"{self.family} does not support {capability}: {reason}", fix=fix)
 

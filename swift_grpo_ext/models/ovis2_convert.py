@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families.ovis2 import ATOM, CHAT, INDICATORS, processor
-from swift_grpo_ext.models.ovis2_keys import configuration, convert, no_config
+from swift_grpo_ext.models.ovis2_keys import FIX_OF_CONFIG, configuration, convert, makes_no_model
 from swift_grpo_ext.models.processors import build_processor
 
 if TYPE_CHECKING:
@@ -135,7 +135,11 @@ def _check(
 
 
 def _expected(config: Ovis2Config) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights of a model of this config, without those that are tied to others."""
+    """Shapes of the weights of a model of this config, without those that are tied to others.
+
+    Raises:
+        CheckpointError: No model can be built from it.
+    """
     import torch
     from transformers import Ovis2ForConditionalGeneration
 
@@ -144,7 +148,7 @@ def _expected(config: Ovis2Config) -> dict[str, tuple[int, ...]]:
             warnings.simplefilter("ignore")  # of sizes that are none
             model = Ovis2ForConditionalGeneration(config)
     except Exception as error:  # of many kinds, as in `configuration`
-        raise no_config(error) from None
+        raise CheckpointError(makes_no_model(error), fix=FIX_OF_CONFIG) from None
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         shapes.pop("lm_head.weight", None)
@@ -169,7 +173,11 @@ def _shards(source: Path) -> list[Path]:
 
 
 def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
-    """Write tokenizer, image processor and chat template, and put the tokens' ids into the config."""
+    """Write tokenizer, image processor and chat template, and put the tokens' ids into the config.
+
+    Raises:
+        CheckpointError: The tokenizer is missing, cannot be loaded, or needs more rows of the embedding.
+    """
     from transformers import Qwen2TokenizerFast
 
     if not any((source / name).is_file() for name in ("tokenizer.json", "vocab.json")):

@@ -7,7 +7,7 @@ import torch
 
 from swift_grpo_ext.errors import CheckpointError
 
-_MEND = "give a folder of an AIDC-AI/Ovis2 checkpoint"
+FIX_OF_CONFIG = "give a folder of an AIDC-AI/Ovis2 checkpoint"
 _TOWER = "visual_tokenizer.backbone."
 _OWN = "model.vision_tower.transformer."
 _BLOCK = f"{_TOWER}trunk.blocks.#."
@@ -85,9 +85,9 @@ def configuration(original: dict[str, Any]) -> Any:
         hidden = text["hidden_size"]
         rows = text["vocab_size"]
     except KeyError as error:
-        raise CheckpointError(f"config.json lacks {error}", fix=_MEND) from None
+        raise CheckpointError(f"config.json lacks {error}", fix=FIX_OF_CONFIG) from None
     except (TypeError, ValueError) as error:
-        raise no_config(error) from None
+        raise CheckpointError(makes_no_model(error), fix=FIX_OF_CONFIG) from None
     optional = ("num_channels", "rms_norm_eps", "qkv_bias", "attention_dropout")
     vision |= {name: tower[name] for name in optional if name in tower}
     vision["mlp_bias"] = tower.get("mlp_bias", tower.get("use_bias", False))
@@ -104,14 +104,15 @@ def configuration(original: dict[str, Any]) -> Any:
             torch_dtype=original.get("torch_dtype", "bfloat16"),
         )
     except Exception as error:  # transformers has many kinds of errors for sizes and names that fit no model
-        raise no_config(error) from None
+        raise CheckpointError(makes_no_model(error), fix=FIX_OF_CONFIG) from None
     made = type(config.text_config).model_type
     if made != text["model_type"]:  # up to transformers 5.16 each became a Qwen2
-        raise no_config(ValueError(f"llm_config is of type {text['model_type']}, transformers makes {made}"))
+        what = f"llm_config is of type {text['model_type']}, transformers makes {made}"
+        raise CheckpointError(f"config.json makes no model: {what}", fix=FIX_OF_CONFIG)
     return config
 
 
-def no_config(error: Exception) -> CheckpointError:
-    """The error for a config.json of which no model can be made."""
+def makes_no_model(error: Exception) -> str:
+    """What is said of a config.json from which no model can be built."""
     problem = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-    return CheckpointError(f"config.json makes no model: {problem}", fix=_MEND)
+    return f"config.json makes no model: {problem}"

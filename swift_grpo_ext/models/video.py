@@ -51,9 +51,13 @@ def frames_of(video: Any, count: int) -> list[object]:
     with reading(video):
         of_file = isinstance(video, str)
         frames = list(map(Image.fromarray, read_frames(video, spread))) if of_file else list(video)
-        if not frames:
-            raise ValueError("it has no frames")
-        return frames
+    if not frames:
+        raise DatasetRowError("video cannot be read: it has no frames", where=_place(video))
+    return frames
+
+
+def _place(video: Any) -> str:
+    return f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def reading(video: Any, refused: tuple[type[Exception], ...] = UNREADABLE) -> It
     Raises:
         DatasetRowError: The value is not a video, or its reader fails.
     """
-    where = f"{len(video)} frames in the row" if isinstance(video, (list, tuple)) else str(video)[:_SHOWN]
+    where = _place(video)
     if not isinstance(video, (str, list, tuple)):
         fix = "give a path, a URL, or a list of images"
         raise DatasetRowError(f"video is a {type(video).__name__}", where=where, fix=fix)

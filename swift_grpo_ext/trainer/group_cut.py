@@ -23,7 +23,7 @@ from swift_grpo_ext.group.gpu_memory import (
     optimizer_bytes,
 )
 from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
-from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.losses import why_sizes_matter
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import Settings
@@ -51,7 +51,7 @@ def cut_into_groups(args: GRPOConfig, settings: Settings) -> None:
     after = grouped(before, args.num_generations, args.max_completion_length, settings.group_batch_tokens)
     _write(args, after)
     args.generation_batch_size = None  # which ms-swift refuses beside steps_per_generation
-    depends = _why_sizes_matter(args)
+    depends = _depends(args)
     get_logger().info(f"swift-grpo-ext: {_changed(before, after)}{f' ({depends})' if depends else ''}.")
 
 
@@ -125,18 +125,20 @@ def alone(batch: int, group: int) -> str:
 def _users_own(early: Early) -> str:
     """Why the user's sizes are part of what is computed, or fixed elsewhere; empty if they are neither."""
     args = early.args
-    if depends := _why_sizes_matter(args):
+    if depends := _depends(args):
         return depends
     config = args.deepspeed if isinstance(args.deepspeed, dict) else {}
     fixed = next((name for name in _SIZES if isinstance(config.get(name), int)), "")
     return f"the DeepSpeed file fixes {fixed}" if fixed else ""
 
 
-def _why_sizes_matter(args: GRPOConfig) -> str:
-    """Why the loss depends on the sizes of micro-batches, in a clause; empty if it does not."""
-    if depends := loss_named(args.loss_type).why_sizes_matter(args.use_liger_kernel):
-        return depends
-    return "top_entropy_quantile is defined per micro-batch" if args.top_entropy_quantile < 1.0 else ""
+def _depends(args: GRPOConfig) -> str:
+    """Why what is computed depends on the sizes of micro-batches, in a clause; empty if it does not."""
+    return why_sizes_matter(
+        args.loss_type,
+        with_liger=args.use_liger_kernel,
+        top_entropy_quantile=args.top_entropy_quantile,
+    )
 
 
 def _device() -> torch.device | None:

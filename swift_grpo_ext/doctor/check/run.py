@@ -14,7 +14,7 @@ from swift_grpo_ext.doctor.check.arguments import Arguments
 from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, decided
 from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
-from swift_grpo_ext.doctor.plan.setting import ModelShape
+from swift_grpo_ext.doctor.plan.setting import MOST_PIXELS, ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.models.families import VisionFamily, family_of
@@ -217,7 +217,7 @@ class Run:
     def max_pixels(self) -> int:
         """Pixels of one image: the smaller of MAX_PIXELS and --max_pixels, else the families' 12.8 M."""
         limits = [_number(self.environ, "MAX_PIXELS", 0), self.arguments.max_pixels or 0]
-        return min((limit for limit in limits if limit), default=16384 * 28 * 28)
+        return min((limit for limit in limits if limit), default=MOST_PIXELS)
 
 
 def model_shape(name: str) -> ModelShape | None:

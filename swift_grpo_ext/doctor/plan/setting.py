@@ -7,6 +7,12 @@ from typing import Literal
 from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.group.pack_memory import TextSizes, Trained
 
+# Pixels of a small and of a usual image: 256 and 1280 tokens of 28 x 28 pixels, the range that Qwen2.5-VL's
+# card advises (https://huggingface.co/Qwen/Qwen2.5-VL-7B-Instruct). Without MAX_PIXELS one may have 16384.
+SMALL_PIXELS = 256 * 28 * 28
+USUAL_PIXELS = 1280 * 28 * 28
+MOST_PIXELS = 16384 * 28 * 28
+
 
 @dataclass(frozen=True)
 class VisionShape:
@@ -111,7 +117,7 @@ class Work:
     generations: int = 8  # completions per prompt (`--num_generations`)
     text_tokens: int = 256  # tokens of a prompt without its images
     images: int = 1  # images per prompt
-    max_pixels: int = 1_003_520  # pixels of one image after resizing
+    max_pixels: int = USUAL_PIXELS  # pixels of one image after resizing
     completion_tokens: int = 1024  # `--max_completion_length`
     kl: bool = True  # log-probs of a reference are needed (`--beta` above 0)
     freeze_vit: bool = True  # the vision tower is not trained

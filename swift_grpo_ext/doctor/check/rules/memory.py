@@ -8,17 +8,16 @@ from swift_grpo_ext.doctor.check.media import ImagesSeen, images_seen
 from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, rule
 from swift_grpo_ext.doctor.check.rules.topology import devices
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
 from swift_grpo_ext.doctor.plan.search import as_cut
-from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
+from swift_grpo_ext.doctor.plan.setting import SMALL_PIXELS, USUAL_PIXELS, Machine, Setting, Work
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
-from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.losses import why_sizes_matter
 
-_USUAL_PIXELS = 1_003_520  # of one image where nothing limits it and no row was seen
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
-_LEAST_PIXELS = 200_704  # of a small image: 256 tokens of 28 x 28 pixels
 
 
 def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
@@ -88,7 +87,7 @@ def _memory_tight(run: Run) -> Iterator[Problem]:
 def work_of(run: Run, images: ImagesSeen | None = None) -> Work:
     """The run's work as the planner sees it, at most, with the images of its first rows."""
     args = run.arguments
-    pixels = run.max_pixels if run.limits_pixels else _USUAL_PIXELS
+    pixels = run.max_pixels if run.limits_pixels else USUAL_PIXELS
     if images is not None and images.pixels[1]:
         pixels = min(run.max_pixels, images.pixels[1])
     count = 1 if images is None else images.images[1]
@@ -103,8 +102,8 @@ def work_of(run: Run, images: ImagesSeen | None = None) -> Work:
         max_pixels=pixels,
         completion_tokens=args.max_completion_length,
         kl=bool(args.beta),
-        freeze_vit=args.freeze_vit is not False,
-        freeze_aligner=args.freeze_aligner is not False,
+        freeze_vit=decided(args.freeze_vit) is not False,
+        freeze_aligner=decided(args.freeze_aligner) is not False,
         freeze_llm=bool(args.freeze_llm),
         bits=_bits(run),
     )
@@ -116,7 +115,7 @@ def least_work(work: Work, images: ImagesSeen | None = None) -> Work:
         work,
         text_tokens=min(64, work.text_tokens),
         images=work.images if images is None else images.images[0],
-        max_pixels=min(images.pixels[0] if images else _LEAST_PIXELS, work.max_pixels),
+        max_pixels=min(images.pixels[0] if images else SMALL_PIXELS, work.max_pixels),
         completion_tokens=-(-work.completion_tokens // 4),
     )
 
@@ -131,8 +130,9 @@ def setting_of(run: Run) -> Setting:
     """The run's setting as the planner sees it."""
     args = run.arguments
     colocated = args.use_vllm and args.vllm_mode == "colocate"
-    checkpointing = args.gradient_checkpointing is not False
-    vit = checkpointing if args.vit_gradient_checkpointing is None else bool(args.vit_gradient_checkpointing)
+    checkpointing = decided(args.gradient_checkpointing) is not False
+    of_tower = decided(args.vit_gradient_checkpointing)
+    vit = checkpointing if of_tower is None else bool(of_tower)
     setting = Setting(
         stage=run.stage,
         offload_optimizer_states=run.offloads("offload_optimizer"),
@@ -167,11 +167,11 @@ def _shares(run: Run) -> bool:
 def _is_cut(run: Run) -> bool:
     """Whether the trainer cuts micro-batches by groups on its own."""
     args = run.arguments
-    losses = args.loss_type if isinstance(args.loss_type, (list, tuple)) else [args.loss_type or "grpo"]
-    liger = bool(args.use_liger_kernel)
-    sizes_matter = any(loss_named(str(name)).why_sizes_matter(liger) for name in losses)
-    if sizes_matter or (args.top_entropy_quantile or 1.0) < 1.0:
-        return False
+    quantile = args.top_entropy_quantile or 1.0
+    names = decided(args.loss_type) or "grpo"
+    for name in names if isinstance(names, list) else [names]:
+        if why_sizes_matter(name, with_liger=bool(args.use_liger_kernel), top_entropy_quantile=quantile):
+            return False
     if args.num_generations < 2 or not _shares(run):
         return False
     with suppress(SwiftGrpoExtError):  # of which another rule tells

@@ -8,7 +8,9 @@ from pathlib import Path
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo, option, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
+from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 
@@ -71,7 +73,8 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
     args = run.arguments
     table_name = run.facts.lora_skips if run.facts else ""
     saved = any(table_name in str(name) for name in args.modules_to_save or ())
-    if table_name and args.tuner_type == "lora" and args.freeze_aligner is False and not saved:
+    trained = decided(args.freeze_aligner) is False
+    if table_name and args.tuner_type == "lora" and trained and not saved:
         what = "LoRA does not train the aligner: it has no linear layer"
         yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
 
@@ -91,16 +94,13 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length
     if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
         return
-    pixels = run.max_pixels if run.limits_pixels else _USUAL_PIXELS
+    pixels = run.max_pixels if run.limits_pixels else USUAL_PIXELS
     tokens = run.shape.vision.tokens(pixels)
     if tokens >= limit:
         side = run.shape.vision.patch * run.shape.vision.merge
         most = (limit - 256 if limit > 512 else limit // 2) * side**2
         what = f"an image of {pixels} pixels is {tokens} tokens, max_length is {limit}"
         yield variable("MAX_PIXELS", what, f"{most}, or --max_length {-(-(tokens + 256) // 256) * 256}")
-
-
-_USUAL_PIXELS = 1_003_520  # of a photo; without MAX_PIXELS one may have twelve times as many
 
 
 @rule(

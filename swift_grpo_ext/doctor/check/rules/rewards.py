@@ -21,10 +21,11 @@ from swift_grpo_ext.rewards import catalogue
 def _weights(run: Run) -> Iterator[Problem]:
     args = run.arguments
     sources = len(args.reward_funcs or []) + len(args.reward_model or [])
-    sources += bool(args.use_gym_env or (args.use_gym_env is None and args.gym_env))
-    if args.reward_weights is not None and len(args.reward_weights) != sources:
-        what = f"{len(args.reward_weights)} weights for {sources} rewards"
-        weights = args.reward_weights
+    gym = decided(args.use_gym_env)
+    sources += bool(args.gym_env if gym is None else gym)
+    weights = decided(args.reward_weights)
+    if weights is not None and len(weights) != sources:
+        what = f"{len(weights)} weights for {sources} rewards"
         fix = " ".join(f"{weight:g}" for weight in [*weights, *[1.0] * sources][:sources])
         yield option("reward_weights", what, fix)
 
@@ -69,7 +70,7 @@ def _no_reward(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if any(map(args.get, _REWARDS)):
         return
-    if args.use_vllm and args.vllm_mode == "server" and args.use_gym_env is None:
+    if args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None:
         if not run.servers:
             raise NotKnownError("rewards, which a gym on the rollout server may give")
         if any(server.value(name) for server in run.servers for name in _GYM):

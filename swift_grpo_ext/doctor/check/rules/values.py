@@ -11,6 +11,7 @@ from swift_grpo_ext import losses
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.rules.table import anywhere, grpo_anywhere, option, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 from swift_grpo_ext.models.families import FAMILIES
@@ -118,7 +119,7 @@ def _pixels(run: Run) -> Iterator[Problem]:
     for name in ("MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS"):
         value = run.environ.get(name, "").strip()
         if value and not value.isdecimal():
-            fix = f"$(({value}))" if re.fullmatch(r"[0-9 *]+", value) else 1003520
+            fix = f"$(({value}))" if re.fullmatch(r"[0-9 *]+", value) else USUAL_PIXELS
             yield variable(name, f"{value} is not a whole number", fix)
 
 
@@ -139,7 +140,7 @@ def _upside_down(run: Run) -> Iterator[Problem]:
     side = vision.patch * vision.merge if vision else 28
     least = 4 * side**2 if low is None else low
     if high is not None and high < least and not (vision and vision.tile):
-        yield variable("MAX_PIXELS", f"{high} is less than the least size of an image, {least}", 1003520)
+        yield variable("MAX_PIXELS", f"{high} is less than the least size of an image, {least}", USUAL_PIXELS)
 
 
 @rule(

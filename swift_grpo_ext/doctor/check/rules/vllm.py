@@ -14,6 +14,7 @@ from swift_grpo_ext.doctor.check.rules.table import (
 )
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
+from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 
 
@@ -152,7 +153,7 @@ def _unlimited(run: Run) -> Iterator[Problem]:
     room = (limit or 0) - run.arguments.max_completion_length
     if limit and not run.limits_pixels and 0 < room <= image:
         what = f"an image may take {image} tokens, the engine leaves {room} for the prompt"
-        yield variable("MAX_PIXELS", what, "1003520, or less")
+        yield variable("MAX_PIXELS", what, f"{USUAL_PIXELS}, or less")
 
 
 def _engine_limit(run: Run) -> int | None:
@@ -206,7 +207,7 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
     if args.lora_rank > (args.vllm_max_lora_rank or 16):
         what = f"rank {args.lora_rank} exceeds vLLM's {args.vllm_max_lora_rank}"
         yield option("vllm_max_lora_rank", what, args.lora_rank)
-    if args.freeze_vit is False or args.freeze_aligner is False:
+    if decided(args.freeze_vit) is False or decided(args.freeze_aligner) is False:
         what = "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's"
         fix = "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true"
         yield Problem(what, "--vllm_enable_lora true", fix)
