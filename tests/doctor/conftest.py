@@ -1,10 +1,12 @@
 """Models that the planner's tests plan for, and the folder in which launch scripts are read."""
 
+import json
 import os
+import subprocess
 
 import pytest
 
-from swift_grpo_ext.doctor.check import inputs
+from swift_grpo_ext.doctor.check import host_table, inputs, refused
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from tests.forked import forked_workers
@@ -33,3 +35,51 @@ def launch_folder(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))
+
+
+class Child:
+    """A child process of check that answers every test of this process: ms-swift is imported once, not each time."""
+
+    def __init__(self):
+        self.process = None
+
+    def ask(self, questions, limit=None):
+        if self.process is None:
+            self.process = subprocess.Popen(
+                host_table.CHILD,
+                env=host_table.child_environ(),
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        answers = []
+        for question in questions:
+            print(json.dumps(question), file=self.process.stdin, flush=True)
+            answers.append(json.loads(self.process.stdout.readline()))
+        return answers
+
+
+@pytest.fixture(scope="session")
+def child():
+    child = Child()
+    yield child
+    if child.process:
+        child.process.kill()
+        child.process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _one_child(child, monkeypatch):
+    monkeypatch.setattr(host_table, "ask", child.ask)
+
+
+@pytest.fixture
+def refusals(child):
+    """What ms-swift refuses of a verdict's runs, as the command says it behind the verdict."""
+
+    def said(verdict):
+        answers = child.ask([refused.question(arguments) for arguments in verdict.runs])
+        return refused.findings_of(answers, verdict.findings)
+
+    return said

@@ -33,7 +33,7 @@ def arguments_of(words, *more):
 
 def said_to(commands):
     """The messages of each command, from one child for all."""
-    questions = [refused._question(arguments) for arguments in commands]
+    questions = [refused.question(arguments) for arguments in commands]
     return [[text for text, _ in said["refused"]] for said in host_table.ask(questions, 500)]
 
 
@@ -67,7 +67,7 @@ def test_a_check_that_needs_a_value_that_is_not_known_says_nothing():
 
 def test_ours_come_first_then_ms_swifts_and_the_second_time_from_the_cache(capsys, monkeypatch):
     words = [*PLAIN, "--temperature", "0", "--use_liger_kernel", "true", "--delta", "2"]
-    words += ["--truncation_strategy", "right"]
+    words += ["--use_vllm", "true", "--vllm_mode", "server"]
     assert command.check(words, row_limit=0) == 2
     printed = capsys.readouterr().out
     ours = printed.index("all completions of a group will be the same")
@@ -76,7 +76,8 @@ def test_ours_come_first_then_ms_swifts_and_the_second_time_from_the_cache(capsy
     )
     assert ours < theirs < printed.index("it will fail: ")
     assert "[--delta]" in printed
-    assert "GRPO requires `truncation_strategy" not in printed  # a rule of ours says it already
+    assert "the server has no address" in printed
+    assert "assert not self.use_vllm" not in printed  # a rule of ours says it already
     monkeypatch.setattr(host_table, "ask", None)  # no child is started any more
     assert command.check(words, row_limit=0) == 2
     assert capsys.readouterr().out == printed

@@ -11,6 +11,7 @@ from swift_grpo_ext.doctor.check.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.launch import Command, Launch
 from swift_grpo_ext.doctor.check.rules import data_rules, table, trial_rules, values
 from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.unknown import Unknown
 from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
 from swift_grpo_ext.plugin_files import plugin_file
 
@@ -233,6 +234,21 @@ def test_what_turns_gains_off_with_megatron_is_said(words, what, fix):
     found = list(look.findings(inputs.run_of(typed, environ={})))
     assert bool(found) == bool(what)
     assert all(what in one.what and one.fix == fix for one in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("freeze_vit", "--use_vllm true --vllm_mode colocate --vllm_enable_lora true"),
+        ("freeze_aligner", "--model thisisiron/Ovis2-2B-hf"),
+        ("vit_gradient_checkpointing", "--model Qwen/Qwen2.5-VL-3B-Instruct"),
+        ("use_gym_env", "--reward_weights 1 1"),
+    ],
+)
+def test_a_value_that_is_compared_with_none_or_false_is_named_if_it_is_not_known(name, more):
+    words = ["--rlhf_type", "grpo", *more.split(), f"--{name}", Unknown("$VALUE")]
+    run = inputs.run_of(words, environ={}, gpu_memory=80)
+    assert f"--{name} ($VALUE)" in {one.not_checked for one in table.judged(run)}
 
 
 def test_a_rule_that_raises_is_named_and_the_others_go_on():

@@ -85,20 +85,20 @@ def rows_of(path: Path) -> Iterator[tuple[int, Row | None]]:
             if path.stat().st_size <= _MOST_BYTES:
                 many = _parsed(path.read_text(encoding="utf-8"))
                 rows = many if isinstance(many, list) else [None]
-                yield from ((number, _object(row)) for number, row in enumerate(rows, start=1))
+                yield from (
+                    (n, row if isinstance(row, dict) else None) for n, row in enumerate(rows, start=1)
+                )
             return
         file.seek(0)
         for number, line in enumerate(file, start=1):
             if line.strip():
-                yield number, _object(_parsed(line))
+                row = _parsed(line)
+                yield number, row if isinstance(row, dict) else None
 
 
-def _parsed(text: str) -> object:
+def _parsed(text: str) -> Any:
+    """A decoded JSON value; None for what is no JSON."""
     try:
         return json.loads(text)
     except ValueError:
         return None
-
-
-def _object(row: object) -> Row | None:
-    return row if isinstance(row, dict) else None

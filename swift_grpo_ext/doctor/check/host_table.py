@@ -57,14 +57,11 @@ def ask(questions: list[dict[str, Any]], limit: float = _LIMIT) -> list[Any]:
     Raises:
         SwiftGrpoExtError: it fails, or takes longer than ``limit`` seconds.
     """
-    environ = {name: value for name, value in os.environ.items() if name not in _OF_A_RUN}
-    environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    # -P: a folder called swift in the current one is not ms-swift.
-    command = [sys.executable, "-P", "-m", "swift_grpo_ext.doctor.check.host_child"]
     lines = "".join(json.dumps(question) + "\n" for question in questions)
+    environ = child_environ()
     try:
         done = subprocess.run(
-            command, input=lines, capture_output=True, text=True, env=environ, timeout=limit, check=False
+            CHILD, input=lines, capture_output=True, text=True, env=environ, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
         what = f"ms-swift could not be asked: no answer after {limit:g} s"
@@ -76,8 +73,16 @@ def ask(questions: list[dict[str, Any]], limit: float = _LIMIT) -> list[Any]:
     return list(map(json.loads, answers))
 
 
+# -P: a folder called swift in the current one is not ms-swift.
+CHILD = (sys.executable, "-P", "-m", "swift_grpo_ext.doctor.check.host_child")
 # Variables of a rank, and of preflight within one.
 _OF_A_RUN = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SWIFT_GRPO_EXT_PREFLIGHT"))
+
+
+def child_environ() -> dict[str, str]:
+    """This process's variables, as the child has them: of no rank, and without GPU and hub."""
+    environ = {name: value for name, value in os.environ.items() if name not in _OF_A_RUN}
+    return {**environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -170,7 +171,7 @@ def _versions() -> dict[str, str | None]:
     return {name: installed_version(name) for name in _PACKAGES.split()}
 
 
-def _of_model_kwargs(value: object) -> dict[str, str]:
+def _of_model_kwargs(value: str | dict[str, Any] | None) -> dict[str, str]:
     """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
     try:
         table = json.loads(value) if isinstance(value, str) and value else value

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.doctor.check.files import Row, rows_of
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.findings import NotKnownError
+
+if TYPE_CHECKING:
+    from swift_grpo_ext.models.images import ImageSource
 
 TAGS = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
 _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
@@ -20,7 +24,7 @@ _ROWS = 32
 class Medium:
     """An image, a video or a sound of a row."""
 
-    entry: object  # with an absolute path, where it lies here
+    entry: "ImageSource"  # with an absolute path, where it lies here
     fault: str = ""  # what is wrong with it
     fix: str = ""
     pixels: int | None = None  # of an image that was opened
@@ -37,30 +41,31 @@ def media_of(run: Run, row: Row, folder: Path) -> Media:
     }
 
 
-def _listed(given: object) -> list[object]:
+def _listed(given: Any) -> list["ImageSource"]:
     return given if isinstance(given, list) else [given] if given else []
 
 
-def _medium(run: Run, entry: object, folder: Path, *, opens: bool) -> Medium:
+def _medium(run: Run, entry: "ImageSource", folder: Path, *, opens: bool) -> Medium:
     own = isinstance(entry, dict) and entry.get("bytes") is not None
     name = entry.get("path") if isinstance(entry, dict) else entry
-    if not own and (not isinstance(name, str) or name.startswith(_NOT_LOCAL)):
-        return Medium(entry)
-    path = None if own else local_file(run, str(name))
-    if path is not None:
-        entry = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
-    elif not own and os.path.isfile(folder / str(name)):
-        fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
-        return Medium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
-    elif not own and len(str(name)) <= 200:
-        return Medium(entry, f"{name} not found")
+    if not own:
+        if not isinstance(name, str) or name.startswith(_NOT_LOCAL):
+            return Medium(entry)
+        path = local_file(run, name)
+        if path is not None:
+            entry = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
+        elif os.path.isfile(folder / name):
+            fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
+            return Medium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
+        elif len(name) <= 200:
+            return Medium(entry, f"{name} not found")
     try:
         return Medium(entry, pixels=_pixels(entry) if opens else None)
     except DatasetRowError as error:
         return Medium(entry, f"{error.what}: {error.where}", error.fix)
 
 
-def _pixels(source: object) -> int:
+def _pixels(source: "ImageSource") -> int:
     """Pixels of an image as it is stored.
 
     Raises:

@@ -12,6 +12,9 @@ from swift_grpo_ext.doctor.check.arguments import Arguments
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Problem, RuleTable, Severity, not_known_here
 
+Answers = dict[str, list[tuple[str, str]]]
+"""What the child says to one question: ``refused``."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -20,6 +23,22 @@ class Answer:
     refused: tuple[tuple[str, str], ...]  # (message, the argument that was looked at last)
 
 
+# Part of a message of ms-swift's -> what to do, where it is more than another value.
+_CURES = {
+    "Please set --model": "--model Qwen/Qwen2.5-VL-7B-Instruct",
+    "Please input the training dataset": "--dataset train.jsonl",
+    "num_generations must be greater than 1": "--num_generations 8",
+    "vllm_mode is required": "--vllm_mode colocate",
+    "vllm_mode is not supported": "--use_vllm true, or leave --vllm_mode out",
+    "async generate require": "--vllm_mode server, or --async_generate false",
+    "truncation_strategy": "--truncation_strategy delete",
+    "soft_cache_length": "--soft_cache_length 256",
+    "requires a flash attention": "--attn_impl flash_attn",
+    "does not require a ref_model": "leave --ref_model out: with LoRA it is the model without its adapter",
+    "FSDP2 is not compatible": "keep --fsdp or --deepspeed",
+    "set the quant_bits": "--quant_bits 4",
+}
+
 host_rules: RuleTable[Answer] = RuleTable()
 
 
@@ -27,6 +46,18 @@ host_rules: RuleTable[Answer] = RuleTable()
     "host-refuses",
     Severity.ERROR,
     symptoms=(
+        "ValueError: Please set --model <model_id_or_path>",
+        "Please input the training dataset.",
+        "num_generations must be greater than 1 for GRPO",
+        "vllm_mode is required when use_vllm is true",
+        "vllm_mode is not supported when use_vllm is false",
+        "AssertionError: async generate require vllm_mode == server",
+        "GRPO requires `truncation_strategy 'left' or 'delete'`",
+        "The soft_cache_length must be set when using soft overlong rewards.",
+        'The "padding_free" feature requires a flash attention implementation.',
+        'The "packing" feature requires a flash attention implementation.',
+        "CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
+        "ValueError: FSDP2 is not compatible with DeepSpeed.",
         "ValueError: cached_dataset is not supported for GRPO.",
         "ValueError: `warmup_ratio` and `warmup_steps` cannot be set at the same time.",
         "Streaming and lazy_tokenize are incompatible.",
@@ -45,19 +76,27 @@ host_rules: RuleTable[Answer] = RuleTable()
 )
 def _refuses(answer: Answer) -> Iterator[Problem]:
     for message, name in answer.refused:
-        fix = f"another value of --{name}, or leave it out" if name else "see ms-swift's documentation of it"
+        usual = (
+            f"another value of --{name}, or leave it out" if name else "see ms-swift's documentation of it"
+        )
+        fix = next((cure for part, cure in _CURES.items() if part in message), usual)
         yield Problem(f"ms-swift refuses it: {message[:300]}", f"--{name}" if name else "", fix)
 
 
 def refusals(runs: Sequence[Arguments], others: Sequence[Finding]) -> list[Finding]:
     """What ms-swift refuses of some runs, without what the others say of an argument; kept in the cache."""
-    questions = list(map(_question, runs))
+    questions = list(map(question, runs))
     digest = sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
     path = host_table.cache_folder() / "refusals" / f"{digest[:32]}.json"
     try:
         answers = host_table.cached(path) or host_table.kept(path, host_table.ask(questions))
     except SwiftGrpoExtError as error:
         return [not_known_here(f"ms-swift's own checks: {error.what}", error.where, error.fix)]
+    return findings_of(answers, others)
+
+
+def findings_of(answers: Sequence[Answers], others: Sequence[Finding]) -> list[Finding]:
+    """What the child's answers say, without what the others say of an argument."""
     errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
     options = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
     pairs = [(text, name) for answer in answers for text, name in answer["refused"]]
@@ -70,11 +109,11 @@ def _is_about(message: str, name: str, options: set[str]) -> bool:
     return name in options or not options.isdisjoint(re.findall(r"\w+", message))
 
 
-def _question(arguments: Arguments) -> dict[str, Any]:
+def question(arguments: Arguments) -> dict[str, Any]:
     """What `host_child` is asked: the values that are given, and the names of those that are not known."""
     names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
     unknown = [name for name in names if not arguments.known(name)]
-    given = arguments.given.intersection(arguments.values) - set(unknown)
+    given = arguments.given.intersection(arguments.values) - {*unknown, "system"}  # it may be a file's name
     return {
         "kind": arguments.kind,
         "values": {name: arguments.values[name] for name in sorted(given)},

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -25,8 +25,6 @@ class Encoded:
 
     refusal: str = ""  # why it takes none
     tokens: int = 0  # of the prompt, with its images
-    placeholders: int = 0  # image tokens among them
-    features: int | None = None  # features that the vision tower will give; None where nobody says
 
 
 @dataclass(frozen=True)
@@ -229,19 +227,7 @@ def _through(template: Any, sample: Sample) -> Sample:
         encoded = template.encode({**sample.columns, "messages": sample.prompt})
     except REFUSALS as error:
         return replace(sample, encoded=Encoded(f"{type(error).__name__}: {error}"[:400]))
-    return replace(sample, encoded=_measured(template, encoded))
-
-
-def _measured(template: Any, encoded: Mapping[str, Any]) -> Encoded:
-    """Tokens of a prompt, and the features that the vision tower will give for its images."""
-    tokens = list(encoded["input_ids"])
-    grid = encoded.get("image_grid_thw")
-    token = getattr(template, "image_token_id", None)
-    if grid is None or token is None:
-        return Encoded(tokens=len(tokens))
-    merge = template.processor.image_processor.merge_size
-    features = int(grid.prod(-1).sum()) // merge**2
-    return Encoded(tokens=len(tokens), placeholders=tokens.count(token), features=features)
+    return replace(sample, encoded=Encoded(tokens=len(encoded["input_ids"])))
 
 
 def _template(run: Run, folder: Path) -> Any:

@@ -8,7 +8,6 @@ from swift_grpo_ext.doctor.check.rules.table import (
     anywhere,
     divisors,
     grpo,
-    grpo_anywhere,
     nearest_of,
     option,
     rule,
@@ -181,25 +180,3 @@ def _sequence_parallel(run: Run) -> Iterator[Problem]:
     if size > 1 and run.ranks % size:
         what = f"sequences in {size} parts do not divide {run.ranks} ranks"
         yield option("sequence_parallel_size", what, nearest_of(divisors(run.ranks), size))
-
-
-@rule(
-    "num-generations-one",
-    ERROR,
-    symptoms=(
-        "num_generations must be greater than 1 for GRPO",
-        "loss is NaN from the first step (VLM-R1)",
-    ),
-    cause=(
-        "The standard deviation of one reward is 0/0, so a group of one has no advantage; "
-        "without rewards, a teacher gives every token its own."
-    ),
-    reports="A4",
-    scope=grpo_anywhere,
-)
-def _num_generations_one(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.num_generations == 1 and not args.teacher_model and not args.teacher_model_server:
-        yield Problem(
-            "a group of one completion has no advantage", "--num_generations 1", "--num_generations 8"
-        )

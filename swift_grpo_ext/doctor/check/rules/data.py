@@ -5,35 +5,9 @@ from itertools import islice
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check.files import rows_of
-from swift_grpo_ext.doctor.check.rules.table import anywhere, grpo, option, rule
+from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import ERROR, Problem
-
-
-@rule(
-    "no-dataset",
-    ERROR,
-    symptoms="Please input the training dataset.",
-    cause="ms-swift stops after it has resolved the model.",
-    scope=anywhere,
-)
-def _no_dataset(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if not args.dataset and not args.cached_dataset:
-        yield Problem("no training data", "--dataset", "--dataset train.jsonl")
-
-
-@rule(
-    "truncation-strategy",
-    ERROR,
-    symptoms="GRPO requires `truncation_strategy 'left' or 'delete'`",
-    cause="A prompt cut on the right loses its question.",
-    scope=grpo,
-)
-def _truncation_strategy(run: Run) -> Iterator[Problem]:
-    strategy = run.arguments.truncation_strategy
-    if strategy not in ("left", "delete"):
-        yield option("truncation_strategy", f"GRPO does not take {strategy!r}", "delete")
 
 
 @rule(

@@ -59,23 +59,6 @@ def _learning_rate_kills(run: Run) -> Iterator[Problem]:
         yield option("learning_rate", f"{rate:g} destroys the model in {way}", _usual_rate(run))
 
 
-@rule(
-    "learning-rate",
-    WARNING,
-    symptoms=(
-        "reward collapses after some steps",
-        "reward does not move",
-    ),
-    cause="GRPO's usual rates are 1e-7 to 1e-5 for full training and 1e-6 to 1e-4 for LoRA.",
-)
-def _learning_rate(run: Run) -> Iterator[Problem]:
-    rate = run.arguments.learning_rate or 0
-    least, most, kills, way = (1e-8, 5e-5, 1e-4, "full training") if run.full else (1e-7, 1e-3, 1e-2, "LoRA")
-    if 1e-30 <= rate < least or most < rate <= kills:
-        what = f"{rate:g} is unusual for {way}: between {least:g} and {most:g}"
-        yield option("learning_rate", what, _usual_rate(run))
-
-
 def _usual_rate(run: Run) -> str:
     return "1e-6" if run.full else "1e-5"
 
@@ -165,22 +148,3 @@ def _lora_dropout(run: Run) -> Iterator[Problem]:
     dropout = run.arguments.lora_dropout
     if not run.full and dropout and not run.parts:
         yield option("lora_dropout", f"dropout {dropout} stays on in GRPO", 0)
-
-
-@rule(
-    "padding-free-attention",
-    ERROR,
-    symptoms=(
-        'The "padding_free" feature requires a flash attention implementation.',
-        'The "packing" feature requires a flash attention implementation.',
-    ),
-    cause="Only flash attention takes rows of different length without padding.",
-)
-def _padding_free_attention(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if (args.padding_free or args.packing) and args.attn_impl not in _FLASH:
-        what = "rows without padding need flash attention"
-        yield Problem(what, "--padding_free", "--attn_impl flash_attn")
-
-
-_FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")

@@ -6,26 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo, option, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, rule, variable
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
-
-
-@rule(
-    "no-model",
-    ERROR,
-    symptoms="ValueError: Please set --model <model_id_or_path>",
-    cause="ms-swift has no default model.",
-    scope=anywhere,
-)
-def _no_model(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if not args.model and not args.adapters and not args.resume_from_checkpoint:
-        yield Problem("no model is given", "--model", "--model Qwen/Qwen2.5-VL-7B-Instruct")
 
 
 @rule(
@@ -224,19 +211,6 @@ def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
         end = pattern.lstrip("^.*")
         fix = f"--target_regex '.*{end}'" if end else everything
         yield Problem(f"it matches none of the model's modules, e.g. {modules[-1]}", "--target_regex", fix)
-
-
-@rule(
-    "ref-model-lora",
-    ERROR,
-    symptoms="CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
-    cause="With LoRA the reference is the model with its adapter turned off.",
-    scope=grpo,
-)
-def _ref_model_lora(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.ref_model and args.tuner_type != "full" and args.beta:
-        yield Problem("LoRA needs no reference model", "--ref_model", "leave --ref_model out")
 
 
 @rule(

@@ -26,7 +26,14 @@ def _missing(run: Run) -> Iterator[Problem]:
                 yield Problem(f"{file} not found", f"--{name}", _elsewhere(file))
 
 
-_FILES = ("external_plugins", "custom_register_path", "custom_dataset_info", "dataset", "val_dataset")
+_FILES = (
+    "system",
+    "external_plugins",
+    "custom_register_path",
+    "custom_dataset_info",
+    "dataset",
+    "val_dataset",
+)
 _FOLDERS = ("adapters", "ref_adapters", "resume_from_checkpoint")
 _HERE = ("/", "./", "../", "~")
 _DATA = (".jsonl", ".json", ".csv", ".parquet")
@@ -44,6 +51,8 @@ def _files(run: Run, name: str) -> list[str]:
     if name in ("dataset", "val_dataset"):
         files = [drawn(name)[0] for name in names]
         return [file for file in files if file.startswith(_HERE) or file.endswith(_DATA)]
+    if name == "system":
+        return [name for name in names if name.endswith(".txt")]
     return [name for name in names if name != PLUGIN and not name.lstrip().startswith(("{", "["))]
 
 

@@ -36,19 +36,6 @@ def _msgspec_missing(run: Run) -> Iterator[Problem]:
 
 
 @rule(
-    "attention-not-installed",
-    ERROR,
-    symptoms="ImportError: FlashAttention2 has been toggled on, but it cannot be used",
-    cause="flash-attn is compiled for one torch and is not a dependency of ms-swift.",
-)
-def _attention_not_installed(run: Run) -> Iterator[Problem]:
-    wanted = run.arguments.attn_impl in ("flash_attn", "flash_attention_2")
-    if run.device and wanted and is_missing(run, "flash-attn") and is_missing(run, "kernels"):
-        fix = "--attn_impl sdpa, or pip install flash-attn"
-        yield Problem("flash-attn is not installed", "--attn_impl", fix)
-
-
-@rule(
     "torchvision-of-another-torch",
     ERROR,
     symptoms=(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo, grpo_anywhere, option, rule
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo_anywhere, option, rule
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
@@ -43,19 +43,6 @@ def _rewards_weigh_nothing(run: Run) -> Iterator[Problem]:
     if weights and not any(weights):
         what = "every reward has weight 0"
         yield Problem(what, "--reward_weights", "leave --reward_weights out: then each has weight 1")
-
-
-@rule(
-    "soft-overlong",
-    ERROR,
-    symptoms="The soft_cache_length must be set when using soft overlong rewards.",
-    cause="The penalty is linear over the last soft_cache_length tokens.",
-    scope=grpo,
-)
-def _soft_overlong(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if "soft_overlong" in (args.reward_funcs or ()) and decided(args.soft_cache_length) is None:
-        yield option("soft_cache_length", "soft_overlong needs its interval", 256)
 
 
 @rule(

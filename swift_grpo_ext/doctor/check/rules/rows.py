@@ -246,18 +246,3 @@ def _over_model_len(run: Run, sample: Sample) -> Iterator[Problem]:
 
 def _rounded(tokens: int) -> int:
     return -(-tokens // 256) * 256
-
-
-@rule(
-    "row-placeholders",
-    ERROR,
-    symptoms="more image features than image tokens, without an error",
-    cause="masked_scatter takes what it needs and drops the rest.",
-    reports="C5",
-)
-@of_rows
-def _placeholders(_run: Run, sample: Sample) -> Iterator[Problem]:
-    encoded = sample.encoded
-    if encoded and encoded.features not in (None, encoded.placeholders):
-        what = f"{encoded.placeholders} image tokens for {encoded.features} image features"
-        yield Problem(what, sample.where, "check the template")

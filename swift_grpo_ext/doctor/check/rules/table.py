@@ -72,12 +72,12 @@ def lacks(run: Run) -> Mapping[Any, str]:
 OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
 
 
-def option(name: str, what: str, value: object) -> Problem:
+def option(name: str, what: str, value: str | float) -> Problem:
     """An option that is at fault, with the value to give it."""
     return Problem(what, f"--{name}", f"--{name} {value}")
 
 
-def variable(name: str, what: str, value: object) -> Problem:
+def variable(name: str, what: str, value: str | float) -> Problem:
     """A variable that is at fault, with the value to give it."""
     return Problem(what, name, f"export {name}={value}")
 

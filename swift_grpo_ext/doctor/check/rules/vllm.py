@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from swift_grpo_ext.doctor.check.rules.table import (
     anywhere,
     divisors,
-    is_missing,
     lacks,
     nearest_of,
     option,
@@ -19,44 +18,24 @@ from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 
 
 @rule(
-    "vllm-mode",
+    "vllm-server-address",
     ERROR,
     symptoms=(
-        "vllm_mode is required when use_vllm is true",
-        "vllm_mode is not supported when use_vllm is false",
-        "vllm_reasoning_parser is not supported for GRPO Training, please unset it.",
+        "AssertionError: assert not self.use_vllm or self.vllm_server_host is not None",
         "the start hangs at `Start connecting to vLLM server` although vllm_mode is colocate",
     ),
     cause="Since 4.0 the mode is not guessed from other arguments.",
 )
-def _vllm_mode(run: Run) -> Iterator[Problem]:
+def _server_address(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    mode = decided(args.vllm_mode)
-    if args.use_vllm and mode is None:
-        yield Problem("--use_vllm true needs a mode", "--use_vllm", "--vllm_mode colocate")
-    if not args.use_vllm and mode is not None:
-        yield Problem("a mode without --use_vllm true", "--vllm_mode", "--use_vllm true")
+    serves = args.vllm_mode == "server"
     has_address = args.vllm_server_host or args.vllm_server_base_url
-    if args.use_vllm and mode == "server" and not has_address:
+    if args.use_vllm and serves and not has_address:
         what = "the server has no address"
-        yield Problem(what, "--vllm_mode server", "--vllm_server_host 127.0.0.1")
-    if mode != "server" and has_address:
+        yield Problem(what, "--vllm_server_host", "--vllm_server_host 127.0.0.1")
+    elif has_address and not serves:
         what = "with a server's address the start waits for that server, whatever the mode"
         yield Problem(what, "--vllm_server_host", "--use_vllm true --vllm_mode server, or no address")
-    if decided(args.vllm_reasoning_parser) is not None:
-        yield Problem("ms-swift refuses it in GRPO", "--vllm_reasoning_parser", "leave it out")
-
-
-@rule(
-    "async-needs-server",
-    ERROR,
-    symptoms="AssertionError: async generate require vllm_mode == server",
-    cause="A colocated engine shares its GPUs with the training step, so nothing can run beside it.",
-)
-def _async_needs_server(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.async_generate and args.vllm_mode != "server":
-        yield Problem("async_generate needs a rollout server", "--async_generate", "--vllm_mode server")
 
 
 @rule(
@@ -72,17 +51,6 @@ def _vllm_family(run: Run) -> Iterator[Problem]:
     reason = lacks(run).get("vllm")
     if run.arguments.use_vllm and reason:
         yield Problem(reason, "--use_vllm true", "--use_vllm false")
-
-
-@rule(
-    "engine-not-installed",
-    ERROR,
-    symptoms="ImportError: vLLM is not available and `use_vllm` is set to True.",
-    cause="vLLM is not a dependency of ms-swift.",
-)
-def _engine_not_installed(run: Run) -> Iterator[Problem]:
-    if run.device and run.arguments.use_vllm and is_missing(run, "vllm"):
-        yield Problem("vllm is not installed", "--use_vllm true", "pip install vllm, or --use_vllm false")
 
 
 @rule(

@@ -44,36 +44,6 @@ def _zero3_quantized(run: Run) -> Iterator[Problem]:
 
 
 @rule(
-    "fsdp-and-deepspeed",
-    ERROR,
-    symptoms="ValueError: FSDP2 is not compatible with DeepSpeed.",
-    cause="Both shard the model.",
-)
-def _fsdp_and_deepspeed(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.fsdp and args.deepspeed:
-        yield Problem("two ways to shard the model", "--fsdp", "keep --fsdp or --deepspeed")
-
-
-@rule(
-    "mixed-rows-zero3",
-    WARNING,
-    symptoms="ZeRO-3 hangs in the first step on data with and without images",
-    cause="A rank without an image never calls the vision tower, and the others wait in its gather.",
-    reports=("C9", "https://github.com/modelscope/ms-swift/issues/6300"),
-)
-def _mixed_rows_zero3(run: Run) -> Iterator[Problem]:
-    name = str(run.arguments.template or run.arguments.model_type or "")
-    if run.stage == 3 and name.startswith(_SKIP_THE_TOWER):
-        what = f"{name} hangs on rows without images under ZeRO-3"
-        yield Problem(what, "--deepspeed", "--deepspeed ext_zero2, or give every row an image")
-
-
-# Templates of ms-swift whose model skips the vision tower for a batch without images.
-_SKIP_THE_TOWER = ("paddle_ocr", "mplug_owl3", "florence", "llama3_1_omni", "step3_vl", "hunyuan_vl")
-
-
-@rule(
     "ds-overlap-comm",
     WARNING,
     symptoms=(
