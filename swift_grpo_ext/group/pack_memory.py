@@ -70,19 +70,19 @@ class TextSizes:
         return ROUTED * self.routed * self.hidden + RECURRENT * self.recurrent + 4 * self.states / SCAN
 
 
-def text_sizes(config: object) -> TextSizes:
-    """Sizes from a config; ArithmeticError or TypeError where they are missing."""
-    heads = _get(config, "num_attention_heads")
-    hidden = _get(config, "hidden_size")
-    head = _get(config, "head_dim") or hidden // heads
+def text_sizes(config: Mapping[str, Any]) -> TextSizes:
+    """Sizes from the fields of a config; LookupError, ArithmeticError or TypeError where they are missing."""
+    heads = config["num_attention_heads"]
+    hidden = config["hidden_size"]
+    head = config.get("head_dim") or hidden // heads
     query = heads * head
-    kv = (_get(config, "num_key_value_heads") or heads) * head
-    if _get(config, "kv_lora_rank"):  # latent attention builds whole keys and values
-        key = (_get(config, "qk_nope_head_dim") or 0) + (_get(config, "qk_rope_head_dim") or 0)
+    kv = (config.get("num_key_value_heads") or heads) * head
+    if config.get("kv_lora_rank"):  # latent attention builds whole keys and values
+        key = (config.get("qk_nope_head_dim") or 0) + (config.get("qk_rope_head_dim") or 0)
         query = heads * key
-        kv = heads * (key + (_get(config, "v_head_dim") or key)) // 2
-    layers = _get(config, "num_hidden_layers")
-    kinds = _get(config, "layer_types") or ()
+        kv = heads * (key + (config.get("v_head_dim") or key)) // 2
+    layers = config["num_hidden_layers"]
+    kinds = config.get("layer_types") or ()
     recurrent = sum(kind == "linear_attention" for kind in kinds)
     keys = _product(config, "linear_num_key_heads", "linear_key_head_dim")
     values = _product(config, "linear_num_value_heads", "linear_value_head_dim")
@@ -93,31 +93,27 @@ def text_sizes(config: object) -> TextSizes:
         query=query,
         kv=kv,
         intermediate=intermediate,
-        vocab=_get(config, "vocab_size"),
+        vocab=config["vocab_size"],
         routed=routed,
         recurrent=2 * (keys + values) if recurrent else 0,
-        states=values * (_get(config, "linear_key_head_dim") or 0) if recurrent else 0,
+        states=values * (config.get("linear_key_head_dim") or 0) if recurrent else 0,
         attending=layers - recurrent,
     )
 
 
-def _mlp(config: object) -> tuple[int, int]:
+def _mlp(config: Mapping[str, Any]) -> tuple[int, int]:
     """Width of the MLP that one token meets, and to how many experts the token is copied."""
-    each = _get(config, "moe_intermediate_size")
-    chosen = _get(config, "num_experts_per_tok")
-    dense = _get(config, "intermediate_size") or 0
+    each = config.get("moe_intermediate_size")
+    chosen = config.get("num_experts_per_tok")
+    dense = config.get("intermediate_size") or 0
     if not each or not chosen:
         return dense, 0
-    shared = _get(config, "shared_expert_intermediate_size") or (_get(config, "n_shared_experts") or 0) * each
-    return max(chosen * each + shared, dense if _get(config, "first_k_dense_replace") else 0), chosen
+    shared = config.get("shared_expert_intermediate_size") or (config.get("n_shared_experts") or 0) * each
+    return max(chosen * each + shared, dense if config.get("first_k_dense_replace") else 0), chosen
 
 
-def _product(config: object, heads: str, width: str) -> int:
-    return int((_get(config, heads) or 0) * (_get(config, width) or 0))
-
-
-def _get(config: object, name: str) -> Any:
-    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+def _product(config: Mapping[str, Any], heads: str, width: str) -> int:
+    return int((config.get(heads) or 0) * (config.get(width) or 0))
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _fits(host: Host, settings: Settings, cut: Cut) -> bool:
         budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
         return bool(cut.sizes.batch * args.max_completion_length <= budget)
     shape = PackShape(
-        text_sizes(host.template.config.get_text_config()),
+        text_sizes(host.template.config.get_text_config().to_dict()),
         host.template.max_length or PROMPT,
         args.max_completion_length,
         "full" if args.tuner_type == "full" else "lora",

@@ -142,7 +142,7 @@ class ImagePipeline:
     resize_image: Callable[[Image.Image, Options], Image.Image]
     prepare_image: Callable[[Image.Image], tuple[dict[str, torch.Tensor], Size, list[int]]]
 
-    def load(self, source: object) -> Image.Image:
+    def load(self, source: images.ImageSource) -> Image.Image:
         """Decoded pixels in RGB of any source that `images.read_source` takes, or a Pillow image."""
         where = images.describe(source)
         with images.decoding(where):  # a Pillow image that was opened, not yet read
@@ -175,12 +175,12 @@ class ImagePipeline:
 
         return self.store.get(("prepared", key), make, lambda prepared: prepared.nbytes)
 
-    def prepare_all(self, sources: Iterable[object], options: Options) -> list[PreparedImage]:
+    def prepare_all(self, sources: Iterable[images.ImageSource], options: Options) -> list[PreparedImage]:
         """The images of a row as the model takes them."""
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
 
 
-def _decode(source: object, key: str, where: str) -> Image.Image:
+def _decode(source: images.ImageSource, key: str, where: str) -> Image.Image:
     if isinstance(source, Image.Image):
         with images.decoding(where):
             rgb = images.to_rgb(source, where)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from PIL import Image, UnidentifiedImageError
@@ -19,13 +19,17 @@ from swift_grpo_ext.errors import DatasetRowError
 
 # What Pillow raises for files that are no image, cut off, damaged or larger than its limit.
 UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error, TooLarge)
+ImageSource: TypeAlias = (
+    str | bytes | bytearray | memoryview | os.PathLike[str] | Image.Image | dict[str, Any] | None
+)
+"""What a dataset row may call an image; anything else that stands there is refused with its name."""
 _SHOWN = 120
 _LONGEST_PATH = 2000  # characters; the host takes longer text for base64
 _SHORTEST_BASE64 = 64  # characters; no image file is smaller
 _GREY_LIMITS = (255, 4095, 65535)  # largest values of 8, 12 and 16 bits
 
 
-def read_source(source: object, fetch: Callable[[str], BytesIO]) -> bytes:
+def read_source(source: ImageSource, fetch: Callable[[str], BytesIO]) -> bytes:
     """Bytes of an image given as path, URL, base64, ``data:`` URI, bytes or a dict.
 
     Raises:
@@ -108,7 +112,7 @@ def pixel_key(image: Image.Image) -> str:
     return content_key(head + image.tobytes())
 
 
-def source_key(source: object) -> str:
+def source_key(source: ImageSource) -> str:
     """Name of a source without reading it: for files, path, size and time of the last change."""
     source = _plain(source)
     if isinstance(source, Image.Image):
@@ -124,7 +128,7 @@ def source_key(source: object) -> str:
     return content_key(f"{path}\0{found.st_size}\0{found.st_mtime_ns}".encode())
 
 
-def describe(source: object) -> str:
+def describe(source: ImageSource) -> str:
     """How an error message calls a source: the path or URL, or what it is."""
     if isinstance(source, dict):
         known = source.get("path") or source.get("bytes")
@@ -140,7 +144,7 @@ def describe(source: object) -> str:
     return f"{len(text)} characters of base64 in the row" if looks_encoded else text[:_SHOWN]
 
 
-def _plain(source: object) -> Any:
+def _plain(source: ImageSource) -> Any:
     """A dict's bytes or path, a path object's text, a byte array's bytes; everything else as it is."""
     if isinstance(source, dict):
         source = source.get("bytes") or source.get("path")

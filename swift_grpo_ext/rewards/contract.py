@@ -15,6 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
 
 _T = TypeVar("_T")
+Completion: TypeAlias = str | Sequence[Mapping[str, Any]] | Mapping[str, Any]
+"""What the model wrote: a text, a message, or messages of which it is the last."""
 
 
 def last_question(messages: object) -> str:
@@ -25,7 +27,7 @@ def last_question(messages: object) -> str:
     return _text_of(asked[-1]) if asked else ""
 
 
-def completion_text(completion: object) -> str:
+def completion_text(completion: Completion) -> str:
     """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
     last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
     return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
@@ -188,7 +190,7 @@ class Reward:
         return asyncio.run(result) if self.cost == "async" else finished(result)
 
     async def awaited(
-        self, completion: object, columns: Columns, defaults: Columns | None = None, **parameters: object
+        self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
         """`outcome` inside a running loop."""
         try:

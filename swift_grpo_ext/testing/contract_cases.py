@@ -174,7 +174,7 @@ def logits_of(subject: Subject, rows: list[dict[str, object]]) -> torch.Tensor:
     return forward(subject, collate(subject, [encode(subject, row) for row in rows]))
 
 
-def resized(subject: Subject, image: object) -> Any:
+def resized(subject: Subject, image: Image.Image) -> Any:
     """The image in the template's own size: resizing differs between libraries by a grey level."""
     subject.template.set_mode("vllm")
     row = {"messages": [{"role": "user", "content": "<image>"}], "images": [image]}

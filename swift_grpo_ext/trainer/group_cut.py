@@ -157,7 +157,7 @@ def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]
         return lambda cut: cut.sizes.batch * args.max_completion_length <= budget, how
     base = early.template.get_base_model(early.model)
     shape = PackShape(
-        text_sizes(base.config.get_text_config()),
+        text_sizes(base.config.get_text_config().to_dict()),
         early.template.max_length or PROMPT,
         args.max_completion_length,
         "lora" if _trains_little(early.model) else "full",

@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather
+from PIL import Image
 from torch import Tensor
 
 from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for_nonfinite
+from swift_grpo_ext.models.images import ImageSource
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.overlay import located
@@ -40,7 +42,7 @@ class PictureFolder:
         self._warn = Once(get_logger().warning)
         self._newest: deque[tuple[Any, str | None]] = deque(maxlen=16)
 
-    def path_of(self, image: object) -> str | None:
+    def path_of(self, image: ImageSource) -> str | None:
         """Where an image of a row lies: its own path or address, else that of the copy kept here.
 
         None for what is no picture, does not fit any more or cannot be written.
@@ -86,11 +88,11 @@ class PictureFolder:
         self._warn(f"swift-grpo-ext: {what}: {why}", about=what)
 
 
-def _content(image: object) -> bytes | None:
+def _content(image: ImageSource) -> bytes | None:
     """The bytes of a picture file, of base64, or of an image of PIL; None for what is none."""
     if isinstance(image, str):
         return base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image)
-    if hasattr(image, "save"):
+    if isinstance(image, Image.Image):
         buffer = io.BytesIO()
         image.save(buffer, format="PNG")
         return buffer.getvalue()

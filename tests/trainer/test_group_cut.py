@@ -6,6 +6,7 @@ from importlib import metadata
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import PreTrainedConfig
 
 from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
 from swift_grpo_ext.settings import current_settings
@@ -121,7 +122,7 @@ def test_one_completion_per_rank_says_which_sizes_would_share():
 
 def test_a_pack_takes_what_fits_into_the_share(monkeypatch):
     """A stand-in for a GPU with so much memory free."""
-    text = types.SimpleNamespace(
+    text = PreTrainedConfig(
         hidden_size=3584,
         num_attention_heads=28,
         num_key_value_heads=4,

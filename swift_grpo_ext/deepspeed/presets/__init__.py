@@ -39,7 +39,7 @@ def load(name: str) -> dict[str, object]:
     return config
 
 
-def fill_hpz(config: object, ranks_per_node: int) -> None:
+def fill_hpz(config: dict[str, Any] | str | None, ranks_per_node: int) -> None:
     """Give ``zero_hpz_partition_size: "auto"`` the ranks of one node.
 
     DeepSpeed drops ``"auto"`` without a word and would train without the secondary partition.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
+from swift_grpo_ext.rewards.contract import Columns, Completion, Reward, Unscorable
 from swift_grpo_ext.rewards.gold.frames import Frame
 from swift_grpo_ext.rewards.gold.regions import Places, gold_regions, moved
 from swift_grpo_ext.rewards.reading.answer import extract_answer
@@ -14,7 +14,7 @@ _BOXES_ONLY = ("ext_iou", "ext_giou", "ext_detection_f1", "ext_detection_map")
 
 
 def located(
-    completion: object, columns: Columns, reward: Reward, parameters: Mapping[str, object]
+    completion: Completion, columns: Columns, reward: Reward, parameters: Mapping[str, object]
 ) -> dict[str, object] | None:
     """Where an answer and its gold are, in fractions of the image; None if either is not known.
 

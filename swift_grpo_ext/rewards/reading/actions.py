@@ -161,7 +161,8 @@ def _one(value: Json, order_of: OrderOf) -> Region | None:
     if isinstance(value, str):
         found = parse_regions(value, "both", order_of)
     else:
-        found = regions_in(value if isinstance(value, Mapping) else {"box": value}, "both", order_of)
+        place: Any = value if isinstance(value, Mapping) else {"box": value}
+        found = regions_in(place, "both", order_of)
     return found[0] if len(found) == 1 else None
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
@@ -54,7 +55,8 @@ def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list
 
 
 def _read(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
-    values = values_in(text := text.strip())
+    text = text.strip()
+    values: list[Any] = values_in(text)
     # Bare lists in prose are read with the words around them, which name them.
     inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
     keyed = any(isinstance(item, dict) for item in inner)

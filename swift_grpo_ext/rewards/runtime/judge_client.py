@@ -12,9 +12,12 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from swift_grpo_ext.errors import RewardError
+
+if TYPE_CHECKING:
+    from PIL import Image
 from swift_grpo_ext.rewards.runtime.ledger import Report, ledger
 
 NAME = "ext_judge"
@@ -68,7 +71,7 @@ def parse_reply(reply: str, number: str) -> int | None:
     return int(score) if valid else None  # type: ignore[arg-type]
 
 
-def image_part(image: object) -> dict[str, object]:
+def image_part(image: "str | bytes | Mapping[str, Any] | Image.Image") -> dict[str, object]:
     """An image of a dataset row as a part of a message.
 
     Raises:

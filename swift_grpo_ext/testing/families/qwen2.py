@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from transformers import PreTrainedConfig
+
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import (
     QWEN_CHAT,
@@ -15,7 +17,7 @@ from swift_grpo_ext.testing.families.sizes import (
 )
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    pass
 
 _OMNI_IDS = {
     "image_token_index": "<|IMAGE|>",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from transformers import PreTrainedConfig
+
 from swift_grpo_ext.models.processors import NO_THOUGHT
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import (
@@ -18,7 +20,7 @@ from swift_grpo_ext.testing.families.sizes import (
 )
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    pass
 
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
