@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -141,7 +141,7 @@ def encoder_of(base: SeeingModel | nn.Module, family: Family) -> tuple[nn.Module
     return base.get_submodule(path), method
 
 
-def no_features(pixels: Tensor) -> SimpleNamespace:
+def no_features(pixels: Float[Tensor, "..."]) -> SimpleNamespace:
     """What an encoder's callers add to embedded text, times zero, in the place of a made-up image's features.
 
     ms-swift's templates, and ours of Ovis2, take from it what they know of the encoder's answer.
@@ -157,7 +157,9 @@ def encode_blank(base: SeeingModel, encode: Encode, blank: Images, of_tower: boo
     return features_of(encode(pixels, **grids_of(blank, [0], pixels.device, of_tower)))
 
 
-def grids_of(images: Images, which: Sequence[int], device: torch.device, of_tower: bool) -> dict[str, Tensor]:
+def grids_of(
+    images: Images, which: Sequence[int], device: torch.device, of_tower: bool
+) -> dict[str, Int[Tensor, "..."]]:
     """The grid of some images as an encoder takes it: a tower calls that of any medium by one name."""
     grids = images.grid_of(which).items()
     return {"grid_thw" if of_tower else name: grid.to(device) for name, grid in grids}

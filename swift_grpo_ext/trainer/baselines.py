@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from accelerate.utils import gather, gather_object
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from swift_grpo_ext.errors import RewardError
@@ -11,7 +12,7 @@ from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages, r
 from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_even_process_data, get_logger
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import PerCompletion, Rewards, VisionSample
 
 logger = get_logger()
 
@@ -24,19 +25,19 @@ class Baselines:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self.kept: Tensor | None = None  # of the last batch, all ranks, (n,) bool: it is scored
+        self.kept: Bool[Tensor, " completions"] | None = None  # of the last batch, all ranks: it is scored
 
-    def deviations(self, samples: Sequence[VisionSample], rewards: Tensor) -> Tensor:
-        """Deviation of the rewards of each completion's group, ``(n,)``; 0 sends it to resampling."""
+    def deviations(self, samples: Sequence[VisionSample], rewards: Rewards) -> PerCompletion:
+        """Deviation of the rewards of each completion's group; 0 sends it to resampling."""
         result, rows = self._baselines(samples, rewards)
         return result.group_std[rows].float().to(rewards.device)
 
     def advantages(
-        self, samples: Sequence[VisionSample], rewards: Tensor, penalty: Tensor | None = None
-    ) -> Tensor:
-        """Advantage of each completion of all ranks, ``(n,)``; their figures go into the log.
+        self, samples: Sequence[VisionSample], rewards: Rewards, penalty: PerCompletion | None = None
+    ) -> PerCompletion:
+        """Advantage of each completion of all ranks; their figures go into the log.
 
-        ``penalty``, ``(n,)``, is taken off its rewards: see `kl_penalty`.
+        ``penalty`` is taken off its rewards: see `kl_penalty`.
         """
         host = self._host
         result, rows = self._baselines(samples, rewards, penalty)
@@ -72,8 +73,8 @@ class Baselines:
                 grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept, torch.nan)
 
     def _baselines(
-        self, samples: Sequence[VisionSample], rewards: Tensor, penalty: Tensor | None = None
-    ) -> tuple[GroupAdvantages, Tensor]:
+        self, samples: Sequence[VisionSample], rewards: Rewards, penalty: PerCompletion | None = None
+    ) -> tuple[GroupAdvantages, Int[Tensor, " completions"]]:
         """Advantages of the distinct requests of all ranks, and each completion's row among them.
 
         Raises:
@@ -97,8 +98,10 @@ class Baselines:
         )
         return result, rows
 
-    def _groups(self, samples: Sequence[VisionSample], total: int) -> tuple[Tensor, Tensor]:
-        """Group of each completion of all ranks, and the number of its request, both ``(total,)``.
+    def _groups(
+        self, samples: Sequence[VisionSample], total: int
+    ) -> tuple[Int[Tensor, " completions"], Int[Tensor, " completions"]]:
+        """Group of each completion of all ranks, and the number of its request.
 
         A multi-turn server may return several completions of one request, with its reward, and groups of any
         size; otherwise ``num_generations`` completions in a row are a group, if they are of one prompt.
@@ -121,24 +124,24 @@ class Baselines:
             )
         return groups, rows
 
-    def kl_penalty(self, batches: Sequence[Mapping[str, GRPOBatch]]) -> Tensor | None:
-        """Beta times the KL of each completion of all ranks, ``(n,)``, if it is to be taken off rewards."""
+    def kl_penalty(self, batches: Sequence[Mapping[str, GRPOBatch]]) -> PerCompletion | None:
+        """Beta times the KL of each completion of all ranks, if it is to be taken off rewards."""
         host = self._host
         if not host.kl_in_reward or host.beta == 0.0:
             return None
         grpo_batches = [batch["grpo_batch"] for batch in batches]
         kl = [(b.old_per_token_logps - b.ref_per_token_logps) * b.completion_mask for b in grpo_batches]
-        penalty: Tensor = host.beta * gather(torch.cat([tokens.sum(-1) for tokens in kl]))
+        penalty: PerCompletion = host.beta * gather(torch.cat([tokens.sum(-1) for tokens in kl]))
         return penalty
 
 
-def numbers(names: Sequence[Hashable]) -> Tensor:
+def numbers(names: Sequence[Hashable]) -> Int[Tensor, " names"]:
     """Names as numbers, counted in the order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names])
 
 
-def _last_of_each(numbers: Tensor) -> Tensor:
+def _last_of_each(numbers: Int[Tensor, " names"]) -> Int[Tensor, " distinct"]:
     """Position at which each of the numbers 0, 1, ... is last met; ms-swift keeps the last turn too."""
     last = {number: place for place, number in enumerate(numbers.tolist())}
     return torch.tensor([last[number] for number in range(len(last))], dtype=torch.long)

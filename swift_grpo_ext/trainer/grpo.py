@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -49,6 +49,7 @@ from swift_grpo_ext.trainer.samples import (
     Batch,
     Batches,
     Inputs,
+    LossValue,
     PerToken,
     Rewards,
     Row,
@@ -152,7 +153,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[list[Row]], *args: Any, **kwargs: Any
-    ) -> tuple[list[Any], Tensor | int | None]:
+    ) -> tuple[list[Any], Int[Tensor, ""] | int | None]:
         """The next rows of the dataset; images of those behind them are prepared meanwhile."""
         with self.monitors.phase("data"):
             return super().get_batch_samples(self.look_ahead.over(epoch_iterator), *args, **kwargs)
@@ -313,7 +314,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _compute_rollout_offpolicy_metrics(
         self, old: PerToken, rollout: PerToken, completion_mask: Bool[Tensor, "batch keep"]
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, LossValue]:
         logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
         return super()._compute_rollout_offpolicy_metrics(logps, rollout, completion_mask)
 
@@ -323,7 +324,7 @@ class GRPOTrainer(HostGRPOTrainer):
     # After an optimizer step.
 
     def _maybe_log_save_evaluate(
-        self, tr_loss: Tensor, grad_norm: float | Tensor | None = None, *args: Any, **kwargs: Any
+        self, tr_loss: LossValue, grad_norm: float | LossValue | None = None, *args: Any, **kwargs: Any
     ) -> None:
         self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 
 import numpy
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -25,6 +26,7 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.held_out_rows import HeldOutRows, strategy
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import Rewards
 from swift_grpo_ext.watch.held_out import (
     TOTAL,
     Evaluation,
@@ -45,7 +47,7 @@ class HeldOut:
         self._settings = settings
         self._history = HeldOutHistory()
         self._rows = HeldOutRows(host, settings)
-        self._collected: list[Tensor] = []  # of the evaluation at hand
+        self._collected: list[Rewards] = []  # of the evaluation at hand
         self._training_rewards: list[float] = []  # one for each step since the last evaluation
         self.active = False
 
@@ -139,8 +141,8 @@ class HeldOut:
             return config
         return replace(config, temperature=0.0)
 
-    def collect(self, rewards: Tensor) -> None:
-        """Keep the scores of an evaluation's batch, of all ranks, ``(completions, functions)``."""
+    def collect(self, rewards: Rewards) -> None:
+        """Keep the scores of an evaluation's batch, of all ranks."""
         if self.active and not self._host.model.training:
             self._collected.append(rewards.detach().float().cpu())
 
@@ -274,8 +276,8 @@ class HeldOut:
         )
 
 
-def _means(scores: Tensor) -> tuple[float | None, ...]:
-    """Mean of the scored answers of each row, ``(rows, answers)``; None where there is none."""
+def _means(scores: Float[Tensor, "rows answers"]) -> tuple[float | None, ...]:
+    """Mean of the scored answers of each row; None where there is none."""
     means = scores.nanmean(1).tolist()
     return tuple(None if math.isnan(mean) else mean for mean in means)
 

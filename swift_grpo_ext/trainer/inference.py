@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from copy import copy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from swift_grpo_ext.ms_swift.shared import (
     GRPOBatch,
@@ -15,12 +15,10 @@ from swift_grpo_ext.ms_swift.shared import (
     encode_sample,
 )
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import Inputs, VisionSample
 
 
-def collated(
-    host: Host, samples: Sequence[VisionSample], template: Template
-) -> tuple[dict[str, Tensor], GRPOBatch]:
+def collated(host: Host, samples: Sequence[VisionSample], template: Template) -> tuple[Inputs, GRPOBatch]:
     """Inputs of the model and ms-swift's micro-batch of completions; the samples stay as they are."""
     samples = [copy(sample) for sample in samples]
     with host._template_context(host.template):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather
+from jaxtyping import Bool, Float
 from PIL import Image
 from torch import Tensor
 
@@ -135,7 +136,9 @@ class Logging:
             logger.warning_once(f"swift-grpo-ext: {why}", hash_id=f"kl {self._host.args.output_dir}")
 
     @watches("mean of kl")
-    def _kl_of(self, grpo_batch: GRPOBatch, metrics: dict[str, Tensor]) -> Tensor:
+    def _kl_of(
+        self, grpo_batch: GRPOBatch, metrics: dict[str, Bool[Tensor, "batch keep"]]
+    ) -> Float[Tensor, " 2"]:
         assert self.latest is not None
         mask = metrics["completion_mask"]
         kl = per_token_kl(self.latest, grpo_batch.ref_per_token_logps).float()

@@ -4,8 +4,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeAlias
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from swift_grpo_ext.losses import loss_named
@@ -13,6 +15,10 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.samples import LossValue, PerToken
+
+LigerLoss: TypeAlias = tuple[LossValue, list[LossValue]]
+"""What liger's formulas return: the loss, and figures."""
 
 
 @contextmanager
@@ -114,13 +120,13 @@ def takes_logps(loss: nn.Module) -> bool:
     return formula is not None and "per_token_logps" in inspect.signature(formula).parameters
 
 
-def _formula(loss: nn.Module) -> Callable[..., tuple[Tensor, list[Tensor]]] | None:
+def _formula(loss: nn.Module) -> Callable[..., LigerLoss] | None:
     module = sys.modules.get(type(loss).__module__)
     return getattr(getattr(module, "LigerFusedLinearGRPOFunction", None), "ppo_loss_fn", None)
 
 
-def _of_logps(loss: nn.Module) -> Callable[..., tuple[Tensor, list[Tensor]]]:
-    """Stands in for liger's module: takes log-probs ``(batch, keep)`` for hidden states."""
+def _of_logps(loss: nn.Module) -> Callable[..., LigerLoss]:
+    """Stands in for liger's module: takes log-probs for hidden states."""
     formula = _formula(loss)
     assert formula is not None
     options = {
@@ -128,8 +134,11 @@ def _of_logps(loss: nn.Module) -> Callable[..., tuple[Tensor, list[Tensor]]]:
     }
 
     def of_logps(
-        _input: Tensor, attention_mask: Tensor, advantages: Tensor, **given: object
-    ) -> tuple[Tensor, list[Tensor]]:
+        _input: PerToken,
+        attention_mask: Int[Tensor, "batch keep"],
+        advantages: Float[Tensor, " batch"],
+        **given: object,
+    ) -> LigerLoss:
         wanted = ("ref_per_token_logps", "old_per_token_logps", "vllm_is_ratio")
         theirs = {name: given.get(name) for name in wanted} | options
         return formula(_input, attention_mask, advantages, full_attention_mask=attention_mask, **theirs)

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments
 
 from swift_grpo_ext.models.families import family_of
@@ -18,7 +20,7 @@ from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.inference import collated, looking
-from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.trainer.samples import LossValue, PerToken, VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.guard import watches
@@ -155,7 +157,9 @@ class Monitors:
             self.watch.phases.rest_in("optimizer")
 
     @watches("count of tokens")
-    def add_pass(self, logps: torch.Tensor, grpo_batch: GRPOBatch, forwarded: torch.Tensor | None) -> None:
+    def add_pass(
+        self, logps: PerToken, grpo_batch: GRPOBatch, forwarded: Bool[Tensor, "batch keep"] | None
+    ) -> None:
         """Count the tokens of a pass with gradients, and how surprised the policy is by them."""
         if not self.watch or not self._host.model.training or not torch.is_grad_enabled():
             return
@@ -192,7 +196,7 @@ class Monitors:
             if estimate:
                 self.watch.tally.kl, self.watch.tally.kl_tokens = estimate
 
-    def end_step(self, grad_norm: float | torch.Tensor | None, work: Counter[str]) -> None:
+    def end_step(self, grad_norm: float | LossValue | None, work: Counter[str]) -> None:
         """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
         host = self._host
         if not self.watch or host.state.global_step <= self._judged_step:
@@ -212,8 +216,8 @@ class Monitors:
             self.watch.phases.rest_in("between")
             self.watch.bill.work.update(work or {})
 
-    def _logps_of(self, sample: VisionSample) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs of a completion under the policy, and the mask of its tokens, ``(1, seq)``."""
+    def _logps_of(self, sample: VisionSample) -> tuple[PerToken, Bool[Tensor, "batch keep"]]:
+        """Log-probs of a completion under the policy, and the mask of its tokens."""
         host = self._host
         inputs, batch = collated(host, [sample], host.template)
         with looking(host, host.model):

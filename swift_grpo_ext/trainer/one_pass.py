@@ -93,7 +93,7 @@ class OnePass:
         if self._halves.parts == 1 or not self.enabled.shared_prefix:
             return self._scores_of_part(model, batch, with_entropy, vision)
 
-        def scores_of(part: MicroBatch) -> Callable[[], Tensor]:
+        def scores_of(part: MicroBatch) -> Callable[[], Float[Tensor, "batch keep 2"]]:
             return lambda: self._scores_of_part(model, part, with_entropy, vision)
 
         return summed([scores_of(part) for part in in_parts(batch, self._halves.parts)])

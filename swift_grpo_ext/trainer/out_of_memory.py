@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from swift_grpo_ext.group.batch_sizes import SWITCH
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, is_alone
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.samples import Batch, Row
+from swift_grpo_ext.trainer.samples import Batch, LossValue, Row
 
 
 class Halves:
@@ -64,12 +64,12 @@ class Halves:
 
     def step(
         self,
-        step: Callable[..., Tensor],
+        step: Callable[..., LossValue],
         model: nn.Module,
         inputs: list[Row],
         *args: Any,
         **kwargs: Any,
-    ) -> Tensor:
+    ) -> LossValue:
         """Forward and backward of one micro-batch; only a run's first can be begun again."""
         host = self._host
         while not self._tried:
@@ -93,12 +93,12 @@ class Halves:
 
     def _first(
         self,
-        step: Callable[..., Tensor],
+        step: Callable[..., LossValue],
         model: nn.Module,
         inputs: list[Row],
         *args: Any,
         **kwargs: Any,
-    ) -> tuple[Tensor | None, BaseException | None]:
+    ) -> tuple[LossValue | None, BaseException | None]:
         """The loss, or the error if no rank waits for what this one has not computed."""
         host = self._host
         computed = list[bool]()
@@ -111,7 +111,7 @@ class Halves:
             self._logged = {name: len(values) for name, values in host._metrics["train"].items()}
             return self._inputs
 
-        def noted(*given: Any, **options: Any) -> Tensor:
+        def noted(*given: Any, **options: Any) -> LossValue:
             loss = loss_of(*given, **options)
             computed.append(True)
             return loss

@@ -1,12 +1,12 @@
 """The passes over a generation batch: which pass it is, what is on for it, and where features are kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.media import GRIDS_OF
@@ -25,7 +25,7 @@ from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import PassKind, SelfCheck
-from swift_grpo_ext.trainer.samples import Scores
+from swift_grpo_ext.trainer.samples import Inputs, Scores
 from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.tower import RunTower
 
@@ -99,7 +99,7 @@ class Passes:
     def logps(
         self,
         model: nn.Module,
-        model_inputs: Mapping[str, Tensor],
+        model_inputs: Inputs,
         grpo_batch: GRPOBatch,
         with_entropy: bool,
         stock: Callable[..., Scores],
@@ -141,7 +141,7 @@ class Passes:
         reference = self._host.ref_model
         return reference is not None and unwrapped(model) is unwrapped(reference)
 
-    def _analysed(self, model_inputs: Mapping[str, Tensor], grpo_batch: GRPOBatch) -> MicroBatch:
+    def _analysed(self, model_inputs: Inputs, grpo_batch: GRPOBatch) -> MicroBatch:
         """Images and groups of a micro-batch; found out at its first pass."""
         record = self.batches.of(grpo_batch)
         if record.batch is None or record.batch.given["input_ids"] is not model_inputs["input_ids"]:
@@ -168,15 +168,13 @@ class Passes:
     def _in_step(self, stock: Callable[..., Scores]) -> Callable[..., Scores]:
         """ms-swift's own pass, with as many tower calls as other ranks make in theirs."""
 
-        def stock_in_step(
-            model: nn.Module, inputs: Mapping[str, Tensor], *args: Any, **kwargs: Any
-        ) -> Scores:
+        def stock_in_step(model: nn.Module, inputs: Inputs, *args: Any, **kwargs: Any) -> Scores:
             with self.in_step(model, inputs):
                 return stock(model, inputs, *args, **kwargs)
 
         return stock_in_step
 
-    def in_step(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+    def in_step(self, model: nn.Module, inputs: Inputs) -> AbstractContextManager[None]:
         """While this is open, one forward is made over inputs: no tower for text alone, ranks in step."""
         if self._tower is None or self._leaves_tower:
             return nullcontext()

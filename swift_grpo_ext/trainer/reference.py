@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from swift_grpo_ext.errors import RefusedError
@@ -64,10 +65,10 @@ def difference(ours: nn.Module, theirs: nn.Module) -> str:
     return f"{len(unequal)} of {len(named)} parameters differ, the first is {unequal[0]}" if unequal else ""
 
 
-def _sampled(parameter: Any) -> Tensor:
+def _sampled(parameter: Any) -> Shaped[Tensor, " elements"]:
     """About 4096 elements of what this rank holds; of ZeRO-3's without the padding, which is unset memory."""
     if hasattr(parameter, "ds_tensor"):
-        part: Tensor = parameter.ds_tensor.detach().flatten()
+        part: Shaped[Tensor, " elements"] = parameter.ds_tensor.detach().flatten()
         start = torch.distributed.get_rank(parameter.ds_process_group) * part.numel()
         part = part[: max(0, parameter.ds_numel - start)]
     else:

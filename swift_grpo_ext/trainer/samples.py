@@ -49,6 +49,8 @@ Inputs = dict[str, Any]  # of the model: tensors, and options such as ``use_cach
 Batch = dict[str, Any]  # ms-swift's micro-batch: ``grpo_batch``, a GRPOBatch, and ``model_inputs``, Inputs
 Batches = list[Batch]
 Rewards = Float[Tensor, "completions functions"]  # of all ranks; NaN: not scored
+LossValue = Float[Tensor, ""]  # of a micro-batch
+PerCompletion = Float[Tensor, " completions"]  # of all ranks
 PerToken = Float[Tensor, "batch keep"]  # of the tokens of a micro-batch's completions
 Scores = tuple[PerToken, PerToken | None]
 """Log-probs in nats, 0 where there is no loss; entropies in nats, None where they are not asked for."""

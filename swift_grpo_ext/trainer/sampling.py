@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -73,7 +74,7 @@ def in_step(
     forward = base.forward
     blanks = [0]
 
-    def agreeing(*args: object, **kwargs: Tensor) -> object:
+    def agreeing(*args: object, **kwargs: Shaped[Tensor, "..."]) -> object:
         cache = kwargs.get("past_key_values")
         if cache is None or cache.get_seq_length() == 0:
             # Before all else: the tower's gather on one rank must not meet this collective on another.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, unwrapped
-from swift_grpo_ext.trainer.samples import PerToken, VisionSample
+from swift_grpo_ext.trainer.samples import LossValue, PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
@@ -111,7 +112,7 @@ class Tracer:
         self._name_fault(Fault("log-probs", rows, module), inputs, grpo_batch, named)
 
     @watches("numerics", reads_device=True)
-    def look_at_loss(self, loss: Tensor | tuple[Tensor, Any], batch: Any) -> None:
+    def look_at_loss(self, loss: LossValue | tuple[LossValue, Any], batch: Any) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
             first = batch[0] if isinstance(batch, list) else batch
@@ -129,7 +130,7 @@ class Tracer:
                 self._tell(Fault("weights", module=name), [], self._dump_path("safetensors"))
 
     @watches("numerics", reads_device=True)
-    def _look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
+    def _look_at_gradients(self, parameters: Sequence[Float[Tensor, "..."]]) -> None:
         host = self._host
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norms = torch.stack(torch._foreach_norm(gradients)) if self.on and gradients else None

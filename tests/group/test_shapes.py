@@ -1,4 +1,7 @@
-"""Shapes are types: every tensor that a function of `group` takes or gives has one, checked while tests run."""
+"""Shapes are types: every tensor that a function of `group` or the trainer takes or gives has one.
+
+Those of `group` are checked while tests run.
+"""
 
 import ast
 import subprocess
@@ -9,22 +12,23 @@ import jaxtyping
 import pytest
 import torch
 
-import swift_grpo_ext.group
+import swift_grpo_ext
 from swift_grpo_ext.group.logps import TokenQuery, score
 
-FILES = sorted(Path(swift_grpo_ext.group.__file__).parent.rglob("*.py"))
+PACKAGE = Path(swift_grpo_ext.__file__).parent
+FILES = sorted(path for room in ("group", "trainer") for path in (PACKAGE / room).rglob("*.py"))
 
 
 def without_shape(annotation: ast.expr) -> bool:
     """Whether an annotation names a tensor outside ``Float[Tensor, "..."]`` and its like."""
     if isinstance(annotation, ast.Subscript) and hasattr(jaxtyping, ast.unparse(annotation.value)):
         return False
-    if isinstance(annotation, ast.Name):
-        return annotation.id == "Tensor"
+    if isinstance(annotation, (ast.Name, ast.Attribute)):
+        return ast.unparse(annotation) in ("Tensor", "torch.Tensor")
     return any(without_shape(part) for part in ast.iter_child_nodes(annotation))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_every_tensor_has_a_shape(path):
     bare = [
         ast.unparse(node)

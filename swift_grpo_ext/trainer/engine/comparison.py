@@ -5,9 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
@@ -20,6 +21,11 @@ from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.records import row_name
+
+Logits: TypeAlias = Float[Tensor, "places vocab"]
+PerPlace: TypeAlias = Float[Tensor, " places"]
+Hidden: TypeAlias = Float[Tensor, "batch seq _"]
+"""States of the last layer, or what the output layer makes of them."""
 
 PLACES = 64
 """Tokens of a completion that are looked at: the first ones, and others spread over the rest."""
@@ -99,7 +105,7 @@ class Comparison:
         told = [logp for one in self._told for logp in one]
         return {name: distance(told, logps.tolist()) for name, logps in self._hypotheses()}
 
-    def _hypotheses(self) -> Iterator[tuple[str, Tensor]]:
+    def _hypotheses(self) -> Iterator[tuple[str, PerPlace]]:
         asked = self._sampling
         for setting, values in _OTHER_SAMPLING.items():
             for value in values:
@@ -114,30 +120,30 @@ class Comparison:
             with context:
                 yield name, self._scored(self._logits_of(model), asked)
 
-    def _scored(self, logits: Tensor, sampling: Sampling) -> Tensor:
+    def _scored(self, logits: Logits, sampling: Sampling) -> PerPlace:
         parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
         return torch.cat([sampled_logps(*part, sampling) for part in parts])
 
-    def _logits_of(self, model: nn.Module) -> Tensor:
-        """``(N, vocab)`` logits that predict the tokens at the places. All ranks call it together."""
+    def _logits_of(self, model: nn.Module) -> Logits:
+        """Logits that predict the tokens at the places. All ranks call it together."""
         with looking(self._host, model):
             return torch.cat([self._logits_of_row(model, row) for row in range(len(self._inputs))])
 
-    def _logits_of_row(self, model: nn.Module, row: int) -> Tensor:
-        """The same of one completion, ``(places, vocab)``; the others' logits are not computed."""
+    def _logits_of_row(self, model: nn.Module, row: int) -> Logits:
+        """The same of one completion; the others' logits are not computed."""
         mask = self._masks[row]
         places = torch.tensor(self._places[row], dtype=torch.long)
         keep = len(mask)
         chosen = mask.nonzero()[:, 0][places]
         head = base_model(self._host, model).get_output_embeddings()
-        logits_of: Callable[[Tensor], Tensor] = head.forward
+        logits_of: Callable[[Hidden], Hidden] = head.forward
 
-        def of_chosen(hidden: Tensor) -> Tensor:
+        def of_chosen(hidden: Hidden) -> Float[Tensor, "batch places vocab"]:
             return logits_of(hidden[:, -keep - 1 : -1][:, chosen])
 
         inputs = self._inputs[row]
         with swapped(head, "forward", of_chosen), self._host.passes.in_step(model, inputs):
-            logits: Tensor = model(**inputs).logits
+            logits: Float[Tensor, "batch places vocab"] = model(**inputs).logits
         return logits.flatten(0, -2)
 
     def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:

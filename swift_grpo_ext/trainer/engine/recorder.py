@@ -1,12 +1,15 @@
 """Writes down what transformers' ``generate`` draws: the log-probs that its engine does not report."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
 from swift_grpo_ext.watch.guard import Guard, watches
 
+LastLogits: TypeAlias = Float[Tensor, "batch vocab"]
 RECORDER = "recorder of transformers' engine"  # its name in the guard
 
 
@@ -20,8 +23,8 @@ class Recorder(LogitsProcessor):
     def __init__(self, rows: int, guard: Guard) -> None:
         self._rows = rows
         self.guard = guard
-        self._last: Tensor | None = None
-        self._drawn: list[Tensor] = []
+        self._last: LastLogits | None = None
+        self._drawn: list[Float[Tensor, " rows"]] = []
         self._calls = self._stride = 0
         self.batch = self.top_k = 0
 
@@ -41,13 +44,13 @@ class Recorder(LogitsProcessor):
         self.top_k = max(filters, default=0)  # what ``generate`` used; 0: all tokens
         return LogitsProcessorList([*processors, self]) if self._calls == 1 else processors
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Book the token of the step before, and keep the ``(batch, vocab)`` scores of this one."""
+    def __call__(self, input_ids: Int[Tensor, "batch seq"], scores: LastLogits) -> LastLogits:
+        """Book the token of the step before, and keep the scores of this one."""
         self._book(input_ids, scores)
         return scores
 
     @watches(RECORDER, reads_device=True)
-    def _book(self, input_ids: Tensor, scores: Tensor) -> None:
+    def _book(self, input_ids: Int[Tensor, "batch seq"], scores: LastLogits) -> None:
         self.batch = len(scores)
         self._stride = max(1, self.batch // self._rows)
         chosen = slice(0, None, self._stride)
