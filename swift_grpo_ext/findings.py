@@ -48,7 +48,6 @@ class Finding:
     fix: str = ""
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     steps: int = 0
-    unseen_images: bool = False  # a guess about images, which rows with images take back
     not_checked: str = ""  # what could not be looked at, in a few words; empty for a fault
 
     @property
@@ -88,7 +87,6 @@ class Rule(Generic[Subject]):
     cause: str = ""  # why that happens, in a sentence or two
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     scope: Callable[[Subject], bool] = everything  # which subjects it holds for
-    unseen_images: bool = False  # it guesses how images are: taken back once rows are read
     not_checked: str = ""  # of a note that something could not be looked at: what, in a few words
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
@@ -104,7 +102,6 @@ class Rule(Generic[Subject]):
                 problem.fix,
                 self.reports,
                 problem.steps,
-                self.unseen_images,
                 self.not_checked,
             )
 
@@ -126,7 +123,6 @@ class RuleTable(Generic[Subject]):
         reports: tuple[str, ...] | str = (),
         defect: Defect | None = None,
         scope: Callable[[Subject], bool] | None = None,
-        unseen_images: bool = False,
         not_checked: str = "",
     ) -> Callable[[Look[Subject]], Look[Subject]]:
         """Decorator: put a function into the table as a `Rule`, with cause and reports of its defect."""
@@ -144,7 +140,6 @@ class RuleTable(Generic[Subject]):
                     cause,
                     links,
                     scope or self.scope,
-                    unseen_images,
                     not_checked,
                 )
             )

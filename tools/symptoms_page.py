@@ -10,7 +10,7 @@ import yaml
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.refused import host_rules
-from swift_grpo_ext.doctor.check.rules import data_rules, table, trial_rules
+from swift_grpo_ext.doctor.check.rules import table
 
 PAGE = Path(__file__).parents[1] / "docs" / "symptoms.md"
 
@@ -41,7 +41,7 @@ def rows() -> Iterator[Row]:
 
 
 def _rows() -> Iterator[Row]:
-    for rule in (*table.rules, *host_rules.rules, *data_rules.rules, *trial_rules.rules):
+    for rule in (*table.rules, *host_rules.rules):
         for symptom in rule.symptoms:
             yield Row(
                 symptom,

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
 
-from swift_grpo_ext.doctor.check import inputs, rewards, rows
+from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.doctor.check.facts import Facts
 from swift_grpo_ext.doctor.check.refused import refusals
-from swift_grpo_ext.doctor.check.rules import data_rules, table, trial_rules
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.rules import table
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Finding, NotKnownError, Severity, exit_code, not_known_here, worst_first
+from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here, worst_first
 
 COULD_NOT_CHECK = 3
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -40,25 +40,11 @@ class Verdict:
         return f"{verdict}; not checked: {', '.join(names)}" if names else verdict
 
 
-def findings_of(run: Run, *, row_limit: int = 32) -> list[Finding]:
+def findings_of(facts: Facts) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
-    found = table.judged(run)
-    try:
-        if run.grpo:
-            found = _with_data(run.as_written, found, row_limit)
-    except NotKnownError as missing:
-        found.append(not_known_here(missing.name))
-    found += [not_known_here(f"swift rlhf in {place}") for place in dict.fromkeys(run.launch.not_followed)]
-    return worst_first(_once(found))
-
-
-def _with_data(run: Run, found: list[Finding], row_limit: int) -> list[Finding]:
-    """With what the rows and the rewards show; guesses about images go where rows were looked at."""
-    data = rows.read(run, row_limit)
-    if data.samples and data.tokenizer:
-        found = [one for one in found if not one.unseen_images]
-    trials = rewards.tried(run, data.training)
-    return [*found, *data_rules.judged(data), *trial_rules.judged(trials)]
+    places = dict.fromkeys(facts.launch.not_followed)
+    unread = [not_known_here(f"swift rlhf in {place}") for place in places]
+    return worst_first(_once([*table.judged(facts), *unread]))
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
@@ -73,11 +59,13 @@ def verdict_of(
     """Check a command line, a script or a configuration file by the rules of this package."""
     try:
         read = inputs.runs(words, gpu_memory=gpu_memory)
-        runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory) for run in read]
+        runs = [
+            replace(facts, cpu_memory=cpu_memory or facts.cpu_memory, row_limit=row_limit) for facts in read
+        ]
     except SwiftGrpoExtError as error:
         return Verdict((not_known_here(error.what, error.where, error.fix),), COULD_NOT_CHECK)
-    findings = worst_first(_once([one for run in runs for one in findings_of(run, row_limit=row_limit)]))
-    return Verdict(tuple(findings), exit_code(findings), tuple(run.arguments for run in runs))
+    findings = worst_first(_once([finding for facts in runs for finding in findings_of(facts)]))
+    return Verdict(tuple(findings), exit_code(findings), tuple(facts.arguments for facts in runs))
 
 
 def check(

@@ -16,9 +16,9 @@ import psutil
 from swift_grpo_ext.doctor.check import host_table
 from swift_grpo_ext.doctor.check.arguments import parse
 from swift_grpo_ext.doctor.check.environment import Environ
+from swift_grpo_ext.doctor.check.facts import Facts
 from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES, EXACT, config_words
 from swift_grpo_ext.doctor.check.launch import Command, Launch
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -42,7 +42,7 @@ _OTHER_PROGRAMS = {
 _NOT_STARTED = (".toml", ".jsonl", ".md")
 
 
-def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
+def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Facts]:
     """The runs that these words start: arguments of ``swift rlhf``, or a script or a configuration file.
 
     Raises:
@@ -64,14 +64,18 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
     return runs_of_script(path, words[1:] or None, gpu_memory=gpu_memory)
 
 
-def run_of(words: Sequence[Word], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
+def run_of(
+    words: Sequence[Word], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None
+) -> Facts:
     """The run that a command line starts in this process's environment and folder."""
     program = "megatron" if not set(_OF_MEGATRON).isdisjoint(map(written, words)) else "swift"
     command = Command((program, "rlhf", *words), os.environ if environ is None else environ)
     return _run(command, Launch(names=set(command.environ)), gpu_memory, (Path.cwd(),))
 
 
-def runs_of_script(path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0) -> list[Run]:
+def runs_of_script(
+    path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0
+) -> list[Facts]:
     """The runs that a launch script starts, each with the variables that the script gives it.
 
     Raises:
@@ -147,13 +151,13 @@ def _folders(command: Command, here: Path) -> tuple[Path, ...]:
     return tuple(base / Path(command.folder).expanduser() for base in (Path.cwd(), here, here.parent))
 
 
-def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
+def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Facts:
     memory, device = first_gpu()
     words, more = _with_config(list(command.arguments), folders, launch)
     arguments = parse(words, host_table.MEGATRON if command.words[0] == "megatron" else "RLHFArguments")
     given = arguments.values.get("model_kwargs")
     unread = "" if command.complete else " and ".join(launch.unread)
-    return Run(
+    return Facts(
         arguments=arguments,
         environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
         versions=_versions(),

@@ -104,7 +104,6 @@ class Trial:
 class Trials:
     """What became of all rewards of a run."""
 
-    run: Run
     samples: tuple[Sample, ...]
     own: tuple[OwnTrial, ...] = ()
     others: tuple[Trial, ...] = ()
@@ -140,7 +139,7 @@ def tried(run: Run, samples: list[Sample]) -> Trials:
             others.append(Trial(name, "late"))
         else:
             others.append(_trial(run, job, name, samples))
-    return Trials(run, tuple(samples), tuple(own), tuple(others), job.plugins)
+    return Trials(tuple(samples), tuple(own), tuple(others), job.plugins)
 
 
 def _split(name: str) -> tuple[str, Parameters]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, rule, variable, where_no_row_is_seen
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
@@ -75,7 +75,7 @@ def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
     ),
     cause="Truncation keeps every image token, so a large image leaves no room for the question.",
     reports="C4",
-    unseen_images=True,
+    scope=where_no_row_is_seen,
 )
 def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length

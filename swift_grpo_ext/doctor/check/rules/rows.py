@@ -6,28 +6,31 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 
+from swift_grpo_ext.doctor.check.facts import Facts
 from swift_grpo_ext.doctor.check.media import TAGS
-from swift_grpo_ext.doctor.check.rows import Data, Sample
+from swift_grpo_ext.doctor.check.rows import Sample
+from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem, RuleTable
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 
-data_rules: RuleTable[Data] = RuleTable()
-rule = data_rules.rule
+rule = partial(table.rule, scope=grpo_anywhere)
 RowLook = Callable[[Run, Sample], Iterator[Problem]]
 
 
-def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Data], Iterator[Problem]]:
+def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Facts], Iterator[Problem]]:
     """Decorator: a rule of single rows as one of all, with the first faulty row and the share of such rows.
 
     A fault for which the trainer replaces a row (``replaced``) is a warning where it does, and leaves any.
     """
 
-    def over_all(data: Data) -> Iterator[Problem]:
-        faults = [problem for sample in data.samples for problem in islice(look(data.run, sample), 1)]
+    def over_all(facts: Facts) -> Iterator[Problem]:
+        run = facts.as_written
+        samples = facts.data.samples
+        faults = [problem for sample in samples for problem in islice(look(run, sample), 1)]
         if not faults:
             return
-        share = f"{len(faults)} of {len(data.samples)} rows"
-        mild = replaced and _replaces(data.run) and len(faults) < len(data.samples)
+        share = f"{len(faults)} of {len(samples)} rows"
+        mild = replaced and _replaces(run) and len(faults) < len(samples)
         if mild:
             share += ", which the trainer replaces"
         severity = WARNING if mild else None
@@ -52,8 +55,8 @@ def _replaces(run: Run) -> bool:
     symptoms="training ends at step 0, or ms-swift raises an AssertionError of the dataset's length",
     cause="A file, folder or draw without rows.",
 )
-def _empty(data: Data) -> Iterator[Problem]:
-    for dataset in data.datasets:
+def _empty(facts: Facts) -> Iterator[Problem]:
+    for dataset in facts.data.datasets:
         if dataset.empty:
             yield Problem(dataset.empty, dataset.where, "check the path, and the number behind #")
 
@@ -65,8 +68,8 @@ def _empty(data: Data) -> Iterator[Problem]:
     cause="Rows of a dataset on a hub are not downloaded to look at them.",
     not_checked="rows",
 )
-def _elsewhere(data: Data) -> Iterator[Problem]:
-    for dataset in data.datasets:
+def _elsewhere(facts: Facts) -> Iterator[Problem]:
+    for dataset in facts.data.datasets:
         if dataset.elsewhere:
             what = "not a file here: its rows were not checked"
             yield Problem(what, dataset.where, "check again with a local copy")
@@ -78,8 +81,8 @@ def _elsewhere(data: Data) -> Iterator[Problem]:
     symptoms="json.decoder.JSONDecodeError, or pyarrow.lib.ArrowInvalid, when the dataset is loaded",
     cause="A line of a JSON file is not an object.",
 )
-def _unreadable(data: Data) -> Iterator[Problem]:
-    for dataset in data.datasets:
+def _unreadable(facts: Facts) -> Iterator[Problem]:
+    for dataset in facts.data.datasets:
         if dataset.unreadable:
             what = f"{len(dataset.unreadable)} of its first rows are not JSON objects"
             yield Problem(what, dataset.unreadable[0], "fix the line")
@@ -91,8 +94,8 @@ def _unreadable(data: Data) -> Iterator[Problem]:
     symptoms="the dataset has fewer rows than the file",
     cause="ms-swift drops rows that it cannot read, with a traceback for the first ten only.",
 )
-def _dropped(data: Data) -> Iterator[Problem]:
-    for dataset in data.datasets:
+def _dropped(facts: Facts) -> Iterator[Problem]:
+    for dataset in facts.data.datasets:
         if dataset.refusal:
             what = f"ms-swift drops rows of it: {dataset.refusal}"
             severity = None if dataset.samples else ERROR
@@ -178,10 +181,10 @@ def _text_model(run: Run, sample: Sample) -> Iterator[Problem]:
     cause="Tokens are counted with the model's own tokenizer, which is not here.",
     not_checked="lengths of prompts",
 )
-def _not_encoded(data: Data) -> Iterator[Problem]:
-    if not data.tokenizer:
+def _not_encoded(facts: Facts) -> Iterator[Problem]:
+    if not facts.data.tokenizer:
         what = "no tokenizer here: rows were not sent through the template"
-        yield Problem(what, f"--model {data.run.arguments.model}", "check where the model is")
+        yield Problem(what, f"--model {facts.as_written.arguments.model}", "check where the model is")
 
 
 @rule(
@@ -190,10 +193,10 @@ def _not_encoded(data: Data) -> Iterator[Problem]:
     symptoms="ms-swift raises while it loads the model's processor or template",
     cause="The model's files do not say by which template it is prompted.",
 )
-def _no_template(data: Data) -> Iterator[Problem]:
-    if data.no_template:
-        what = f"ms-swift finds no template: {data.no_template}"
-        yield Problem(what, f"--model {data.run.arguments.model}", "--model_type and --template")
+def _no_template(facts: Facts) -> Iterator[Problem]:
+    if facts.data.no_template:
+        what = f"ms-swift finds no template: {facts.data.no_template}"
+        yield Problem(what, f"--model {facts.as_written.arguments.model}", "--model_type and --template")
 
 
 @rule(

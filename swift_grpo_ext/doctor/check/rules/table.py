@@ -1,4 +1,4 @@
-"""The table that every rule of preflight stands in, the launches that a rule may hold for, and helpers."""
+"""The one table of rules, the launches that a rule may hold for, and helpers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.doctor.check.facts import Facts
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import Problem, RuleTable
 
@@ -35,7 +36,12 @@ def deepspeed(run: Run) -> bool:
     return not run.megatron and isinstance(run.deepspeed, dict)
 
 
-table: RuleTable[Run] = RuleTable(swift)
+def where_no_row_is_seen(facts: Facts) -> bool:
+    """Training of ``swift`` whose images are guessed, for no row of it was sent through the template."""
+    return not facts.megatron and not (facts.grpo and facts.data.samples and facts.data.tokenizer)
+
+
+table: RuleTable[Facts] = RuleTable(swift)
 rule = table.rule
 
 

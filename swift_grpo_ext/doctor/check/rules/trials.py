@@ -3,15 +3,17 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from swift_grpo_ext.doctor.check import probing
-from swift_grpo_ext.doctor.check.rewards import OwnTrial, Trial, Trials, named_rewards
+from swift_grpo_ext.doctor.check.facts import Facts
+from swift_grpo_ext.doctor.check.rewards import OwnTrial, Trial, named_rewards
 from swift_grpo_ext.doctor.check.rows import Sample
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem, RuleTable
+from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE
 
-trial_rules: RuleTable[Trials] = RuleTable()
-rule = trial_rules.rule
+rule = partial(table.rule, scope=grpo_anywhere)
 
 # Rewards of ms-swift that compare with a gold answer, in a form that they say themselves.
 _READ_GOLD = ("accuracy", "cosine")
@@ -25,8 +27,8 @@ _CHECK_FORM = "check the column that holds the gold answer, and the form of answ
     symptoms="SettingsError of SWIFT_GRPO_EXT_REWARD_TABLE when training starts",
     cause="The reward table is read when the plugin is imported, and takes no unknown name or value.",
 )
-def _table(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.own:
+def _table(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.own:
         if trial.refusal:
             yield Problem(trial.refusal.what, trial.refusal.where, trial.refusal.fix)
 
@@ -38,14 +40,14 @@ def _table(trials: Trials) -> Iterator[Problem]:
     cause="None of the first rows is of its tasks, or the rewards before it took all the time.",
     not_checked="a reward",
 )
-def _not_run(trials: Trials) -> Iterator[Problem]:
-    rows = trials.samples
-    for own in trials.own:
+def _not_run(facts: Facts) -> Iterator[Problem]:
+    rows = facts.trials.samples
+    for own in facts.trials.own:
         if rows and not own.samples and not own.refusal:
             tasks = ", ".join(own.tasks)
             what = f"{own.reward.name}: none of the first {len(rows)} rows is of its tasks {tasks}"
             yield Problem(what, rows[0].where)
-    for trial in trials.others:
+    for trial in facts.trials.others:
         if trial.ended == "late":
             yield Problem("no time was left to run it", trial.name)
 
@@ -56,14 +58,14 @@ def _not_run(trials: Trials) -> Iterator[Problem]:
     symptoms="TypeError: __call__() missing 1 required positional argument: 'solution'",
     cause="The column is not in the data, or ms-swift renamed it: answer becomes response.",
 )
-def _column(trials: Trials) -> Iterator[Problem]:
-    for own in trials.own:
+def _column(facts: Facts) -> Iterator[Problem]:
+    for own in facts.trials.own:
         if _has_no_gold(own):
             columns = ", ".join(sorted(_own_columns(own.samples)))
             what = f"{own.reward.name} finds no gold in {len(own.samples)} rows with the columns {columns}"
             yield Problem(what, own.samples[0].where, f"a column {' or '.join(own.reward.gold)}")
-    given = sorted(_own_columns(trials.samples))
-    for trial in trials.others:
+    given = sorted(_own_columns(facts.trials.samples))
+    for trial in facts.trials.others:
         if trial.lacks_column:
             names = ", ".join(given) or "none"
             what = f"it needs a column that the data lacks: {trial.last_line}; the columns are {names}"
@@ -88,8 +90,8 @@ def _own_columns(samples: Iterable[Sample]) -> set[str]:
     cause="A reward function that raises on one rank leaves the others waiting in a gather.",
     reports="B9",
 )
-def _fails(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
+def _fails(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
         if trial.fails and not trial.lacks_column:
             lines = [line.strip() for line in trial.details.splitlines()]
             frames = [line for line in lines if line.startswith("File ") and "/lib/python" not in line]
@@ -103,8 +105,8 @@ def _fails(trials: Trials) -> Iterator[Problem]:
     cause="A reward function without a time limit waits for something.",
     reports="B9",
 )
-def _hangs(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
+def _hangs(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
         if trial.ended == "timeout":
             fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
             yield Problem(f"one completion: {trial.last_line}", trial.name, fix)
@@ -116,8 +118,8 @@ def _hangs(trials: Trials) -> Iterator[Problem]:
     symptoms="GPUs are idle while rewards are computed",
     cause="The completions of a step are scored one after the other.",
 )
-def _slow(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
+def _slow(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
         if trial.slow:
             what = f"{len(trial.probes)} completions take longer than {probing.LIMIT:g} s"
             yield Problem(what, trial.name, "score them together, or side by side")
@@ -129,9 +131,11 @@ def _slow(trials: Trials) -> Iterator[Problem]:
     symptoms="ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
     cause="The plugin files were imported, and none of them registers the name.",
 )
-def _unknown(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
-        if trial.nearest is not None and (trials.plugins or not trials.run.has_plugins_of_the_user):
+def _unknown(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
+        if trial.nearest is not None and (
+            facts.trials.plugins or not facts.as_written.has_plugins_of_the_user
+        ):
             near = trial.nearest
             fix = f"did you mean {near[0]}?" if near else "register it: orms[...] in --external_plugins"
             yield Problem(f"no reward is called {trial.name}", "--reward_funcs", fix)
@@ -144,8 +148,8 @@ def _unknown(trials: Trials) -> Iterator[Problem]:
     cause="A reward that returns one score is broadcast to all completions.",
     reports="B8",
 )
-def _length(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
+def _length(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
         if trial.scores is not None and len(trial.scores) != len(trial.probes):
             what = f"{len(trial.scores)} scores for {len(trial.probes)} completions"
             yield Problem(what, trial.name, "return one score for each")
@@ -158,8 +162,8 @@ def _length(trials: Trials) -> Iterator[Problem]:
     cause="ms-swift drops gradients that are not finite without a word.",
     reports="B4",
 )
-def _not_finite(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
+def _not_finite(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
         values = sorted({score for score in trial.scores or () if isinstance(score, str)})
         if values:
             yield Problem(f"it returns {' and '.join(values)}", trial.name, "return None for no score")
@@ -172,12 +176,12 @@ def _not_finite(trials: Trials) -> Iterator[Problem]:
     cause="The reward cannot read the gold answer of any row.",
     reports=("B3", "B7"),
 )
-def _none(trials: Trials) -> Iterator[Problem]:
-    for own in trials.own:
+def _none(facts: Facts) -> Iterator[Problem]:
+    for own in facts.trials.own:
         if own.pairs and not own.scored and not _has_no_gold(own):
             what = f"{own.reward.name} cannot score any of {len(own.samples)} rows"
             yield Problem(what, own.samples[0].where, _CHECK_GOLD)
-    for trial in trials.others:
+    for trial in facts.trials.others:
         if trial.is_whole and not trial.numbers:
             yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
 
@@ -189,8 +193,8 @@ def _none(trials: Trials) -> Iterator[Problem]:
     cause="The reward cannot read the gold answer: `accuracy` reads numbers and formulas, no letters.",
     reports="B3",
 )
-def _constant(trials: Trials) -> Iterator[Problem]:
-    for trial in trials.others:
+def _constant(facts: Facts) -> Iterator[Problem]:
+    for trial in facts.trials.others:
         if trial.is_whole and trial.is_constant:
             count = len(trial.numbers)
             what = f"it gives {trial.numbers[0]:g} to every one of {count} right, wrong and empty answers"
@@ -211,10 +215,10 @@ def _may_read_another_form(trial: Trial) -> bool:
     cause="Nothing tells the completions of a group apart, so every advantage is 0.",
     reports="B3",
 )
-def _no_variance(trials: Trials) -> Iterator[Problem]:
-    names = list(dict.fromkeys(named_rewards(trials.run)))
-    constant = [trial for trial in trials.others if trial.is_whole and trial.is_constant]
-    if not names or [trial.name for trial in constant] != names or trials.run.arguments.reward_model:
+def _no_variance(facts: Facts) -> Iterator[Problem]:
+    names = list(dict.fromkeys(named_rewards(facts.as_written)))
+    constant = [trial for trial in facts.trials.others if trial.is_whole and trial.is_constant]
+    if not names or [trial.name for trial in constant] != names or facts.as_written.arguments.reward_model:
         return
     what = "no reward tells one completion from another, so every advantage is 0"
     severity = None
@@ -231,16 +235,16 @@ def _no_variance(trials: Trials) -> Iterator[Problem]:
     symptoms="reward rises and the answers get worse",
     cause="The reward scores garbage or wrong answers as high as the gold answer.",
 )
-def _gold_loses(trials: Trials) -> Iterator[Problem]:
-    for own in trials.own:
+def _gold_loses(facts: Facts) -> Iterator[Problem]:
+    for own in facts.trials.own:
         losing = sum(gold <= garbage for gold, garbage in own.scored)
         if losing:
             rows = f"{losing} of {len(own.scored)} rows"
             what = f"{own.reward.name} scores the gold no higher than garbage in {rows}"
             yield Problem(what, own.samples[0].where, _CHECK_GOLD)
-    for trial in trials.others:
+    for trial in facts.trials.others:
         if trial.margin and not trial.is_constant:
-            yield from _judged(trial, trial.margin, some_prefers_gold=trials.some_prefers_gold)
+            yield from _judged(trial, trial.margin, some_prefers_gold=facts.trials.some_prefers_gold)
 
 
 def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) -> Iterator[Problem]:
@@ -262,8 +266,8 @@ def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) ->
     symptoms="a right answer gets less than the full reward",
     cause="The gold answer, as it stands in the data, is not one that the reward takes for right.",
 )
-def _below_maximum(trials: Trials) -> Iterator[Problem]:
-    for own in trials.own:
+def _below_maximum(facts: Facts) -> Iterator[Problem]:
+    for own in facts.trials.own:
         if any(gold <= garbage for gold, garbage in own.scored):
             continue
         pairs = zip(own.samples, own.pairs, strict=False)

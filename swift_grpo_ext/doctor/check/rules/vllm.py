@@ -10,6 +10,7 @@ from swift_grpo_ext.doctor.check.rules.table import (
     option,
     rule,
     variable,
+    where_no_row_is_seen,
 )
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
@@ -113,7 +114,7 @@ def _image_tokens(run: Run) -> int:
     symptoms="The decoder prompt (length ...) is longer than the maximum model length, on some rows only",
     cause="Without MAX_PIXELS an image takes as many tokens as its size asks for.",
     reports="https://github.com/modelscope/ms-swift/issues/3592",
-    unseen_images=True,
+    scope=where_no_row_is_seen,
 )
 def _unlimited(run: Run) -> Iterator[Problem]:
     limit = _engine_limit(run)
