@@ -31,6 +31,7 @@ def fix(
 
     Raises:
         SystemExit: With status 1.
+        DatasetGenerationError: The file has no broken line; it is left as it came.
     """
     from datasets.exceptions import DatasetGenerationError
 

@@ -25,7 +25,8 @@ RENAMED = {
     "dtype": "torch_dtype",
 }
 _INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
-_DASHES, _QUOTES = "–—―−", "“”‘’"
+_DASHES = "–—―−"
+_QUOTES = "“”‘’"
 _LEFT_OUT = ("...", "…")  # of a command in a document
 _FIXES = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
 _RATES = {"--learning_rate": "1e-5", "--lr": "1e-5", "--vit_lr": "1e-6", "--aligner_lr": "1e-5"}
@@ -173,7 +174,8 @@ def _groups(words: Sequence[Word]) -> Iterator[Group]:
             continue
         if flag or values:
             yield flag, values
-        flag, values = text, []
+        flag = text
+        values = []
         if isinstance(word, Unknown):  # --lr=$LR; a name that is not known may be any number of options
             flag = "" if "$" in name else name
             values = [Unknown(value if flag else text, many=not flag)]

@@ -127,7 +127,8 @@ def _print(verdict: Verdict, console: Console, *, show_all: bool) -> None:
         label = f"{finding.severity.value:8}"
         colour = _COLOURS[finding.severity]
         if verdict.code == COULD_NOT_CHECK:
-            label, colour = "could not check: ", ""
+            label = "could not check: "
+            colour = ""
         elif finding.severity is Severity.NOTE and not show_all:
             continue
         place = f" [{finding.where}]" if finding.where else ""

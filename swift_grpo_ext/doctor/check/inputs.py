@@ -133,10 +133,12 @@ def syntax_refusal(text: str) -> str:
 
     Empty for a script that it takes, for one of another shell, and where there is no bash.
     """
-    first, bash = text.split("\n", 1)[0], shutil.which("bash")
+    first = text.split("\n", 1)[0]
+    bash = shutil.which("bash")
     if bash is None or (first.startswith("#!") and not re.search(r"\b(ba|da|k)?sh\b", first)):
         return ""
-    command, source = [bash, "--norc", "--noprofile", "-n", "-s"], text.encode("utf-8", "replace")
+    command = [bash, "--norc", "--noprofile", "-n", "-s"]
+    source = text.encode("utf-8", "replace")
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, input=source, capture_output=True, timeout=10, check=False)
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()

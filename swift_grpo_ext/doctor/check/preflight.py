@@ -29,7 +29,8 @@ def preflight() -> None:
         RefusedError: the run will fail.
     """
     if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr, quick=True) == 2:
-        what, fix = "preflight found errors, listed above", "fix them, or start without the variable"
+        what = "preflight found errors, listed above"
+        fix = "fix them, or start without the variable"
         raise RefusedError(what, where="SWIFT_GRPO_EXT_PREFLIGHT", fix=fix)
 
 

@@ -31,7 +31,8 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
 
     has_class = config.get("model_type") in CONFIG_MAPPING
     try:
-        if language := None if has_class else _language_config(config):
+        language = None if has_class else _language_config(config)
+        if language:
             return _with_tower(_measured(*_meta_model(language)), config)
         return _measured(*_meta_model(dict(config)))
     except (*_VALUES, RuntimeError, ImportError, StrictDataclassError) as error:

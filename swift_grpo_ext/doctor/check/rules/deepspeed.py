@@ -204,7 +204,7 @@ def _expected(run: Run) -> dict[str, object]:
     """What transformers holds a DeepSpeed file against, as far as the command line says it."""
     args = run.arguments
     precision = {"bfloat16": (True, False), "float16": (False, True), "float32": (False, True)}
-    bf16, fp16 = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
+    by_type = precision.get(str(args.torch_dtype), (args.bf16, args.fp16))
     values = {
         "train_micro_batch_size_per_gpu": run.micro_batch,
         "gradient_accumulation_steps": run.accumulation,
@@ -215,7 +215,7 @@ def _expected(run: Run) -> dict[str, object]:
         "optimizer.params.eps": args.adam_epsilon,
         "optimizer.params.weight_decay": args.weight_decay,
         "scheduler.params.warmup_max_lr": args.learning_rate,
-        "bf16.enabled": bf16 if args.bf16 is None else args.bf16,
-        "fp16.enabled": fp16 if args.fp16 is None else args.fp16,
+        "bf16.enabled": by_type[0] if args.bf16 is None else args.bf16,
+        "fp16.enabled": by_type[1] if args.fp16 is None else args.fp16,
     }
     return {key: value for key, value in values.items() if value is not None}
