@@ -8,7 +8,7 @@ from swift_grpo_ext.trainer.engine import agreement
 from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, EngineFacts, distance, judge
 from swift_grpo_ext.trainer.engine.prompts import grid_difference, prompt_difference
 
-ENGINE = EngineFacts("vLLM server", asked={"temperature": 0.9, "top_p": 1.0})
+ENGINE = EngineFacts("vLLM server", configured={"temperature": 0.9, "top_p": 1.0})
 
 
 def apart(gap, tokens=32):

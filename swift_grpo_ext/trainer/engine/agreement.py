@@ -57,7 +57,7 @@ class Distance:
 
 def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
     """How far two lists of log-probs of the same tokens are apart; one not finite counts as 20 nats."""
-    gaps = [abs(one - other) for one, other in zip(engine, trainer, strict=True)]
+    gaps = [abs(claimed - computed) for claimed, computed in zip(engine, trainer, strict=True)]
     gaps = [min(gap, _LARGEST) if math.isfinite(gap) else _LARGEST for gap in gaps]
     return Distance(len(gaps), math.fsum(gaps), math.fsum(map(math.exp, gaps)), max(gaps, default=0.0))
 
@@ -77,7 +77,7 @@ class Agreement:
     trainer_logp: float = 0.0
     garbage: float = 0.0  # share of completions that are noise: repeats, unknown tokens, all cut off
     prompt: str = ""  # how the prompts differ, in words
-    parted: str = ""  # where the first large difference is, in words
+    first_gap: str = ""  # where the first large difference is, in words
     ranks: str = ""  # which ranks these are, in words; empty for all
 
     @property
@@ -93,7 +93,7 @@ class EngineFacts:
     name: str
     half: bool = False  # weights or forwards in bf16 or fp16
     lags: bool = False  # rollouts are one step behind on purpose (--async_generate), but for the first
-    asked: Mapping[str, float] = field(default_factory=dict)  # `SETTINGS` as configured
+    configured: Mapping[str, float] = field(default_factory=dict)  # `SETTINGS` of the trainer
 
     @property
     def limit(self) -> float:
@@ -122,7 +122,7 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
     if not rule:
         return replace(figures, note=_noise(now, disagree=False).removeprefix("; "))
     size = f"mean |d| {all.mean:.2g} nats, mean exp|d| {all.mean_ratio:.3g}"
-    words = f"{cause}{_noise(now, rule != SAMPLING)}{now.parted and f'; {now.parted}'}"
+    words = f"{cause}{_noise(now, rule != SAMPLING)}{now.first_gap and f'; {now.first_gap}'}"
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
     return replace(figures, rule=rule, text=text)
 
@@ -188,8 +188,8 @@ def _explained(hypothesis: str, engine: EngineFacts) -> tuple[str, str]:
         return _CAUSES[hypothesis]
     setting, value = hypothesis.split()
     raw = ", or reports log-probs before temperature (raw_logprobs)" if hypothesis == "temperature 1" else ""
-    asked = f"{engine.asked[setting]:g}" if setting in engine.asked else "another"
-    return SAMPLING, f"it samples at {setting} {value}{raw}, the trainer at {asked}: --{setting}"
+    of_trainer = f"{engine.configured[setting]:g}" if setting in engine.configured else "another"
+    return SAMPLING, f"it samples at {setting} {value}{raw}, the trainer at {of_trainer}: --{setting}"
 
 
 def _noise(now: Agreement, disagree: bool) -> str:

@@ -80,7 +80,7 @@ class EngineCheck:
             f"vLLM {host.vllm_mode}" if args.use_vllm else "transformers' generate",
             half=bool(args.bf16 or args.fp16 or next(host.model.parameters()).dtype.itemsize == 2),
             lags=bool(args.async_generate),
-            asked={name: getattr(sampling, name) for name in SETTINGS},
+            configured={name: getattr(sampling, name) for name in SETTINGS},
         )
 
     @contextmanager

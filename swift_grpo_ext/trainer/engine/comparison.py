@@ -36,7 +36,7 @@ _OTHER_SAMPLING: Mapping[str, Sequence[float]] = {
 }
 _AT_ONCE = 64
 """Tokens whose logits are scored together: 40 MB of a large vocabulary."""
-_PARTED = 0.1
+_GAP = 0.1
 """Nats from which on two log-probs of a token are named."""
 
 
@@ -69,7 +69,7 @@ class Comparison:
             _places(claim.tokens[: len(claim.logps)], tokens) if scored else []
             for claim, tokens in zip(self._claims, self._tokens, strict=True)
         ]
-        self._told = [[c.logps[p] for p in ps] for c, ps in zip(self._claims, self._places, strict=True)]
+        self._claimed = [[c.logps[p] for p in ps] for c, ps in zip(self._claims, self._places, strict=True)]
         targets = [ids[p] for ids, ps in zip(self._tokens, self._places, strict=True) for p in ps]
         self._targets = torch.tensor(targets, dtype=torch.long, device=host.accelerator.device)
         self._logits = torch.zeros(0, 1)
@@ -82,43 +82,43 @@ class Comparison:
     def as_configured(self) -> Agreement:
         """This rank's share of the check: distances to what the trainer computes."""
         values = self._scored(self._logits, self._sampling)
-        ours = [part.tolist() for part in values.split(list(map(len, self._places)))]
+        computed = [part.tolist() for part in values.split(list(map(len, self._places)))]
         begin = Distance()
         rest = Distance()
-        for chosen, one, other in zip(self._places, self._told, ours, strict=True):
-            early = sum(place < EARLY for place in chosen)
-            begin += distance(one[:early], other[:early])
-            rest += distance(one[early:], other[early:])
+        for places, engine, trainer in zip(self._places, self._claimed, computed, strict=True):
+            early = sum(place < EARLY for place in places)
+            begin += distance(engine[:early], trainer[:early])
+            rest += distance(engine[early:], trainer[early:])
         tokens = (begin + rest).tokens or 1.0
         return Agreement(
             self._host.state.global_step,
             begin,
             rest,
-            engine_logp=sum(map(sum, self._told)) / tokens,
-            trainer_logp=sum(map(sum, ours)) / tokens,
+            engine_logp=sum(map(sum, self._claimed)) / tokens,
+            trainer_logp=sum(map(sum, computed)) / tokens,
             prompt=self._prompt(),
-            parted=self._parted(ours),
+            first_gap=self._first_gap(computed),
         )
 
     def otherwise(self) -> dict[str, Distance]:
         """Distances to what it would compute were the engine set otherwise; the same names on every rank."""
-        told = [logp for one in self._told for logp in one]
-        return {name: distance(told, logps.tolist()) for name, logps in self._hypotheses()}
+        claimed = [logp for of_row in self._claimed for logp in of_row]
+        return {name: distance(claimed, logps.tolist()) for name, logps in self._hypotheses()}
 
     def _hypotheses(self) -> Iterator[tuple[str, PerPlace]]:
-        asked = self._sampling
+        configured = self._sampling
         for setting, values in _OTHER_SAMPLING.items():
             for value in values:
-                if value != getattr(asked, setting):
+                if value != getattr(configured, setting):
                     settings: dict[str, Any] = {setting: value}
-                    yield f"{setting} {value:g}", self._scored(self._logits, replace(asked, **settings))
-        unfiltered = Sampling(asked.temperature, forbidden=asked.forbidden)
-        if asked != unfiltered:
+                    yield f"{setting} {value:g}", self._scored(self._logits, replace(configured, **settings))
+        unfiltered = Sampling(configured.temperature, forbidden=configured.forbidden)
+        if configured != unfiltered:
             yield agreement.UNFILTERED, self._scored(self._logits, unfiltered)
             yield agreement.RAW, self._scored(self._logits, Sampling())
         for name, model, context in self._other_models():
             with context:
-                yield name, self._scored(self._logits_of(model), asked)
+                yield name, self._scored(self._logits_of(model), configured)
 
     def _scored(self, logits: Logits, sampling: Sampling) -> PerPlace:
         parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
@@ -170,17 +170,18 @@ class Comparison:
         grids = [grid for image_grids in given if image_grids is not None for grid in image_grids.tolist()]
         return grid_difference(sizes, grids)
 
-    def _parted(self, ours: Sequence[Sequence[float]]) -> str:
-        """The first token of a completion at which the two part, in words; empty if there is none."""
+    def _first_gap(self, computed: Sequence[Sequence[float]]) -> str:
+        """The first token of a completion whose log-probs clearly differ, in words; empty without one."""
         decode = self._host.template.tokenizer.decode
-        for row, (chosen, *pairs) in enumerate(zip(self._places, self._told, ours, strict=True)):
-            for place, one, other in zip(chosen, *pairs, strict=True):
-                if abs(one - other) > _PARTED:
+        rows = zip(self._places, self._claimed, computed, strict=True)
+        for row, (places, of_engine, of_trainer) in enumerate(rows):
+            for place, engine, trainer in zip(places, of_engine, of_trainer, strict=True):
+                if abs(engine - trainer) > _GAP:
                     tokens = self._tokens[row]
                     around = decode(tokens[max(0, place - 6) : place + 6])
                     return (
                         f"they part at token {place} ({decode(tokens[place : place + 1])!r} in {around!r}: "
-                        f"engine {one:.3f}, trainer {other:.3f}) of {row_name(self._samples[row])}"
+                        f"engine {engine:.3f}, trainer {trainer:.3f}) of {row_name(self._samples[row])}"
                     )
         return ""
 
@@ -188,7 +189,7 @@ class Comparison:
 def _places(claimed: Sequence[int], tokens: Sequence[int]) -> list[int]:
     """Which tokens of a completion are compared: those that the engine sampled and that are trained on."""
     pairs = enumerate(zip_longest(claimed, tokens))
-    same = next((place for place, (one, other) in pairs if one != other), len(tokens))
+    same = next((place for place, (engine, trainer) in pairs if engine != trainer), len(tokens))
     if same <= PLACES:
         return list(range(same))
     spread = torch.linspace(EARLY, same - 1, PLACES - EARLY).long().unique().tolist()
@@ -206,5 +207,5 @@ def together(parts: Sequence[Agreement]) -> Agreement:
         engine_logp=sum(part.engine_logp * part.all.tokens for part in parts) / tokens,
         trainer_logp=sum(part.trainer_logp * part.all.tokens for part in parts) / tokens,
         prompt=next((part.prompt for part in parts if part.prompt), ""),
-        parted=next((part.parted for part in parts if part.parted), ""),
+        first_gap=next((part.first_gap for part in parts if part.first_gap), ""),
     )

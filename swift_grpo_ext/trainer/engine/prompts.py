@@ -35,16 +35,17 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
     seen, wanted = (_runs(ids, placeholders) for ids in (engine, trainer))
     if seen == wanted or sum(seen) == len(wanted):
         return ""
-    one = sum(seen)
-    other = sum(wanted)
+    of_engine = sum(seen)
+    of_trainer = sum(wanted)
     where = ""
-    if one == other:  # of several images
+    if of_engine == of_trainer:  # of several images
         pairs = list(zip_longest(seen, wanted, fillvalue=0))
-        one, other = next(pair for pair in pairs if pair[0] != pair[1])
-        where = f" for image {pairs.index((one, other)) + 1}"
+        number = next(number for number, (engine, trainer) in enumerate(pairs) if engine != trainer)
+        of_engine, of_trainer = pairs[number]
+        where = f" for image {number + 1}"
     return (
-        f"the engine has {one} image tokens{where}, the trainer {other}: images are resized differently; "
-        "give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
+        f"the engine has {of_engine} image tokens{where}, the trainer {of_trainer}: images are resized "
+        "differently; give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
     )
 
 
