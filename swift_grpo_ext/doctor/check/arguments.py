@@ -68,7 +68,7 @@ class Arguments:
             return Unknown(f"options in {' '.join(self.open)}")
         return self.values.get(name)
 
-    def known(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         """Whether its value is known."""
         return not isinstance(self.get(name), Unknown)
 
@@ -89,11 +89,11 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     texts = [word for word in words if isinstance(word, str)]
     refusals = [*chain.from_iterable(map(_invisible, texts)), *chain.from_iterable(map(_typographic, texts))]
     groups = list(_groups(list(chain.from_iterable(map(_as_meant, words)))))
-    known, unknown, rest = _without_unknown(groups, parser)
+    plain, unknown, rest = _without_unknown(groups, parser)
     given = {_name(flag) for flag, _ in groups if flag}
     strange: list[str] = []
     values = dict(host_table.defaults(kind))
-    for flag, behind in known:
+    for flag, behind in plain:
         try:
             namespace, left = parser.parse_known_args([*([flag] * bool(flag)), *behind])
             values |= vars(namespace)
@@ -232,13 +232,13 @@ def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[
 
 def _unknown(word: str, parser: argparse.ArgumentParser) -> Problem:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
-    known = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
+    options = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
     if name in RENAMED:
         fix = f"--{RENAMED[name]}" if RENAMED[name] else "it is gone, leave it out"
     elif name == "config":
         fix = "the file is the first word, without a flag: swift rlhf run.yaml"
     else:
-        close = nearest(name, known, NEAR)
+        close = nearest(name, options, NEAR)
         fix = f"--{close}" if close else "leave it out"
     return _refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
 
@@ -248,8 +248,8 @@ def _repeated(groups: list[Group]) -> Iterator[tuple[str, tuple[str, ...]]]:
     values: dict[str, list[str | None]] = {}
     for flag, behind in groups:
         text = flag.partition("=")[2] or " ".join(map(written, behind))
-        known = all(isinstance(word, str) for word in behind)
-        values.setdefault(_name(flag), []).append(text if known else None)
+        is_known = all(isinstance(word, str) for word in behind)
+        values.setdefault(_name(flag), []).append(text if is_known else None)
     for name, texts in values.items():
         plain = [text for text in texts if text is not None]
         if name and len(set(plain)) > 1 and len(plain) == len(texts):

@@ -32,8 +32,8 @@ class Verdict:
     @property
     def closing(self) -> str:
         """The last line: the verdict, and what could not be looked at, in a few words each."""
-        names = dict.fromkeys(one.not_checked for one in self.findings if one.not_checked)
-        count = sum(one.severity is Severity.ERROR for one in self.findings)
+        names = dict.fromkeys(finding.not_checked for finding in self.findings if finding.not_checked)
+        count = sum(finding.severity is Severity.ERROR for finding in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
         warned = "it should run; see the warnings"
         verdict = {0: "no problems found in what could be checked", 2: errors}.get(self.code, warned)
@@ -49,7 +49,7 @@ def findings_of(facts: Facts) -> list[Finding]:
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
     """The first of each fault: a name that nobody registers is found before and after the plugins."""
-    first = {(one.rule, one.what, one.where): one for one in reversed(findings)}
+    first = {(finding.rule, finding.what, finding.where): finding for finding in reversed(findings)}
     return list(first.values())[::-1]
 
 
@@ -99,7 +99,7 @@ def check(
             _print(replace(verdict, findings=findings[first:]), console, show_all=show_all)
             console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        print(json.dumps([asdict(one) for one in findings], indent=1, ensure_ascii=False))
+        print(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
     return verdict.code
 
 

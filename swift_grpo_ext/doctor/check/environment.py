@@ -65,8 +65,8 @@ def _parts(file: str) -> frozenset[str]:
     path = Path(file).expanduser()
     if not path.is_file():
         # A script for another machine: our files are known by name, the common one by its folder too.
-        ours = path.name in _FILES and (path.name != "all.py" or path.parent.name == "plugins")
-        return _FILES[path.name] if ours else frozenset()
+        is_ours = path.name in _FILES and (path.name != "all.py" or path.parent.name == "plugins")
+        return _FILES[path.name] if is_ours else frozenset()
     if path.stat().st_size > _MOST_BYTES or "swift_grpo_ext" not in path.read_text(errors="replace"):
         return frozenset()
     return _FILES.get(path.name, _ALL)

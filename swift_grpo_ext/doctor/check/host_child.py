@@ -85,7 +85,7 @@ class _Recorder:
         """The check; what it raises does not end the others."""
 
         @wraps(check)
-        def asked(arguments: Any, *more: Any, **named: Any) -> Any:
+        def recording(arguments: Any, *more: Any, **named: Any) -> Any:
             try:
                 return check(arguments, *more, **named)
             except _NotKnownHereError:
@@ -97,7 +97,7 @@ class _Recorder:
                 traceback.print_exception(error)
             return None
 
-        return asked
+        return recording
 
     def reader(self) -> Callable[[Any, str], Any]:
         """What reads an attribute of the arguments, and remembers it."""

@@ -164,8 +164,8 @@ def variables(words: Sequence[Word]) -> dict[str, Word]:
             environ[name] = following if not value else Unknown(value) if isinstance(word, Unknown) else value
     if "WORLD_SIZE" in environ:
         world, nodes = (written(word) for word in (environ.pop("WORLD_SIZE"), environ.get("NNODES", "1")))
-        known = world.isdecimal() and nodes.isdecimal()
-        ranks = str(max(1, int(world) // max(1, int(nodes)))) if known else Unknown("--num_processes")
+        counted = world.isdecimal() and nodes.isdecimal()
+        ranks = str(max(1, int(world) // max(1, int(nodes)))) if counted else Unknown("--num_processes")
         environ["NPROC_PER_NODE"] = ranks
     for launcher in sorted(names(words) & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
         environ.setdefault("NPROC_PER_NODE", Unknown(f"ranks of {launcher}"))  # its own file, or all GPUs

@@ -112,7 +112,7 @@ def _is_about(message: str, name: str, options: set[str]) -> bool:
 def question(arguments: Arguments) -> dict[str, Any]:
     """What `host_child` is asked: the values that are given, and the names of those that are not known."""
     names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
-    unknown = [name for name in names if not arguments.known(name)]
+    unknown = [name for name in names if not arguments.is_known(name)]
     given = arguments.given.intersection(arguments.values) - {*unknown, "system"}  # it may be a file's name
     return {
         "kind": arguments.kind,

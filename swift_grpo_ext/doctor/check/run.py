@@ -67,7 +67,7 @@ class Run:
     def grpo(self) -> bool:
         """It is GRPO, or was meant to be."""
         args = self.arguments
-        return not args.known("rlhf_type") or args.rlhf_type == "grpo" or "rlhf_type" not in args.given
+        return not args.is_known("rlhf_type") or args.rlhf_type == "grpo" or "rlhf_type" not in args.given
 
     @property
     def megatron(self) -> bool:

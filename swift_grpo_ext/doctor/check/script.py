@@ -296,9 +296,9 @@ class _Reader:
             self._sets_anything(Unknown(texts[-1]))
         elif name in ("cd", "pushd", "popd") and texts[1:] != ["-"]:
             here = self.variables.folder
-            known = name == "cd" and len(words) == 2 and isinstance(words[1], str) and here is not None
+            is_followed = name == "cd" and len(words) == 2 and isinstance(words[1], str) and here is not None
             to = texts[-1] if texts[-1].startswith("~") else os.path.join(here or "", texts[-1])
-            self.variables.folder = to if known else None
+            self.variables.folder = to if is_followed else None
         elif name == "set":
             self.exports_all |= texts[1:2] == ["-a"]
             if "--" in texts:

@@ -70,9 +70,9 @@ def memory_range(
 ) -> MemoryRange:
     """Memory that a setting needs, from least to most."""
     most = _phases(shape, work, setting, machine)
-    for phase, lower in _phases(shape, least, setting, machine).items() if least else ():
-        pairs = zip(lower, most[phase], strict=True)
-        most[phase] = tuple(replace(two, low=min(one.low, two.low)) for one, two in pairs)
+    for phase, lowest in _phases(shape, least, setting, machine).items() if least else ():
+        pairs = zip(lowest, most[phase], strict=True)
+        most[phase] = tuple(replace(term, low=min(lower.low, term.low)) for lower, term in pairs)
     return MemoryRange(most, tuple(_cpu(shape, work, setting, machine)))
 
 

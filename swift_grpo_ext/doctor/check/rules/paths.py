@@ -19,7 +19,7 @@ from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
     scope=anywhere,
 )
 def _missing(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, (*_FILES, *_FOLDERS)):
+    for name in filter(run.arguments.is_known, (*_FILES, *_FOLDERS)):
         folder = name in _FOLDERS
         for file in _folders(run, name) if folder else _files(run, name):
             if run.find(file) is None and not _is_made(run, file, folder=folder):
@@ -85,7 +85,7 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     scope=anywhere,
 )
 def _no_model_files(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, ("model", "ref_model", "reward_model", "teacher_model")):
+    for name in filter(run.arguments.is_known, ("model", "ref_model", "reward_model", "teacher_model")):
         for folder in _folders(run, name):
             if run.find(folder) is None and not _is_made(run, folder, folder=True):
                 fix = "check the path, or download it"

@@ -94,12 +94,12 @@ _JSON = (
 )
 def _range(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    for name in filter(args.known, _AT_LEAST_ONE):
+    for name in filter(args.is_known, _AT_LEAST_ONE):
         value = args.get(name)
         if isinstance(value, int) and value < 1:
             yield option(name, f"{name} is {value}, at least 1", 1)
     for name, (low, high) in _BETWEEN.items():
-        value = args.get(name) if args.known(name) else None
+        value = args.get(name) if args.is_known(name) else None
         if isinstance(value, (int, float)) and not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
             yield option(name, f"{name} is {value:g}, not {wanted}", f"{min(max(value, low), high):g}")
@@ -189,7 +189,7 @@ def _strangers(run: Run, argument: str, names: Collection[str]) -> Iterator[Prob
     cause="The parser takes any word; ms-swift looks it up in its table only when it needs it.",
 )
 def _unknown(run: Run) -> Iterator[Problem]:
-    for argument in filter(run.arguments.known, _LOOKED_UP):
+    for argument in filter(run.arguments.is_known, _LOOKED_UP):
         if argument in _FIXED or not run.has_plugins_of_the_user:  # they may register any name
             yield from _strangers(run, argument, {*host_table.names(argument), *_OURS.get(argument, ())})
 
@@ -230,7 +230,7 @@ def _settings(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _broken_json(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.known, _JSON):
+    for name in filter(run.arguments.is_known, _JSON):
         value = run.arguments.get(name)
         if isinstance(value, str) and not value.endswith(".json"):
             try:
