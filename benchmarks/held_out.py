@@ -218,14 +218,25 @@ def outcomes(folder: Path) -> list[Outcome]:
     return list(found.values())
 
 
-def summary(runs: Sequence[Outcome]) -> str:
-    """The three figures, each with the number of runs that it is of."""
+def states_the_truth(outcome: Outcome, folder: Path) -> bool:
+    """Whether the interval that a run states of its best checkpoint holds the highest true accuracy."""
+    evaluations = read_evaluations(testing.newest_version(folder / f"{outcome.kind}{outcome.seed}"))
+    (best,) = (one for one in evaluations if one.step == outcome.best)
+    stated = best.interval("ext_choice")
+    highest = sum(outcome.truth[outcome.truly_best]) / len(outcome.truth[outcome.truly_best])
+    return stated is not None and stated.low <= highest <= stated.high
+
+
+def summary(runs: Sequence[Outcome], folder: Path) -> str:
+    """The figures, each with the number of runs that it is of."""
     collapsing = [one for one in runs if one.kind != "healthy"]
     healthy = [one for one in runs if one.kind == "healthy"]
     best = sum(not one.below(one.best, one.truly_best) for one in collapsing)
+    stated = sum(states_the_truth(one, folder) for one in collapsing)
     in_time = sum(one.stopped and one.evaluations_after_the_fall <= MOST_AFTER_FALL for one in collapsing)
     return (
         f"best checkpoint within its interval of the true best: {best} of {len(collapsing)} collapsing runs\n"
+        f"highest true accuracy inside the interval that the run states: {stated} of {len(collapsing)}\n"
         f"stopped at most {MOST_AFTER_FALL} evaluations after the fall in {in_time} of {len(collapsing)}\n"
         f"healthy runs of {STEPS['healthy']} steps stopped: {sum(one.stopped for one in healthy)} of "
         f"{len(healthy)}"
@@ -254,7 +265,7 @@ def main() -> None:
     if options.summary:
         runs = outcomes(folder)
         print("\n".join(one.line() for one in runs))
-        print(summary(runs))
+        print(summary(runs, folder))
 
 
 if __name__ == "__main__":
