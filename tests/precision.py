@@ -4,10 +4,14 @@ Two ways of computing one thing are compared in double precision, where what is 
 any mistake. Below it, each is compared with double precision, and stock's own distance is the measure.
 """
 
+import os
+import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 DOUBLE = 1e-9  # of equal things computed in double precision; measured: 1e-15 to 5e-13
 
@@ -26,3 +30,22 @@ def in_float64():
             yield
         finally:
             torch.set_default_dtype(single)
+
+
+def double_copy(checkpoint):
+    """A checkpoint with the same weights in double precision, beside it: `in_float64` can load no other."""
+    checkpoint = Path(checkpoint)
+    folder = checkpoint.with_name(f"{checkpoint.name}-float64")
+    if not folder.exists():
+        copied = checkpoint.with_name(f"{folder.name}-{os.getpid()}")
+        shutil.copytree(checkpoint, copied)
+        for path in copied.glob("*.safetensors"):
+            weights = {name: tensor.double() for name, tensor in load_file(path).items()}
+            save_file(weights, path, metadata={"format": "pt"})
+        config = copied / "config.json"
+        config.write_text(config.read_text().replace('"float32"', '"float64"'))
+        try:
+            copied.rename(folder)
+        except OSError:  # another worker was faster
+            shutil.rmtree(copied)
+    return folder

@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import GAINS
+from tests.precision import double_copy, in_float64
 
 REWARD = Path(__file__).parents[1] / "e2e" / "length_reward.py"
 FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/region_mean")
@@ -19,6 +20,13 @@ STOCK = {
     "DISABLE": "trainer.shared_prefix,trainer.vision_once,trainer.skip_old_logps,trainer.chunked_logps,"
     "trainer.shared_prefill,trainer.reduced_recompute,trainer.prepare_ahead,callbacks.report"
 }
+
+
+def figures_in_double(model, dataset, output, switches=None, **overrides):
+    """The figures of a run in double precision, whose rounding no processor and no number of threads shows."""
+    model = double_copy(model)
+    with in_float64():
+        return figures(model, dataset, output, switches, **overrides)
 
 
 def figures(model, dataset, output, switches=None, **overrides):

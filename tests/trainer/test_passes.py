@@ -3,7 +3,8 @@
 import pytest
 
 from swift_grpo_ext.trainer import features, passes
-from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.runs import STOCK, told
+from tests.trainer.runs import figures_in_double as figures
 
 LORA = {"tuner_type": "lora", "lora_dropout": 0, "lora_rank": 4, "target_modules": "all-linear"}
 GROUPS = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
