@@ -159,16 +159,27 @@ class HeldOutHistory:
         flat = self._flat_since(_FLAT_EVALUATIONS * patience)
         rise = _clear_training_rise(flat, newest) if flat else 0.0
         # Only if the held-out reward cannot have gained as much: few rows prove no standstill.
-        if flat and rise > 0 and self._most_gained(newest, flat) < rise:
+        if flat and rise > 0 and self._most_gained(newest, flat) < rise and not self._catches_up(newest):
             return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {flat.step}"
         return ""
 
     def _most_gained(self, newest: Evaluation, since: Evaluation) -> float:
-        """The better end of the interval of a change, more being better; infinite if it is not known."""
-        change = newest.change_since(since, self.metric)
+        """The better end of the interval of a change, more being better; infinite if it is not known.
+
+        None of the later ones exceeds the earlier, which is too good by chance: it widens as in `has_fallen`.
+        """
+        confidence = 1 - (1 - CONFIDENCE) / len(self.comparable)
+        change = newest.change_since(since, self.metric, confidence)
         if change is None:
             return math.inf
         return change.high if self.greater_is_better else -change.low
+
+    def _catches_up(self, newest: Evaluation) -> bool:
+        """Whether sampled training answers only come near greedy held-out ones, as in any policy."""
+        score = newest.interval()
+        if self.metric != TOTAL or not self.greater_is_better or score is None:
+            return False
+        return newest.training_reward is not None and newest.training_reward <= score.mean
 
     def _flat_since(self, evaluations: int) -> Evaluation | None:
         """The evaluation that none of so many later ones exceeds; None if one does, or there are fewer."""
