@@ -42,9 +42,10 @@ def by_megatron(setting: Setting, warm: Path, digits: testing.Digits, output: Pa
     grpo = dict(setting.grpo)
     size = grpo.pop("per_device_train_batch_size")
     steps = grpo.pop("max_steps")
+    rate = grpo.pop("learning_rate")
     arguments: dict[str, Any] = {
         **grpo,
-        "lr": grpo.pop("learning_rate"),
+        "lr": rate,
         "train_iters": steps,
         "micro_batch_size": grpo["num_generations"],
         "global_batch_size": size,
@@ -57,7 +58,6 @@ def by_megatron(setting: Setting, warm: Path, digits: testing.Digits, output: Pa
         "min_lr": 0,
         "logging_steps": 10,
     }
-    arguments.pop("learning_rate", None)
     order = Order(warm, digits.train, output / "megatron", arguments, gradients=False, sampled=True)
     train_all(environment / "bin/python", [order], limit=LIMIT)
     return output / "megatron" / f"checkpoint-{steps}"

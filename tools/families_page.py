@@ -24,10 +24,22 @@ from swift_grpo_ext.models.family import VisionFamily
 from swift_grpo_ext.testing import tiny_config
 from swift_grpo_ext.testing.families import TINY
 from tests.engines.test_families import FAMILIES as TRIED_IN_VLLM
+from tests.megatron.table import NOT_TRAINED, TRAINED
 from tests.trainer import test_families, test_passes_ranks
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
-COLUMNS = ("shared prefix", "vision once", "prefill", "guard", "video", "ZeRO-3", "LoRA", "vLLM", "frame")
+COLUMNS = (
+    "shared prefix",
+    "vision once",
+    "prefill",
+    "guard",
+    "video",
+    "ZeRO-3",
+    "LoRA",
+    "vLLM",
+    "Megatron",
+    "frame",
+)
 # What the tests run, read from their tables.
 LORA = {run.values[0] for run in test_families.WAYS if run.values[1] == "lora"}
 ZERO3 = {family for family, way in test_passes_ranks.RUNS if way.startswith("zero3")}
@@ -63,6 +75,9 @@ rollouts by vLLM 0.32 on a CPU, colocated, and a bias towards placeholders: none
 check finds no fault before and after a weight sync, with log-probs within 1e-3 of the trainer's (bf16: within
 the check's own limit).
 
+In the column Megatron `tests/megatron/test_trainer.py` (`make test-megatron`) trains each family with
+Megatron on a CPU, equal to ms-swift's own trainer there: see [Megatron on a CPU](megatron.md).
+
 A family that does not stand here is used if its description can be derived and the first micro-batch passes
 the self-check; else it goes ms-swift's own way, and one line says why.
 
@@ -93,6 +108,7 @@ def row(name: str, base: Any) -> list[str]:
         _zero3(name, facts),
         _run(name in LORA),
         _off(VLLM[name]) if VLLM.get(name) else _run(name in VLLM),
+        _off(NOT_TRAINED[name]) if name in NOT_TRAINED else _run(name in TRAINED),
         (frame_of(name) or "not known") if vision else "no images",
     ]
 

@@ -28,10 +28,14 @@ class Sampler:
     @torch.no_grad()
     def load(self, weights):
         """Take weights, ``(name, tensor)`` as in a checkpoint."""
+        missing = set(self._parameters)
         for name, value in weights:
-            parameter = self._parameters.get(plain_name(name))
-            if parameter is not None:  # an output layer that is the embedding has no parameter of its own
-                parameter.copy_(value)
+            name = plain_name(name)
+            if name in self._parameters:  # an output layer that is the embedding has no parameter of its own
+                self._parameters[name].copy_(value)
+                missing.discard(name)
+        if missing:
+            raise RuntimeError(f"no weights for {sorted(missing)[:3]}")
 
     def infer(self, infer_requests, request_config, use_tqdm=False):
         """Answers with their token ids."""

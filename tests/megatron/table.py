@@ -118,3 +118,10 @@ def _order(wanted):
 
 BATCHES = _batches()
 BATCH_OF = {name: batch for batch, runs in BATCHES.items() for name in runs}
+TRAINED = {wanted.family for runs in BATCHES.values() for wanted in runs.values()}
+NOT_BUILT = ("gemma3", "llava_onevision", "mistral", "mistral3", "ovis2")
+NOT_TRAINED = {
+    **dict.fromkeys(NOT_BUILT, "mcore-bridge 1.6 has no such model"),
+    "internvl": "ms-swift's own trainer stops there (NaN in local grad norm)",
+    "glm4v_moe": "ms-swift's own trainer stops there (mm_token_type_ids must match input_ids)",
+}
