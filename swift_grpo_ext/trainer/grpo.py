@@ -348,6 +348,8 @@ class GRPOTrainer(HostGRPOTrainer):
             return super().evaluate(*args, **kwargs)
 
     def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
+        if self.held_out.active and self.held_out.newest() is None:  # no row was scored, so nothing is best
+            return False
         return self.held_out.saved_if_best(super()._determine_best_metric(*args, **kwargs))
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:

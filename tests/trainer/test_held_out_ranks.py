@@ -1,4 +1,4 @@
-"""Evaluations on held-out rows on two ranks, also where ZeRO-3 shards the weights."""
+"""Evaluations on held-out rows on two ranks."""
 
 import pytest
 
@@ -22,8 +22,7 @@ RUN = {
 
 @pytest.mark.slow
 @pytest.mark.two_ranks
-@pytest.mark.parametrize("deepspeed", [None, "ext_zero3"])
-def test_two_ranks_score_each_row_once_and_agree_on_the_best(tiny_qwen, digits, tmp_path, deepspeed):
+def test_two_ranks_score_each_row_once_and_agree_on_the_best(tiny_qwen, digits, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:7]))
     arguments = testing.grpo_arguments(
@@ -33,7 +32,6 @@ def test_two_ranks_score_each_row_once_and_agree_on_the_best(tiny_qwen, digits, 
         reward_funcs="even_characters",
         external_plugins=[REWARD, plugin_file()],
         val_dataset=rows,
-        deepspeed=deepspeed,
         **RUN,
     )
     switches = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1"}
