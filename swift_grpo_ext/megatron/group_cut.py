@@ -12,12 +12,12 @@ from megatron.core import mpu
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting
 from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, WORKSPACES
-from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
+from swift_grpo_ext.group.pack_memory import PackShape, fits
 from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.megatron.host import Host
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.group_cut import PROMPT, TOKENS_WITHOUT_GPU
+from swift_grpo_ext.trainer.group_cut import PROMPT, TOKENS_WITHOUT_GPU, text_sizes_of
 
 ADAM = 8  # bytes of a trained parameter's two moments, made at the first step, over data-parallel ranks
 
@@ -102,11 +102,12 @@ def _users_own(host: Host) -> str:
 def _fits(host: Host, settings: Settings, cut: Cut) -> bool:
     args = host.args
     free = None if settings.group_batch_tokens else _free(host)
-    if free is None:
+    text = text_sizes_of(host.template.config)
+    if free is None or text is None:
         budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
         return bool(cut.sizes.batch * args.max_completion_length <= budget)
     shape = PackShape(
-        text_sizes(host.template.config.get_text_config().to_dict()),
+        text,
         host.template.max_length or PROMPT,
         args.max_completion_length,
         "full" if args.tuner_type == "full" else "lora",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import gcd
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from swift_grpo_ext.compat.refusals import world_size
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded, grouped
@@ -22,7 +22,7 @@ from swift_grpo_ext.group.gpu_memory import (
     gradient_bytes,
     optimizer_bytes,
 )
-from swift_grpo_ext.group.pack_memory import PackShape, fits, text_sizes
+from swift_grpo_ext.group.pack_memory import PackShape, TextSizes, fits, text_sizes
 from swift_grpo_ext.losses import why_sizes_matter
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.shared import get_logger
@@ -155,9 +155,12 @@ def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]
         unread = device is not None and not settings.group_batch_tokens
         how = f" (free memory cannot be read: at most {budget} completion tokens)" if unread else ""
         return lambda cut: cut.sizes.batch * args.max_completion_length <= budget, how
-    base = early.template.get_base_model(early.model)
+    sizes = text_sizes_of(early.template.get_base_model(early.model).config)
+    if sizes is None:
+        how = f" (the model's config does not name its sizes: at most {TOKENS_WITHOUT_GPU} completion tokens)"
+        return lambda cut: cut.sizes.batch * args.max_completion_length <= TOKENS_WITHOUT_GPU, how
     shape = PackShape(
-        text_sizes(base.config.get_text_config().to_dict()),
+        sizes,
         early.template.max_length or PROMPT,
         args.max_completion_length,
         "lora" if _trains_little(early.model) else "full",
@@ -165,6 +168,17 @@ def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]
         spare=_stage(args) < 3,
     )
     return lambda cut: fits(shape, cut.sizes.batch, cut.prompts, free), ""
+
+
+def text_sizes_of(config: PreTrainedConfig) -> TextSizes | None:
+    """Sizes of the language model; None where its config does not name them."""
+    text = config.get_text_config()
+    # What a family calls otherwise (GPT-2's ``n_embd``) is there under the usual name, too.
+    usual = {name: getattr(text, name, None) for name in text.attribute_map}
+    try:
+        return text_sizes({**text.to_dict(), **usual})
+    except (LookupError, ArithmeticError, TypeError):
+        return None
 
 
 def _free(early: Early, device: torch.device) -> float | None:

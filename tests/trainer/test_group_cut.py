@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
 from swift_grpo_ext.settings import current_settings
@@ -176,3 +176,12 @@ def test_free_memory_leaves_room_for_what_is_yet_to_come(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", unreadable)
     assert group_cut._free(early, torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize(("name", "hidden"), [("gpt2", 768), ("qwen2", 4096)])
+def test_sizes_have_their_usual_name_whatever_a_family_calls_them(name, hidden):
+    assert group_cut.text_sizes_of(AutoConfig.for_model(name)).hidden == hidden
+
+
+def test_sizes_that_no_config_names_are_not_known():
+    assert group_cut.text_sizes_of(PreTrainedConfig()) is None
