@@ -164,9 +164,17 @@ def test_only_the_first_rows_are_read(folder, found_in):
         (["a.jsonl", "some/where"], ["--gradient_accumulation_steps", "128"], ""),
         (
             ["a.jsonl"],
-            ["--split_dataset_ratio", "0.1", "--per_device_eval_batch_size", "16"],
+            [
+                "--split_dataset_ratio",
+                "0.1",
+                "--per_device_eval_batch_size",
+                "16",
+                "--num_generations_eval",
+                "8",
+            ],
             "eval-below-a-batch",
         ),
+        (["a.jsonl"], ["--split_dataset_ratio", "0.1", "--per_device_eval_batch_size", "16"], ""),
         (["a.jsonl"], ["--split_dataset_ratio", "0.2", "--per_device_eval_batch_size", "16"], ""),
     ],
 )

@@ -160,6 +160,14 @@ class Run:
         return self.eval_strategy != "no" and bool(rows)
 
     @property
+    def evaluated_completions(self) -> int:
+        """Completions of a prompt in an evaluation; our trainer's is one, as it is greedy."""
+        args = self.arguments
+        ours = "trainer" in self.parts and not self.settings.disables("trainer.held_out")
+        usual = 1 if ours and args.loss_type != "real" else args.num_generations
+        return int(args.num_generations_eval or usual)
+
+    @property
     def model(self) -> str:
         """The model's folder if it is here, else its name."""
         name = str(self.arguments.model or "")

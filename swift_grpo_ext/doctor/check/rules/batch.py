@@ -139,7 +139,7 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not run.evaluates:
         return
-    group = args.num_generations_eval or args.num_generations
+    group = run.evaluated_completions
     batch = max(1, args.per_device_eval_batch_size or 1) * run.ranks
     if group > 1 and batch % group:
         what = f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}"

@@ -112,10 +112,14 @@ def _training(run: Run) -> Iterator[Problem]:
 )
 def _evaluation(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    group = args.num_generations_eval or args.num_generations
+    group = run.evaluated_completions
     if not run.evaluates or group < 1:
         return
-    prompts = max(1, args.per_device_eval_batch_size or 1) * run.ranks // group
+    fits_itself = (
+        group == 1 and "trainer" in run.parts
+    )  # our trainer makes batches as small as the rows are few
+    batch = 1 if fits_itself else max(1, args.per_device_eval_batch_size or 1)
+    prompts = batch * run.ranks // group
     names = args.val_dataset or args.dataset or []
     rows = count(run, names, enough=prompts if args.val_dataset else 10**9)
     if rows is not None and not args.val_dataset:
