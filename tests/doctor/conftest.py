@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.plan.shape import shape_of
 from tests.forked import forked_workers
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def _children_that_start_in_a_moment():
     with forked_workers():
         yield
