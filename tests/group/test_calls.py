@@ -173,7 +173,10 @@ def kinds(name, layers):
 )
 def test_a_deeper_model_makes_no_more_than_its_own_layers_do(name, backend):
     (two, stock_two), (four, stock_four) = (makes_in_first_pass(name, layers, backend) for layers in (2, 4))
-    assert four - two <= stock_four - stock_two
+    own = stock_four - stock_two
+    if kinds(name, 2):  # a recurrent layer is called twice, for the prompts and for the completions
+        own = own + own
+    assert four - two <= own
     assert two.total() > 0
 
 
