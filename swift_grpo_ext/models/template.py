@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from PIL import Image
@@ -23,9 +23,6 @@ from swift_grpo_ext.models.image_pipeline import (
     Size,
 )
 from swift_grpo_ext.settings import current_settings
-
-if TYPE_CHECKING:
-    pass
 
 MediaType = Literal["image", "video", "audio"]
 STORE_MIB = 1024  # of prepared images, where nobody says how much memory is free

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedConfig
-
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import ROPE, ROUTED, TEXT, TOWER
 
 if TYPE_CHECKING:
-    pass
+    from transformers import PreTrainedConfig
 
 _IDS = {
     "image_token_id": "<|image|>",

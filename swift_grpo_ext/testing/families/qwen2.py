@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedConfig
-
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import (
     QWEN_CHAT,
@@ -17,7 +15,7 @@ from swift_grpo_ext.testing.families.sizes import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from transformers import PreTrainedConfig
 
 _OMNI_IDS = {
     "image_token_index": "<|IMAGE|>",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedConfig
-
 from swift_grpo_ext.models.processors import NO_THOUGHT
 from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import (
@@ -20,7 +18,7 @@ from swift_grpo_ext.testing.families.sizes import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from transformers import PreTrainedConfig
 
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
