@@ -84,4 +84,26 @@ def covering(seed=__version__):
         rows += [dict(zip(AXES, values, strict=True)) for values in AllPairs(axes, filter_func=can_be)]
     while pair := next(missing(rows), None):  # the filter makes the library leave some out
         rows.append(generator.choice(list(completed(pair))))
-    return {", ".join(f"{name} {value}" for name, value in row.items()): configuration(row) for row in rows}
+    return {name_of(row): configuration(row) for row in rows}
+
+
+def name_of(row):
+    """All values of a row."""
+    return ", ".join(f"{name} {value}" for name, value in row.items())
+
+
+def row_of(name):
+    """The values of a name, by axis, as text."""
+    return dict(zip(AXES, (part.split(" ", 1)[1] for part in name.split(", ")), strict=True))
+
+
+def representative(names, number):
+    """So many of the configurations, by name: each time the one in which most pairs of values meet anew."""
+    left = {name: set(combinations(row_of(name).items(), 2)) for name in names}
+    chosen = []
+    for _ in range(number):
+        best = max(left, key=lambda name: len(left[name]))
+        met = left.pop(best)
+        chosen.append(best)
+        left = {name: pairs - met for name, pairs in left.items()}
+    return chosen

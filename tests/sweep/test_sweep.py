@@ -1,7 +1,10 @@
 """Scripted completions, SGD: every micro-batch and the parameters of ours are those of stock."""
 
+from contextlib import nullcontext
+
 import pytest
 from conftest import built_once
+from precision import in_float64
 from sweep import axes, inputs, runner
 from sweep.table import GATE, SLOW
 
@@ -15,7 +18,7 @@ def bench(shared_folder):
 
     def of(configuration):
         data = configuration.data or inputs.usual_data(configuration.model)
-        dtype = "bfloat16" if configuration.bits == 16 else "float32"
+        dtype = "bfloat16" if configuration.bits == 16 else "float64"
 
         def checkpoint(seed):
             return built_once(
@@ -35,7 +38,8 @@ def bench(shared_folder):
 def hold_against_stock(configuration, bench, tmp_path):
     model, dataset = bench(configuration)
     configuration.options.update(inputs.types(configuration.model))
-    runs = [runner.record(kind, configuration, model, dataset, tmp_path) for kind in ("Stock", "Ours")]
+    with in_float64() if configuration.bits == 32 else nullcontext():
+        runs = [runner.record(kind, configuration, model, dataset, tmp_path) for kind in ("Stock", "Ours")]
     found = runner.apart(*runs)
     figure, parameters = TOLERANCE[configuration.bits]
     assert (found.moved == 0) == configuration.still, "a run that moves nothing compares little"
@@ -55,10 +59,19 @@ def test_equals_stock_too(name, bench, tmp_path):
 
 
 COVERING = axes.covering()
+# Those of the gate.
+FIRST = axes.representative(COVERING, 40)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COVERING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, id=", ".join(axes.row_of(name).values()), marks=() if name in FIRST else pytest.mark.slow
+        )
+        for name in COVERING
+    ],
+)
 def test_every_two_values_of_two_axes_equal_stock(name, bench, tmp_path):
     hold_against_stock(COVERING[name], bench, tmp_path)
 

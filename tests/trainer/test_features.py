@@ -20,7 +20,8 @@ from swift_grpo_ext.trainer.features import decide
 from swift_grpo_ext.trainer.gains import facts_of, line_of
 from swift_grpo_ext.trainer.noise import noise_in_config
 from swift_grpo_ext.trainer.passes import Passes
-from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.runs import STOCK, told
+from tests.trainer.runs import figures_in_double as figures
 from tests.trainer.unstarted_trainer import unstarted_trainer
 
 FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "reduced_recompute", "skip_zero_advantage")

@@ -11,7 +11,8 @@ from transformers import AutoConfig, PreTrainedConfig
 from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import group_cut
-from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.runs import STOCK, told
+from tests.trainer.runs import figures_in_double as figures
 from tests.trainer.unstarted_trainer import unstarted_trainer
 
 # Adam turns the rounding of a gradient that is zero into a whole step, so SGD.

@@ -7,7 +7,8 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
-from tests.trainer.runs import figures, mixed_rows
+from tests.trainer.runs import figures_in_double as figures
+from tests.trainer.runs import mixed_rows
 
 
 @pytest.mark.parametrize("loss", ["dapo", "cispo"])

@@ -6,7 +6,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.old_pass import OldPass, before_update
-from tests.trainer.runs import figures
+from tests.trainer.runs import figures_in_double as figures
 from tests.trainer.unstarted_trainer import unstarted_trainer
 
 RUN = {

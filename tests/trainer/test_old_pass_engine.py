@@ -6,7 +6,8 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from tests.trainer.runs import REWARD, figures
+from tests.trainer.runs import REWARD
+from tests.trainer.runs import figures_in_double as figures
 
 TELLING = str(Path(__file__).with_name("logprob_engine.py"))
 PASS_BY_PASS = {"DISABLE": "trainer.engine_old_logps"}

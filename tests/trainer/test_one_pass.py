@@ -7,7 +7,8 @@ import pytest
 from swift_grpo_ext.group import forward
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.trainer import one_pass
-from tests.trainer.runs import STOCK, figures, gains, told
+from tests.trainer.runs import STOCK, gains, told
+from tests.trainer.runs import figures_in_double as figures
 
 PLUGINS = [Path(__file__).with_name("equal_reward.py"), plugin_file()]
 RUN = {"reward_funcs": "silent", "external_plugins": PLUGINS, "beta": 0, "per_device_train_batch_size": 8}

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from swift_grpo_ext.trainer import one_pass
-from tests.trainer.runs import STOCK, figures, told
+from tests.trainer.runs import STOCK, told
+from tests.trainer.runs import figures_in_double as figures
 
 OVERRIDES = {
     "per_device_train_batch_size": 1,

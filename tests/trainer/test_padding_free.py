@@ -5,7 +5,8 @@ from swift.arguments.sft_args import SftArguments
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.testing.selftest import plugin
-from tests.trainer.runs import STOCK, figures, gains, told
+from tests.trainer.runs import STOCK, gains, told
+from tests.trainer.runs import figures_in_double as figures
 
 FLAT = {"padding_free": True, "attn_impl": plugin.SEGMENTS}
 

@@ -9,7 +9,8 @@ from swift_grpo_ext.group.attention import BACKENDS, two_part
 from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch, without_dropout
 from swift_grpo_ext.trainer import pass_check, passes
 from tests.conftest import built_once
-from tests.trainer.runs import STOCK, figures, gains, told
+from tests.trainer.runs import STOCK, gains, told
+from tests.trainer.runs import figures_in_double as figures
 
 
 def without_the_prompt(query, key, value, layout, scale, reach):

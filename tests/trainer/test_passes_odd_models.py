@@ -10,7 +10,8 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.group import recurrent
 from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.models.families import family_of, forbidden_token_ids, why_unknown
-from tests.trainer.runs import STOCK, figures, gains, mixed_rows, told
+from tests.trainer.runs import STOCK, gains, mixed_rows, told
+from tests.trainer.runs import figures_in_double as figures
 
 CODE = """
 from transformers import LlamaForCausalLM

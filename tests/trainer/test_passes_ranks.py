@@ -11,9 +11,11 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
 from tests.forked import run_ranks
+from tests.precision import double_copy
 from tests.trainer.runs import CHANGING_FEATURES, FIGURES, REWARD, STOCK, gains, mixed_rows
 
 GLOO = Path(__file__).parents[1] / "e2e" / "gloo_for_zero3.py"
+DOUBLE = Path(__file__).parents[1] / "double.py"
 SLOW = pytest.mark.slow
 # Rank 0 and 1 then hold other numbers of new images in their micro-batches: some have none to encode.
 UNEVEN = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "num_generations": 4}
@@ -45,12 +47,13 @@ RUNS = [
 
 
 def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
+    """What two ranks logged, by name, and what they said; without DeepSpeed in double precision."""
     arguments = testing.grpo_arguments(
-        model,
+        model if deepspeed else double_copy(model),
         dataset,
         output,
         **{"reward_funcs": "even_characters", "deepspeed": deepspeed, **overrides},
-        external_plugins=[*([GLOO] if deepspeed else []), REWARD, *plugins, plugin_file(), modes.PATH],
+        external_plugins=[GLOO if deepspeed else DOUBLE, REWARD, *plugins, plugin_file(), modes.PATH],
     )
     variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()}
     variables["MODE"] = deepspeed or "ddp"
