@@ -57,11 +57,13 @@ class LookAhead:
         """Read until the next generation's first batch is there; ``given`` batches were handed out."""
         host = self._host
         ahead = host.args.steps_per_generation * host.num_iterations * host.template.sequence_parallel_size
+        # Behind the last step nothing is prepared. (Within a step this is more than what is left.)
+        left = (host.state.max_steps - host.state.global_step) * host.args.gradient_accumulation_steps
         while len(self._read) <= ahead and (rows := next(source, None)) is not None:
             number = given + len(self._read)
             # ms-swift reads the rows of a generation once for each of its micro-batches, and uses the first.
             self._read.append(self._read[-1] if self._read and number % ahead else rows)
-            if number % ahead == 0 and number > given:
+            if number % ahead == 0 and 0 < number - given < left:
                 self._prepare(rows)
 
     def _prepare(self, rows: Rows) -> None:

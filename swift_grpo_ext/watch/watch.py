@@ -241,7 +241,8 @@ class Watch(TrainerCallback):
         if self._watchdog.ident is None or self.monitor is None:  # training has not begun
             return
         self._judge_at_end()
-        self._say_how_to_resume()
+        if self.exit_status and self._trainer.args.should_save:
+            self._say_how_to_resume()
         if self._stopped_dead:
             shown = self.monitor.errors[:1] or self.monitor.findings
             raise DeadRunError(
@@ -253,8 +254,6 @@ class Watch(TrainerCallback):
     @watches("how to resume")
     def _say_how_to_resume(self) -> None:
         args = self._trainer.args
-        if not self.exit_status or not args.should_save:
-            return
         checkpoint = Path(args.output_dir) / f"checkpoint-{self._trainer.state.global_step}"
         command = how_to_resume(checkpoint, weights_only=args.save_only_model)
         print(f"swift-grpo-ext: the run ended after a saved step; to resume it:\n{command}", file=sys.stderr)

@@ -31,8 +31,8 @@ NAMED = {
     "compat.json",
     "gains.json",
 }
-# Without a tracker, an error and a reference model they have nothing to do.
-ELSEWHERE = {"pictures in swanlab", "events", "mean of kl"}
+# Without a tracker, an error, a signal and a reference model they have nothing to do.
+ELSEWHERE = {"pictures in swanlab", "events", "how to resume", "mean of kl"}
 # Without these others are not reached.
 FIRST = {"monitors", "set-up of the monitors", "start of the monitors"}
 RUN = {"beta": 0, "log_completions": True, "save_strategy": "steps", "save_steps": 1, "logging_steps": 1}
