@@ -9,6 +9,11 @@ from swift_grpo_ext.errors import RefusedError
 SWITCH = "SWIFT_GRPO_EXT_GROUP_BATCH"
 
 
+def groups_in(completions: int, group: int) -> int:
+    """How many whole groups a batch holds; 0 where they do not fill it."""
+    return 0 if group < 1 or completions % group else completions // group
+
+
 @dataclass(frozen=True)
 class BatchSizes:
     """How one rank cuts its completions."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.group.batch_sizes import groups_in
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import get_logger
@@ -81,10 +82,11 @@ def fit_evaluation_batch(dataset: Any, args: GRPOConfig) -> None:
     """Evaluate in batches of training's size, but of no more rows than there are.
 
     ms-swift's default is 1, where an engine answers one prompt at a time; and it asserts that there are as
-    many rows as a batch of all ranks holds.
+    many rows as a batch of all ranks holds. Fewer rows than ranks are evaluated as ms-swift does it, with a
+    group of sampled answers to each.
 
     Raises:
-        RefusedError: There are fewer rows than ranks.
+        RefusedError: There are fewer rows than ranks, and ms-swift could not evaluate them either.
     """
     if strategy(args.eval_strategy) == "no" or args.eval_use_evalscope or not hasattr(dataset, "__len__"):
         return
@@ -92,13 +94,20 @@ def fit_evaluation_batch(dataset: Any, args: GRPOConfig) -> None:
         return
     ranks = args.world_size
     most = len(dataset) // ranks
+    given = args.per_device_eval_batch_size
+    if most == 0 and 0 < groups_in(given * ranks, args.num_generations) <= len(dataset):
+        args.num_generations_eval = args.num_generations
+        logger.info(
+            f"swift-grpo-ext [held-out] fewer validation rows ({len(dataset)}) than ranks ({ranks}): "
+            f"{args.num_generations} sampled answers to each, in place of a greedy one"
+        )
+        return
     if most == 0:
         raise RefusedError(
             f"{len(dataset)} validation rows for {ranks} ranks",
             where="--val_dataset",
             fix=f"at least {ranks} rows, or --eval_strategy no",
         )
-    given = args.per_device_eval_batch_size
     size = min(most, given if given > 1 else args.per_device_train_batch_size)
     if size != given:
         logger.info(

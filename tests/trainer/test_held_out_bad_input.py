@@ -26,6 +26,7 @@ def arguments(batch=4, ranks=1, strategy="steps", samples=1):
         per_device_eval_batch_size=batch,
         per_device_train_batch_size=6,
         world_size=ranks,
+        num_generations=5,
         num_generations_eval=samples,
     )
 
@@ -46,6 +47,16 @@ def test_batches_are_those_of_training_where_none_is_given_and_no_larger_than_th
 def test_fewer_rows_than_ranks_are_refused_in_one_line(rows, ranks):
     with pytest.raises(RefusedError, match=f"{rows} validation rows for {ranks} ranks .*--val_dataset"):
         fit_evaluation_batch([{}] * rows, arguments(ranks=ranks))
+
+
+def test_fewer_rows_than_ranks_are_evaluated_in_groups_where_ms_swift_could():
+    args = arguments(batch=1, ranks=5)
+    with told() as messages:
+        fit_evaluation_batch([{}], args)
+    assert args.num_generations_eval == 5
+    assert "fewer validation rows (1) than ranks (5): 5 sampled answers to each" in messages[0]
+    with pytest.raises(RefusedError):  # two groups at once need two rows
+        fit_evaluation_batch([{}], arguments(batch=2, ranks=5))
 
 
 @pytest.mark.parametrize("dataset", [None, [], iter([])])

@@ -8,6 +8,7 @@ from swift_grpo_ext.doctor.check.files import rows_of
 from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import ERROR, Problem
+from swift_grpo_ext.group.batch_sizes import groups_in
 
 
 @rule(
@@ -112,14 +113,9 @@ def _training(run: Run) -> Iterator[Problem]:
 )
 def _evaluation(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    group = run.evaluated_completions
-    if not run.evaluates or group < 1:
+    if not run.evaluates or run.evaluated_completions < 1:
         return
-    fits_itself = (
-        group == 1 and "trainer" in run.parts
-    )  # our trainer makes batches as small as the rows are few
-    batch = 1 if fits_itself else max(1, args.per_device_eval_batch_size or 1)
-    prompts = batch * run.ranks // group
+    prompts = _evaluated_at_once(run)
     names = args.val_dataset or args.dataset or []
     rows = count(run, names, enough=prompts if args.val_dataset else 10**9)
     if rows is not None and not args.val_dataset:
@@ -128,6 +124,16 @@ def _evaluation(run: Run) -> Iterator[Problem]:
         where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
         fix = "--eval_strategy no, or more rows to evaluate on"
         yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
+
+
+def _evaluated_at_once(run: Run) -> int:
+    """Prompts of the smallest batch, over all ranks, that an evaluation can be made in."""
+    batch = max(1, run.arguments.per_device_eval_batch_size or 1) * run.ranks
+    group = run.evaluated_completions
+    if group > 1 or "trainer" not in run.parts:
+        return batch // group
+    # Our trainer makes batches as small as the rows are few; for fewer rows than ranks it samples groups.
+    return min(run.ranks, groups_in(batch, run.arguments.num_generations) or run.ranks)
 
 
 def _smaller(run: Run, rows: int) -> str:
