@@ -1,12 +1,17 @@
 """Evaluations on held-out rows on two ranks."""
 
+from pathlib import Path
+
+import modes
 import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.held_out import read_evaluations
+from tests.forked import run_ranks
 from tests.trainer.runs import REWARD
 
+GLOO = Path(__file__).parents[1] / "e2e" / "gloo_for_zero3.py"
 RUN = {
     "max_steps": 2,
     "eval_strategy": "steps",
@@ -20,9 +25,9 @@ RUN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.two_ranks
-def test_two_ranks_score_each_row_once_and_agree_on_the_best(tiny_qwen, digits, tmp_path):
+@pytest.mark.parametrize("deepspeed", [None, "zero3"])
+def test_two_ranks_score_each_row_once_and_agree_on_the_best(deepspeed, tiny_qwen, digits, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:7]))
     arguments = testing.grpo_arguments(
@@ -30,12 +35,13 @@ def test_two_ranks_score_each_row_once_and_agree_on_the_best(tiny_qwen, digits, 
         digits.train,
         tmp_path / "out",
         reward_funcs="even_characters",
-        external_plugins=[REWARD, plugin_file()],
+        external_plugins=[*([GLOO] if deepspeed else []), REWARD, plugin_file(), modes.PATH],
+        deepspeed=deepspeed,
         val_dataset=rows,
         **RUN,
     )
-    switches = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1"}
-    result = testing.run_swift("rlhf", arguments, switches, ranks=2, timeout=280)
+    variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1", "MODE": deepspeed or "ddp"}
+    result = run_ranks("rlhf", arguments, variables, timeout=280)
     version = testing.newest_version(tmp_path / "out")
     evaluations = read_evaluations(version)
     assert [evaluation.step for evaluation in evaluations] == [1, 2]
