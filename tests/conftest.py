@@ -79,6 +79,8 @@ def _nothing_left_behind():
     if "swift.rlhf_trainers" in sys.modules:
         _leave_libraries_to_themselves()
     ledger_module._told.clear()  # each run of this process says its own lines
+    for lines in ("info_set", "warning_set"):  # what ms-swift's logger says once
+        getattr(sys.modules.get("swift.utils.logger"), lines, set()).clear()
     path = list(sys.path)
     before = {name: os.environ.get(name) for name in RANKS}
     for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:

@@ -4,13 +4,13 @@ import asyncio
 import time
 from types import SimpleNamespace
 
-from rewards.loopback_judge import LoopbackJudge
 from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.runtime import judge_client as judging
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import ledger
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner
+from tests.rewards.loopback_judge import LoopbackJudge
 
 ROW = {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"}
 

@@ -1,8 +1,8 @@
 import pytest
 
-from rewards.linear import assert_linear
 from swift_grpo_ext.rewards.choice import choice
 from swift_grpo_ext.rewards.yes_no import yes_no
+from tests.rewards.linear import assert_linear
 
 ANIMALS = ["a cat", "a dog", "no animal", "A and B"]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.linear import assert_linear
-from rewards.loopback_judge import LoopbackJudge, always
-from rewards.rows import ROWS
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
 from swift_grpo_ext.rewards.gold.columns import gold_completion
+from tests.rewards.linear import assert_linear
+from tests.rewards.loopback_judge import LoopbackJudge, always
+from tests.rewards.rows import ROWS
 
 REWARDS = all_rewards()
 WITH_GOLD = [name for name in NAMES if REWARDS[name].gold]

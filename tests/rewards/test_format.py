@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.linear import assert_linear
 from swift_grpo_ext.rewards.format import GRAMMARS, Grammar, contents, format
+from tests.rewards.linear import assert_linear
 
 GOOD = {
     "think_answer": [

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from rewards.loopback_judge import LoopbackJudge, always
-from rewards.rows import ROWS
-from rewards.test_every_reward import FLOODS, PIECES
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner, catalogue_pool
+from tests.rewards.loopback_judge import LoopbackJudge, always
+from tests.rewards.rows import ROWS
+from tests.rewards.test_every_reward import FLOODS, PIECES
 
 REWARDS = all_rewards()
 FAST = [name for name in NAMES if REWARDS[name].cost == "inline"]

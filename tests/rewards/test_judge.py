@@ -6,13 +6,13 @@ import re
 import pytest
 from PIL import Image
 
-from rewards.asked_judge import ROW, batch, one
-from rewards.loopback_judge import LoopbackJudge, always, chat, scored, text_in
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.runtime.judge_client import parse_reply
 from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.runner import Runner
+from tests.rewards.asked_judge import ROW, batch, one
+from tests.rewards.loopback_judge import LoopbackJudge, always, chat, scored, text_in
 
 pytestmark = pytest.mark.usefixtures("fresh_judge")
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from math_verify import parse, verify
 from rapidfuzz.distance import Levenshtein
 
-from rewards.expressions import expressions
 from swift_grpo_ext.rewards.grounding import point_in_box
 from swift_grpo_ext.rewards.math_equality import math
 from swift_grpo_ext.rewards.ocr import anls, ocr
 from swift_grpo_ext.rewards.temporal import temporal_iou
+from tests.rewards.expressions import expressions
 
 
 @given(expressions(), expressions())

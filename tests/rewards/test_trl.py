@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl.rewards import accuracy_reward, think_format_reward
 
-from rewards.expressions import expressions
 from swift_grpo_ext.rewards.format import format
 from swift_grpo_ext.rewards.math_equality import math
+from tests.rewards.expressions import expressions
 
 
 def trl_says(answer, gold):

@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rewards.linear import assert_linear
 
 from swift_grpo_ext.rewards.reading.answer import (
     MAX_ANSWER_CHARS,
@@ -12,6 +11,7 @@ from swift_grpo_ext.rewards.reading.answer import (
     readings,
     short_answer,
 )
+from tests.rewards.linear import assert_linear
 
 PIECES = [
     "<think>",

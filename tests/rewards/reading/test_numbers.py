@@ -1,11 +1,11 @@
 import re
 
 import pytest
-from rewards.pattern_examples import examples
 
 from swift_grpo_ext.rewards import counting
 from swift_grpo_ext.rewards.reading import doubt, numbers, tool_calls
 from swift_grpo_ext.rewards.reading.numbers import _in_place, _read
+from tests.rewards.pattern_examples import examples
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from rewards import jobs
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime import ledger as ledger_module
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard, limited
 from swift_grpo_ext.rewards.runtime.ledger import ledger
+from tests.rewards import jobs
 
 
 def test_wrapping_is_one_line(tmp_path):

@@ -1,10 +1,10 @@
 """A judge, or a server before it, that is slow, down, rude or broken."""
 
 import pytest
-from rewards.asked_judge import batch, one
-from rewards.loopback_judge import LoopbackJudge, always, chat, scored, text_in
 
 from swift_grpo_ext.rewards.runtime import judge_client as judging
+from tests.rewards.asked_judge import batch, one
+from tests.rewards.loopback_judge import LoopbackJudge, always, chat, scored, text_in
 
 pytestmark = pytest.mark.usefixtures("fresh_judge")
 

@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 
 import pytest
-from rewards.jobs import CannotLoad, Does
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.pool import Pool
+from tests.rewards.jobs import CannotLoad, Does
 
 
 @pytest.fixture(scope="module")

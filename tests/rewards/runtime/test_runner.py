@@ -5,7 +5,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from rewards.jobs import a_reward, broken, outside
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.catalogue import get_reward
@@ -17,6 +16,7 @@ from swift_grpo_ext.rewards.runtime.pool import Pool
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner, catalogue_pool
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
+from tests.rewards.jobs import a_reward, broken, outside
 
 TOWER = "<answer>$9^{9^{9^{9}}}$</answer>"
 
