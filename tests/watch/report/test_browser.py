@@ -305,6 +305,6 @@ def test_a_live_page_reloads_while_the_run_goes_on(browser, tmp_path, monkeypatc
     page = browser.open(addresses[0].split(" ")[0])
     assert page.text(".figures .value") == "10 of 12"
     (folder / "logging.jsonl").write_text("".join(lines))
-    page.wait("document.querySelector('.figures .value').textContent === '12'")
+    page.wait("document.querySelector('.figures .value')?.textContent === '12'")
     assert page.complaints() == []
     page.screenshot(screenshots / "report_live.png")
