@@ -18,6 +18,7 @@ def sample_placeholders(self, *args, **kwargs):
     bias = dict.fromkeys(((one,) for one in ends), math.log(STOPS * tokens / len(ends)))
     if family:
         bias |= {(one,): 100.0 for one in family.forbidden_token_ids}
+        bias |= {(one,): 200.0 for one in family.read_token_ids}  # indicators alone are text
     config.sequence_bias = bias
     return generate(self, *args, **kwargs)
 

@@ -204,15 +204,11 @@ def test_bf16_passes_the_self_check(family, tmp_path):
 
 @pytest.mark.parametrize("family", families(("qwen3_5",), SEEING), indirect=True)
 def test_without_the_guard_the_model_says_placeholders(family, tmp_path, monkeypatch):
-    """So the bias of the next test is one that only the guard withstands.
-
-    A completion of which every token is an indicator has no placeholder: indicators alone are text.
-    """
+    """So the bias of the next test is one that only the guard withstands."""
     _, model, data = family
     monkeypatch.setattr(GenerationMixin, "generate", unguarded)
     figures(model, data, tmp_path, **MIXED, max_steps=1)
-    (row,) = logged(tmp_path)
-    assert row["completions/with_placeholder"] > 0.5
+    assert [row["completions/with_placeholder"] for row in logged(tmp_path)] == [1]
 
 
 @pytest.mark.timeout(600)
