@@ -150,15 +150,13 @@ def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]
     args = early.args
     device = _device()
     free = None if device is None or settings.group_batch_tokens else _free(early, device)
-    if free is None:
+    sizes = None if free is None else text_sizes_of(early.template.get_base_model(early.model).config)
+    if free is None or sizes is None:
         budget = settings.group_batch_tokens or TOKENS_WITHOUT_GPU
-        unread = device is not None and not settings.group_batch_tokens
-        how = f" (free memory cannot be read: at most {budget} completion tokens)" if unread else ""
+        unknown = "free memory cannot be read" if free is None else "its config names no sizes of the model"
+        judged = device is not None and not settings.group_batch_tokens
+        how = f" ({unknown}: at most {budget} completion tokens)" if judged else ""
         return lambda cut: cut.sizes.batch * args.max_completion_length <= budget, how
-    sizes = text_sizes_of(early.template.get_base_model(early.model).config)
-    if sizes is None:
-        how = f" (the model's config does not name its sizes: at most {TOKENS_WITHOUT_GPU} completion tokens)"
-        return lambda cut: cut.sizes.batch * args.max_completion_length <= TOKENS_WITHOUT_GPU, how
     shape = PackShape(
         sizes,
         early.template.max_length or PROMPT,
