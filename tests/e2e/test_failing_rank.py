@@ -13,6 +13,20 @@ from swift_grpo_ext.watch.checkpoints import newest_whole
 COLLABORATORS = ("rows", "completions", "scores", "advantages", "pass", "loss", "log", "save")
 
 
+def four_steps(tiny_qwen, digits, tmp_path):
+    """Arguments of a run that would take four steps; FAILS_IN says what of rank 1 is broken."""
+    return testing.grpo_arguments(
+        tiny_qwen,
+        digits.train,
+        tmp_path,
+        external_plugins=[Path(__file__).with_name("failing_rank.py"), plugin_file()],
+        reward_funcs="failing",
+        max_steps=4,
+        save_strategy="steps",
+        save_steps=1,
+    )
+
+
 @pytest.mark.two_ranks
 @pytest.mark.parametrize(
     "where",
@@ -33,23 +47,21 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
         if words in line and not failed_at:
             failed_at.append(time.monotonic())
 
-    arguments = testing.grpo_arguments(
-        tiny_qwen,
-        digits.train,
-        tmp_path,
-        external_plugins=[Path(__file__).with_name("failing_rank.py"), plugin_file()],
-        reward_funcs="failing",
-        max_steps=4,
-        save_strategy="steps",
-        save_steps=1,
-    )
     variables = {
         "FAILS_IN": where,
         "SWIFT_GRPO_EXT_REWARD_FAILURES": "0",  # by default a run outlives some failures of a reward
         "PET_LOG_DIR": str(tmp_path / "logs"),  # torchrun's own: a file for each rank's output
         "PET_TEE": "3",
     }
-    result = testing.run_swift("rlhf", arguments, variables, ranks=2, timeout=280, check=False, on_line=watch)
+    result = testing.run_swift(
+        "rlhf",
+        four_steps(tiny_qwen, digits, tmp_path),
+        variables,
+        ranks=2,
+        timeout=280,
+        check=False,
+        on_line=watch,
+    )
     assert result.returncode != 0
     assert not result.timed_out
     assert failed_at
@@ -68,18 +80,15 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
 @pytest.mark.two_ranks
 def test_all_ranks_end_when_one_is_killed(tiny_qwen, digits, tmp_path):
     """By the kernel for memory, for example: nothing of it can say so, torchrun does."""
-    arguments = testing.grpo_arguments(
-        tiny_qwen,
-        digits.train,
-        tmp_path,
-        external_plugins=[Path(__file__).with_name("failing_rank.py"), plugin_file()],
-        reward_funcs="failing",
-        max_steps=4,
-        save_strategy="steps",
-        save_steps=1,
-    )
     start = time.monotonic()
-    result = testing.run_swift("rlhf", arguments, {"FAILS_IN": "process"}, ranks=2, timeout=280, check=False)
+    result = testing.run_swift(
+        "rlhf",
+        four_steps(tiny_qwen, digits, tmp_path),
+        {"FAILS_IN": "process"},
+        ranks=2,
+        timeout=280,
+        check=False,
+    )
     assert not result.timed_out
     assert result.returncode != 0
     assert "Signal 9 (SIGKILL)" in result.tail
