@@ -1,6 +1,5 @@
 """Tiny checkpoints and data, built once for the whole session and shared by its workers."""
 
-import logging
 import os
 import sys
 
@@ -31,6 +30,7 @@ hypothesis.settings.register_profile("gate", patient, derandomize=True)
 hypothesis.settings.register_profile("thousands", patient, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
+IMPORT_PATH = pytest.StashKey[list[str]]()
 OURS = ("SWIFT_GRPO_EXT_", "ENGINE_")
 # What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.
 RANKS = (
@@ -70,8 +70,13 @@ def _leave_libraries_to_themselves() -> None:
     gc.freeze()
 
 
+def pytest_collection_finish(session) -> None:
+    """Remember the import path that no fixture has touched: one of a module would be taken for what was there."""
+    session.config.stash[IMPORT_PATH] = list(sys.path)
+
+
 @pytest.fixture(autouse=True)
-def _nothing_left_behind():
+def _nothing_left_behind(pytestconfig):
     """Undo what a run in this process leaves in it: settings read, plugin files, import paths, rewards."""
     from swift_grpo_ext.rewards.runtime import ledger as ledger_module
     from swift_grpo_ext.settings import current_settings
@@ -81,7 +86,6 @@ def _nothing_left_behind():
     ledger_module._told.clear()  # each run of this process says its own lines
     for lines in ("info_set", "warning_set"):  # what ms-swift's logger says once
         getattr(sys.modules.get("swift.utils.logger"), lines, set()).clear()
-    path = list(sys.path)
     before = {name: os.environ.get(name) for name in RANKS}
     for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:
         del os.environ[name]  # the datasets package puts back variables that an earlier test had set
@@ -92,7 +96,7 @@ def _nothing_left_behind():
     os.environ.pop("SWIFT_GRPO_EXT_DISABLE", None)
     os.environ.pop("SWIFT_GRPO_EXT_CONSOLE", None)
     current_settings.cache_clear()
-    sys.path[:] = path
+    sys.path[:] = pytestconfig.stash[IMPORT_PATH]
     for name, value in before.items():
         os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     host = sys.modules.get("swift.utils.utils")
@@ -150,11 +154,7 @@ def digits(shared_folder) -> testing.Digits:
 @pytest.fixture
 def said():
     """Everything that the host's logger said."""
-    from swift.utils import get_logger
+    from tests.trainer.runs import told
 
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    get_logger().addHandler(handler)
-    yield lines
-    get_logger().removeHandler(handler)
+    with told() as lines:
+        yield lines

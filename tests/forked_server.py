@@ -135,17 +135,18 @@ def _rank(rank: int, order: dict) -> int:
             runpy.run_path(program, run_name="__main__")
         else:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
-        threading._shutdown()
-        atexit._run_exitfuncs()
+        code = 0
     except SystemExit as ended:
-        if ended.code is None or isinstance(ended.code, int):
-            return ended.code or 0
-        print(ended.code, file=sys.stderr)
-        return 1
+        code = ended.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
     except BaseException:
         sys.excepthook(*sys.exc_info())  # torch's: the lines of a traceback begin with the rank
-        return 1
-    return 0
+        code = 1
+    threading._shutdown()  # what Python does before it exits, however the program has ended
+    atexit._run_exitfuncs()
+    return code
 
 
 if __name__ == "__main__":

@@ -27,13 +27,7 @@ def one_rank():
 @pytest.fixture
 def said():
     """Everything that ms-swift's logger said."""
-    import logging
+    from tests.trainer.runs import told
 
-    from swift.utils import get_logger
-
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    get_logger().addHandler(handler)
-    yield lines
-    get_logger().removeHandler(handler)
+    with told() as lines:
+        yield lines
