@@ -1,10 +1,12 @@
 """What we read of ms-swift's Megatron GRPO trainer, and a check that what we change is there."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from swift.utils import get_logger, is_last_rank
 from torch import Tensor, nn
 
 from swift_grpo_ext.errors import RefusedError
@@ -66,6 +68,21 @@ class Host(Protocol):
 
     def _score_completions(self, samples: list[VisionSample]) -> Tensor:
         """Rewards ``(n, functions)`` of this rank's completions."""
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR or record.getMessage().startswith("swift-grpo-ext")
+
+
+def let_last_rank_speak() -> None:
+    """Let our lines through ms-swift's logger, which is silent on all but the first rank of a machine.
+
+    With Megatron the last rank speaks, which has the loss. Errors of ms-swift go through as before.
+    """
+    logger = get_logger()
+    if is_last_rank() and logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+        logger.addFilter(_is_ours)
 
 
 def require(own: type, host: type, *names: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.megatron.gains import write_gains
 from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
-from swift_grpo_ext.megatron.host import Logps, Ranks, require
+from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak, require
 from swift_grpo_ext.megatron.packs import Inputs
 from swift_grpo_ext.megatron.passes import Passes
 from swift_grpo_ext.megatron.predictions import OutputLayers
@@ -54,6 +54,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
         require(MegatronGRPOTrainer, HostGRPOTrainer)
+        let_last_rank_speak()
         with ending_together():
             self.rows = Rows(self)
             self.rollout = Rollout(self)

@@ -26,9 +26,10 @@ Damaged = list[str] | None
 class Journal:
     """Appends events to ``watch/events.jsonl``. Several ranks may do so: each event is one short write."""
 
-    def __init__(self, output_dir: str | Path, rank: int) -> None:
+    def __init__(self, output_dir: str | Path, rank: int, speaks: bool | None = None) -> None:
         self.folder = Path(output_dir) / FOLDER
         self.rank = rank
+        self._speaks = rank == 0 if speaks is None else speaks  # with Megatron the last rank does
         self._warn = Once(lambda text: print(f"swift-grpo-ext [watch] {text}", file=sys.stderr, flush=True))
 
     def write(self, action: Callable[[], object]) -> None:
@@ -51,8 +52,8 @@ class Journal:
         self.write(append)
 
     def note(self, name: str, step: int, text: str) -> None:
-        """Say on the first rank, and write down, what is worth knowing and no fault; nothing of nothing."""
-        if self.rank == 0 and text:
+        """Say on the rank that speaks, and write down, what is worth knowing and no fault; no empty text."""
+        if self._speaks and text:
             logger.info(f"swift-grpo-ext [{name}] {text}")
             self.add("note", step=step, id=name, text=text)
 

@@ -45,7 +45,7 @@ class Watch(TrainerCallback):
         self._first = getattr(args, "speaks", args.process_index == 0)
         self.phases = Phases()
         self.bill = Bill()
-        self.journal = Journal(args.output_dir, args.process_index)
+        self.journal = Journal(args.output_dir, args.process_index, self._first)
         self.tally = Tally()
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()

@@ -9,7 +9,7 @@ SMALL = 1e-4  # share of the norm of all gradients below which a gradient is rou
 # fp32, which a state that is handed on has in another order. One rounding of the norm of all gradients is allowed,
 # as in the families' tests of the other trainer; the largest difference seen was a third of it.
 DECAY, OF_DECAY = ("A_log", "dt_bias", "in_proj_a"), 2**-24 / SMALL
-RECURRENT = ("qwen3_5",)
+RECURRENT = ("qwen3_5", "qwen3_5_moe")
 
 
 def log_prob_difference(step, other):

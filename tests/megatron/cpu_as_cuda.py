@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
+STORE = "CPU_AS_CUDA_STORE"  # a file that is not there yet, by which ranks find each other; else by environment variables
 MEMORY = 16 << 30  # bytes that the device says it has
 CAPABILITY = (8, 0)
 TYPES = {
@@ -171,6 +172,11 @@ def replace_nccl():
 
     def init_process_group(backend=None, *args, **kwargs):
         kwargs.pop("device_id", None)
+        if file := os.environ.get(
+            STORE
+        ):  # a port that was free when a run was planned may not be when it begins
+            place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+            kwargs |= {"init_method": f"file://{file}", **place}
         start("gloo", *args, **kwargs)
         from accelerate import PartialState
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import cpu_as_cuda  # noqa: F401  (before anything else imports torch)
+import cpu_as_cuda  # before anything else imports torch
 import made_up
 import torch
 import torch.distributed as dist
@@ -23,7 +23,6 @@ ONE_RANK = {
     "LOCAL_RANK": "0",
     "WORLD_SIZE": "1",
     "LOCAL_WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
 }
 
 
@@ -180,10 +179,9 @@ def main():
         use_made_up_completions()
     recording = Recording()
     record(recording)
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # the launcher's store remembers the run before
     for run in runs:
         arguments = run["arguments"]
-        os.environ["MASTER_PORT"] = str(run["port"])
+        os.environ[cpu_as_cuda.STORE] = str(Path(run["folder"]).resolve() / "ranks")
         os.environ["SWIFT_GRPO_EXT_DISABLE"] = run["disable"]
         current_settings.cache_clear()
         sys.argv[1:] = arguments  # as ms-swift starts it

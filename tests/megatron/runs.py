@@ -13,7 +13,7 @@ import torch
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.run import free_port, kill_tree
+from swift_grpo_ext.testing.run import kill_tree
 from tests.megatron.recording import plain_name
 
 HERE = Path(__file__).parent
@@ -216,7 +216,6 @@ def train_all(python, orders, ranks=1, limit=LIMIT):
     runs = [
         {
             "folder": str(order.folder),
-            "port": free_port(),
             "lengths": order.lengths,
             "gradients": order.gradients,
             "disable": order.disable,
@@ -226,14 +225,7 @@ def train_all(python, orders, ranks=1, limit=LIMIT):
         for order in orders
     ]
     (first / "runs.json").write_text(json.dumps(runs), encoding="utf-8")
-    launcher = [
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node",
-        str(ranks),
-        "--master_port",
-        str(free_port()),
-    ]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
     words = [*(launcher if ranks > 1 else []), HERE / "megatron_child.py", first / "runs.json"]
     _start([python, *words], first, limit + len(orders) * FURTHER)
     return [Run(order.folder) for order in orders]

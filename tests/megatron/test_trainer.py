@@ -34,6 +34,11 @@ def test_layout(name, made, reference):
         )  # of each row not the last token
 
 
+def test_one_of_two_ranks_says_what_is_on(made):
+    output = made("stock, pipeline").output  # the first of its batch has that of all runs
+    assert output.count("] swift-grpo-ext: shared_prefix on, ") == 1  # each line once in a process
+
+
 @pytest.mark.lane
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family(name, made):

@@ -8,4 +8,4 @@ from . import attention, distributed, float8_tensor, fp8, module, ops, tensor, u
 from .attention import DotProductAttention  # noqa: F401
 from .distributed import checkpoint  # noqa: F401
 from .fp8 import fp8_autocast, fp8_model_init  # noqa: F401
-from .module import GroupedLinear, LayerNorm, LayerNormLinear, Linear, RMSNorm  # noqa: F401
+from .module import GroupedLinear, LayerNorm, LayerNormLinear, LayerNormMLP, Linear, RMSNorm  # noqa: F401

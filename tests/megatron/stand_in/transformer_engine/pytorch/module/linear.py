@@ -188,3 +188,7 @@ class GroupedLinear(_Linear):
         if self.return_bias:
             return torch.cat(made), [getattr(self, f"bias{number}") for number in range(self.num_gemms)]
         return torch.cat(made)
+
+
+class LayerNormMLP(nn.Module):
+    """A name only: peft asks whether a layer is one."""
