@@ -6,6 +6,7 @@
 #   note rows-not-encoded (the model is not here)
 set -euo pipefail
 cd "$(dirname "$0")"
+: "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too
 export NPROC_PER_NODE=8
 export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
 swift rlhf --rlhf_type grpo \
@@ -13,7 +14,7 @@ swift rlhf --rlhf_type grpo \
     --external_plugins "$(swift-grpo-ext path)" \
     --tuner_type lora --deepspeed ext_zero2 \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
-    --val_dataset "${VAL_DATA:-${DATA:-../tasks/data/counting.jsonl}}" \
+    --val_dataset "${VAL_DATA:-../tasks/data/counting_held_out.jsonl}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --torch_dtype bfloat16 --learning_rate 1e-5 \

@@ -6,6 +6,7 @@
 #   note rows-not-encoded (the model is not here)
 set -euo pipefail
 cd "$(dirname "$0")"
+: "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too
 export CUDA_VISIBLE_DEVICES=0
 export MAX_PIXELS=1003520  # of one image, after resizing: 1,280 tokens
 export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
@@ -14,7 +15,7 @@ swift rlhf --rlhf_type grpo \
     --external_plugins "$(swift-grpo-ext path)" \
     --tuner_type lora \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
-    --val_dataset "${VAL_DATA:-${DATA:-../tasks/data/counting.jsonl}}" \
+    --val_dataset "${VAL_DATA:-../tasks/data/counting_held_out.jsonl}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --torch_dtype bfloat16 --learning_rate 1e-5 \

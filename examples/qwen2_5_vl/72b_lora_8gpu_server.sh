@@ -8,6 +8,7 @@
 #   note rows-not-encoded (the model is not here)
 set -euo pipefail
 cd "$(dirname "$0")"
+: "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too
 export MAX_PIXELS=1003520  # of the trainer and of the server alike
 export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
 
@@ -25,7 +26,7 @@ NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift rlhf \
     --external_plugins "$(swift-grpo-ext path)" \
     --model Qwen/Qwen2.5-VL-72B-Instruct \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
-    --val_dataset "${VAL_DATA:-${DATA:-../tasks/data/counting.jsonl}}" \
+    --val_dataset "${VAL_DATA:-../tasks/data/counting_held_out.jsonl}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
     --tuner_type lora \

@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 HERE = Path(__file__).parent
 ROWS_PER_TASK = 8
+MIXED_ROWS = {"": 32, "_held_out": 16}  # by the part of a file's name: to train, and to evaluate on
 COLOURS = ("red", "green", "blue", "orange", "purple")
 SHAPES = ("circle", "square", "triangle")
 BUTTONS = ("Open", "Save", "Print", "Undo", "Find", "Help")
@@ -117,11 +118,11 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)  # the one that Pillow brings along
 
 
-def _rows(task: str, folder: Path) -> Iterator[dict[str, Any]]:
-    chance = random.Random(task)
+def _rows(task: str, part: str, folder: Path) -> Iterator[dict[str, Any]]:
+    chance = random.Random(task + part)
     for number in range(ROWS_PER_TASK):
         image, question, solution = TASKS[task](chance)
-        name = f"images/{task}_{number}.png"
+        name = f"images/{task}{part}_{number}.png"
         image.save(folder / name, optimize=True)
         yield {
             "messages": [{"role": "user", "content": f"<image>{question}"}],
@@ -132,14 +133,15 @@ def _rows(task: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def make(folder: Path) -> None:
-    """Write one JSONL for each task, and one with all of them shuffled."""
+    """Write two JSONL for each task, to train and to evaluate on, and two with all tasks shuffled."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    rows = {task: list(_rows(task, folder)) for task in TASKS}
-    mixed = [row for task in TASKS for row in rows[task]]
-    random.Random("mixed").shuffle(mixed)
-    for name, its_rows in {**rows, "mixed": mixed}.items():
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in its_rows]
-        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    for part, rows_of_mixture in MIXED_ROWS.items():
+        rows = {task: list(_rows(task, part, folder)) for task in TASKS}
+        mixed = [row for task in TASKS for row in rows[task]]
+        random.Random("mixed").shuffle(mixed)
+        for name, its_rows in {**rows, "mixed": mixed[:rows_of_mixture]}.items():
+            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in its_rows]
+            (folder / f"{name}{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #   note rows-not-encoded (the model is not here)
 set -euo pipefail
 cd "$(dirname "$0")"
+: "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too
 export CUDA_VISIBLE_DEVICES=0
 export MAX_PIXELS=1003520  # of one image, after resizing: 1,280 tokens
 export ROOT_IMAGE_DIR="${IMAGES:-data}"
@@ -15,7 +16,7 @@ swift rlhf --rlhf_type grpo \
     --external_plugins "$(swift-grpo-ext path)" \
     --tuner_type lora \
     --dataset "${DATA:-data/ocr.jsonl}" \
-    --val_dataset "${VAL_DATA:-${DATA:-data/ocr.jsonl}}" \
+    --val_dataset "${VAL_DATA:-data/ocr_held_out.jsonl}" \
     --system system.txt \
     --reward_funcs ext_ocr ext_format --reward_weights 1 0.2 \
     --torch_dtype bfloat16 --learning_rate 1e-5 \

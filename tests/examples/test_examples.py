@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,24 @@ def test_bash_starts_it_from_any_folder(path, tmp_path):
 
 @pytest.mark.parametrize("path", RLHF_SCRIPTS, ids=name_of)
 def test_own_data_and_output_are_taken(path, tmp_path):
-    run = start(path, tmp_path, DATA="/my/rows.jsonl", IMAGES="/my/images", OUTPUT="/my/output")["rlhf"]
+    given = {"DATA": "/my/rows.jsonl", "VAL_DATA": "/my/held.jsonl", "IMAGES": "/my/images"}
+    run = start(path, tmp_path, **given, OUTPUT="/my/output")["rlhf"]
     assert run.value("--dataset") == "/my/rows.jsonl"
     assert run.variables["ROOT_IMAGE_DIR"] == "/my/images"
     assert run.value("--output_dir") == "/my/output"
+
+
+EVALUATING = [path for path in RLHF_SCRIPTS if "--val_dataset " in path.read_text().partition("set -")[2]]
+
+
+@pytest.mark.parametrize("path", EVALUATING, ids=name_of)
+def test_none_evaluates_on_rows_that_it_trains_on(path, tmp_path):
+    run = start(path, tmp_path)["rlhf"]
+    read = testing.read_jsonl
+    rows, held_out = (read(path.parent / run.value(name)) for name in ("--dataset", "--val_dataset"))
+    assert not {row["images"][0] for row in rows} & {row["images"][0] for row in held_out}
+    with pytest.raises(subprocess.CalledProcessError):
+        start(path, tmp_path, DATA="/my/rows.jsonl")
 
 
 @pytest.mark.parametrize(("rollout", "cpu_memory"), [("colocate", 0), ("server", 200)])
