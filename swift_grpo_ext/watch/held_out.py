@@ -9,8 +9,9 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, median, stdev
 from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
@@ -20,7 +21,10 @@ FILE = "held_out.jsonl"  # in the run's output folder, one evaluation a line
 TOTAL = "reward"  # the name of the rewards' weighted sum
 CONFIDENCE = 0.95
 _FLAT_EVALUATIONS = 2  # so many times the evaluations of a fall make a standstill
+_MEDIAN_CHANGE = math.sqrt(2) * NormalDist().inv_cdf(0.75)  # between two draws, in standard deviations: 0.954
 _CLEAR_RISE = 3.0  # standard errors by which the training reward must have risen meanwhile
+
+Column = Sequence[float | None]  # a score for each row; None: not scored
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,64 @@ class Evaluation:
         """Mean difference over the rows that both scored; None if there is none, or the rows are others."""
         if self.rows != before.rows:
             return None
-        pairs = zip(before.scores.get(reward, ()), self.scores.get(reward, ()), strict=False)
-        differences = [now - then for then, now in pairs if then is not None and now is not None]
-        return interval(differences, confidence)
+        columns = (before.scores.get(reward, ()), self.scores.get(reward, ()))
+        return interval(_differences(*columns), confidence)
 
 
-def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Student's t interval of a mean, at a confidence between 0 and 1; None for no values.
+@dataclass(frozen=True)
+class Fall:
+    """Evaluations in a row that lie below the best ones."""
+
+    best_from: int  # steps
+    best_to: int
+    evaluations: int
+    change: Interval  # of the mean; all of it is for the worse
+
+    def __str__(self) -> str:
+        alone = self.best_from == self.best_to
+        steps = f"step {self.best_to}" if alone else f"steps {self.best_from} to {self.best_to}"
+        number = "an evaluation" if self.evaluations == 1 else f"{self.evaluations} evaluations"
+        return f"has been below its best of {steps} for {number}, by {self.change}"
+
+
+def _differences(before: Column, after: Column) -> list[float]:
+    """Of the rows that both scored."""
+    pairs = zip(before, after, strict=False)
+    return [now - then for then, now in pairs if then is not None and now is not None]
+
+
+def _row_means(evaluations: Sequence[Evaluation], reward: str) -> list[float | None]:
+    """Of each row over the evaluations that scored it; None where none did."""
+    rows = zip(*(one.scores[reward] for one in evaluations), strict=False)
+    scored = ([score for score in row if score is not None] for row in rows)
+    return [fmean(row) if row else None for row in scored]
+
+
+def swing(*courses: Sequence[float]) -> float:
+    """Standard deviation of an evaluation's mean around the course of a run; 0 if there are no changes.
+
+    By the median of the changes from one evaluation to the next, which single jumps do not move
+    (https://en.wikipedia.org/wiki/Shewhart_individuals_control_chart).
+
+    Args:
+        courses: Means in order; from one course to the next there is no change.
+
+    >>> round(swing([0.5, 0.6, 0.5, 0.6], [0.1, 0.1]), 3)
+    0.105
+    """
+    changes = [abs(now - then) for course in courses for then, now in pairwise(course)]
+    return median(changes) / _MEDIAN_CHANGE if changes else 0.0
+
+
+def interval(
+    values: Sequence[float], confidence: float = CONFIDENCE, further_error: float = 0.0
+) -> Interval | None:
+    """Student's t interval of a mean; None for no values.
+
+    Args:
+        values: One a row.
+        confidence: Between 0 and 1.
+        further_error: Standard error of the mean for other reasons than the rows.
 
     >>> print(interval([0.0, 1.0, 1.0, 1.0]))
     0.75 (-0.0456 to 1.55)
@@ -85,7 +140,8 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
         return Interval(mean, -math.inf, math.inf)
     from scipy.stats import t
 
-    half = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    error = math.hypot(stdev(values) / math.sqrt(len(values)), further_error)
+    half = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error
     return Interval(mean, mean - half, mean + half)
 
 
@@ -118,44 +174,55 @@ class HeldOutHistory:
         candidates = [one for one in self.comparable if one.step in means]
         return max(candidates, key=lambda one: sign * means[one.step], default=None)
 
-    def has_fallen(self, evaluation: Evaluation, best: Evaluation) -> bool:
-        """Whether the difference to the best lies below 0 with its whole interval.
+    def fall(self, evaluations: int) -> "Fall | None":
+        """How far the newest ``evaluations`` lie below the best as many in a row before them.
 
-        The best of many noisy means is too good by chance, so the interval widens with their number
-        (https://en.wikipedia.org/wiki/Bonferroni_correction).
+        Each of them lies below the best, and so does their mean, with its whole interval. Two things are
+        drawn by chance: the rows, which are paired, and the policy, which swings from one evaluation to the
+        next. A run that never gets worse is not to be stopped by any of its looks, so each look has a part of
+        the 5 % that may go wrong: the k-th has 1 / k(k - 1), which adds up to 1, shared by the candidates for
+        the best (https://en.wikipedia.org/wiki/Bonferroni_correction).
+
+        Returns:
+            The fall; None if there is none, or too few evaluations to know.
         """
-        confidence = 1 - (1 - CONFIDENCE) / len(self.comparable)
-        change = evaluation.change_since(best, self.metric, confidence)
-        if change is None:
-            return False
-        return change.high < 0 if self.greater_is_better else change.low > 0
+        sign = 1 if self.greater_is_better else -1
+        scored = [one for one in self.comparable if one.scored(self.metric)]
+        start = len(scored) - evaluations
+        if start < 1:
+            return None
+        size = min(evaluations, start)
+        candidates = range(start - size + 1)
+        means = [fmean(one.scored(self.metric)) for one in scored]
+        first = max(candidates, key=lambda number: sign * fmean(means[number : number + size]))
+        highest = fmean(means[first : first + size])
+        if any(sign * (mean - highest) >= 0 for mean in means[start:]):
+            return None
 
-    def fallen_for(self) -> int:
-        """Evaluations in a row, up to the newest, that are clearly below the best."""
-        best = self.best
-        count = 0
-        for evaluation in reversed(self.comparable):
-            if best is None or not self.has_fallen(evaluation, best):
-                break
-            count += 1
-        return count
+        best = scored[first : first + size]
+        error = swing(means[:start], means[start:]) * math.sqrt(1 / size + 1 / evaluations)
+        looks = len(scored) * (len(scored) - 1) * len(candidates)
+        change = interval(
+            _differences(_row_means(best, self.metric), _row_means(scored[start:], self.metric)),
+            1 - (1 - CONFIDENCE) / looks,
+            error,
+        )
+        if change is None or not (change.high < 0 if sign > 0 else change.low > 0):
+            return None
+        return Fall(best[0].step, best[-1].step, evaluations, change)
 
     def why_stop(self, patience: int) -> str:
         """Why the run should end, as a sentence; empty if it should go on, or nobody asked (patience 0).
 
-        It should after ``patience`` evaluations in a row below the best by more than their interval, or after
-        twice as many without a gain while the training reward rises: then rewards are being exploited.
+        It should after a `fall` of ``patience`` evaluations, or after twice as many without a gain while the
+        training reward rises: then rewards are being exploited.
         """
-        best = self.best
-        if not patience or best is None:
+        if not patience or self.best is None:
             return ""
         newest = self.comparable[-1]
-        if self.fallen_for() >= patience:
-            change = newest.change_since(best, self.metric)
-            return (
-                f"held-out {self.metric} has been below its best of step {best.step} for {self.fallen_for()} "
-                f"evaluations, now by {change}"
-            )
+        fall = self.fall(patience)
+        if fall:
+            return f"held-out {self.metric} {fall}"
         flat = self._flat_since(_FLAT_EVALUATIONS * patience)
         rise = _clear_training_rise(flat, newest) if flat else 0.0
         # Only if the held-out reward cannot have gained as much: few rows prove no standstill.
@@ -166,7 +233,7 @@ class HeldOutHistory:
     def _most_gained(self, newest: Evaluation, since: Evaluation) -> float:
         """The better end of the interval of a change, more being better; infinite if it is not known.
 
-        None of the later ones exceeds the earlier, which is too good by chance: it widens as in `has_fallen`.
+        None of the later ones exceeds the earlier, which is too good by chance: it widens with their number.
         """
         confidence = 1 - (1 - CONFIDENCE) / len(self.comparable)
         change = newest.change_since(since, self.metric, confidence)

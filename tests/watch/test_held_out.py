@@ -78,11 +78,46 @@ def test_a_step_that_is_done_again_replaces_its_evaluation():
 
 
 def test_a_clear_fall_stops_after_patience_and_not_before():
-    steps = [evaluation(10, 20), evaluation(20, 30), evaluation(30, 10), evaluation(40, 8)]
+    steps = [evaluation(10, 28), evaluation(20, 30), evaluation(30, 10), evaluation(40, 8)]
     assert history(*steps[:3]).why_stop(2) == ""
     reason = history(*steps).why_stop(2)
-    assert "below its best of step 20 for 2 evaluations" in reason
+    assert "below its best of steps 10 to 20 for 2 evaluations" in reason
     assert history(*steps).why_stop(0) == ""
+
+
+def test_a_fall_is_one_where_less_is_better_too():
+    errors = history(*(evaluation(10 * n, wrong) for n, wrong in enumerate((12, 10, 30, 32), 1)))
+    errors.greater_is_better = False
+    assert errors.why_stop(2).startswith("held-out reward has been below its best of steps 10 to 20 for 2")
+
+
+def test_a_fall_as_large_as_the_swings_before_it_does_not_stop():
+    """Of many rows the answers are worse beyond doubt, but a policy that swings will swing back."""
+    right = [600, 680, 580, 660, 590, 590]
+    swinging = history(*(evaluation(10 * n, count, rows=1000) for n, count in enumerate(right, 1)))
+    newest, best = swinging.evaluations[-1], swinging.best
+    assert newest.change_since(best).high < 0
+    assert swinging.why_stop(2) == ""
+    steady = [640, 645, 650, 645, 590, 590]
+    fallen = history(*(evaluation(10 * n, count, rows=1000) for n, count in enumerate(steady, 1)))
+    assert "for 2 evaluations" in fallen.why_stop(2)
+
+
+@pytest.mark.parametrize("swings", [0.0, 0.05])
+def test_of_a_hundred_runs_that_stay_as_they_are_at_most_five_are_stopped(swings):
+    """Over all looks of a run together, with few rows and with swings of the policy itself."""
+    draw = random.Random(3)
+    stopped = 0
+    for _ in range(100):
+        found = HeldOutHistory()
+        for number in range(1, 21):
+            accuracy = 0.5 + draw.gauss(0, swings)
+            scores = tuple(float(draw.random() < accuracy) for _ in range(60))
+            found.add(Evaluation(number, {"reward": scores}, rows=ROWS))
+            if found.why_stop(2):
+                stopped += 1
+                break
+    assert stopped <= 5
 
 
 def test_noise_below_the_best_does_not_stop():
@@ -105,7 +140,7 @@ def test_exploited_rewards_are_named_where_less_is_better():
         for n in range(1, 6)
     ]
     errors = HeldOutHistory(greater_is_better=False, evaluations=evaluations)
-    assert errors.fallen_for() == 0
+    assert errors.fall(2) is None
     assert "flat since step 10" in errors.why_stop(2)
 
 

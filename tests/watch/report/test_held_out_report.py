@@ -49,7 +49,7 @@ def test_the_verdict_is_by_the_reward_that_chose_the_best(tmp_path):
 def test_a_fall_is_worse_than_a_rising_training_reward(tmp_path):
     verdict = judge(run_with(tmp_path, [20, 35, 8, 6, 5]))
     assert verdict.level == "bad"
-    assert "below its best of step 20 for 3 evaluations" in verdict.headline
+    assert "below its best of steps 10 to 20 for 3 evaluations" in verdict.headline
     assert any("no checkpoint of that step is left" in reason for reason in verdict.reasons)
 
 
