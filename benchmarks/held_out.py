@@ -166,7 +166,7 @@ def warm_start(folder: Path) -> tuple[Path, testing.Digits]:
     return next(folder.glob("sft/v*/checkpoint-*")), digits
 
 
-def run(kind: str, seed: int, folder: Path) -> Outcome:
+def run(kind: str, seed: int, folder: Path, patience: int = PATIENCE) -> Outcome:
     """One run, and the truth about each of its checkpoints, which are deleted."""
     model, digits = warm_start(folder)
     rows = digits.test.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -177,7 +177,7 @@ def run(kind: str, seed: int, folder: Path) -> Outcome:
     shutil.rmtree(output, ignore_errors=True)
     every = {"eval_steps": EVERY[kind], "save_steps": EVERY[kind], "max_steps": STEPS[kind], "seed": seed}
     arguments = {**training.TRAINING, **ARGUMENTS, **OF_KIND[kind], **every}
-    switches = {"HELD_OUT_SHARE": "1", "HELD_OUT_STOP": str(PATIENCE), "DISABLE": "callbacks.report"}
+    switches = {"HELD_OUT_SHARE": "1", "HELD_OUT_STOP": str(patience), "DISABLE": "callbacks.report"}
     switches |= {"KL_EVERY": "0", "AGREE_EVERY": "0"}
     began = time.monotonic()
     testing.run_in_process(
@@ -250,6 +250,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[])
     parser.add_argument("--to", type=Path, default=Path("output/held_out"))
+    parser.add_argument("--patience", type=int, default=PATIENCE, help="0: whole curves, for --replay")
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     folder = options.to.resolve()
@@ -258,7 +259,7 @@ def main() -> None:
     for seed in options.seeds:
         if (options.kind, seed) in {(one.kind, one.seed) for one in outcomes(folder)}:
             continue  # so that it can be done in pieces
-        outcome = run(options.kind, seed, folder)
+        outcome = run(options.kind, seed, folder, options.patience)
         with open(folder / "outcomes.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
         print(outcome.line(), flush=True)
