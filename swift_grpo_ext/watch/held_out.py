@@ -24,8 +24,6 @@ _FLAT_EVALUATIONS = 2  # so many times the evaluations of a fall make a standsti
 _MEDIAN_CHANGE = math.sqrt(2) * NormalDist().inv_cdf(0.75)  # between two draws, in standard deviations: 0.954
 _CLEAR_RISE = 3.0  # standard errors by which the training reward must have risen meanwhile
 
-Column = Sequence[float | None]  # a score for each row; None: not scored
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -71,35 +69,18 @@ class Evaluation:
         """Mean difference over the rows that both scored; None if there is none, or the rows are others."""
         if self.rows != before.rows:
             return None
-        columns = (before.scores.get(reward, ()), self.scores.get(reward, ()))
-        return interval(_differences(*columns), confidence)
+        return interval(_differences([before], [self], reward), confidence)
 
 
-@dataclass(frozen=True)
-class Fall:
-    """Evaluations in a row that lie below the best ones."""
-
-    best_from: int  # steps
-    best_to: int
-    evaluations: int
-    change: Interval  # of the mean; all of it is for the worse
-
-    def __str__(self) -> str:
-        alone = self.best_from == self.best_to
-        steps = f"step {self.best_to}" if alone else f"steps {self.best_from} to {self.best_to}"
-        number = "an evaluation" if self.evaluations == 1 else f"{self.evaluations} evaluations"
-        return f"has been below its best of {steps} for {number}, by {self.change}"
-
-
-def _differences(before: Column, after: Column) -> list[float]:
-    """Of the rows that both scored."""
-    pairs = zip(before, after, strict=False)
+def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation], reward: str) -> list[float]:
+    """Between the means of some evaluations and of others, of each row that both scored."""
+    pairs = zip(_row_means(before, reward), _row_means(after, reward), strict=False)
     return [now - then for then, now in pairs if then is not None and now is not None]
 
 
 def _row_means(evaluations: Sequence[Evaluation], reward: str) -> list[float | None]:
     """Of each row over the evaluations that scored it; None where none did."""
-    rows = zip(*(one.scores[reward] for one in evaluations), strict=False)
+    rows = zip(*(one.scores.get(reward, ()) for one in evaluations), strict=False)
     scored = ([score for score in row if score is not None] for row in rows)
     return [fmean(row) if row else None for row in scored]
 
@@ -167,15 +148,25 @@ class HeldOutHistory:
     @property
     def best(self) -> Evaluation | None:
         """The comparable evaluation with the best mean, the first of equal ones; None before the first."""
-        sign = 1 if self.greater_is_better else -1
-        means = {
-            one.step: fmean(one.scored(self.metric)) for one in self.comparable if one.scored(self.metric)
-        }
-        candidates = [one for one in self.comparable if one.step in means]
-        return max(candidates, key=lambda one: sign * means[one.step], default=None)
+        return max(self._scored, key=self._height, default=None)
 
-    def fall(self, evaluations: int) -> "Fall | None":
-        """How far the newest ``evaluations`` lie below the best as many in a row before them.
+    @property
+    def _scored(self) -> list[Evaluation]:
+        return [one for one in self.comparable if one.scored(self.metric)]
+
+    def _height(self, evaluation: Evaluation) -> float:
+        """The mean, more being better."""
+        mean = fmean(evaluation.scored(self.metric))
+        return mean if self.greater_is_better else -mean
+
+    def _most(self, change: Interval | None) -> float:
+        """The better end of a change's interval, more being better; infinite if it is not known."""
+        if change is None:
+            return math.inf
+        return change.high if self.greater_is_better else -change.low
+
+    def fall(self, evaluations: int) -> str:
+        """That the newest ``evaluations`` lie below the best as many in a row before them, as a sentence.
 
         Each of them lies below the best, and so does their mean, with its whole interval. Two things are
         drawn by chance: the rows, which are paired, and the policy, which swings from one evaluation to the
@@ -184,32 +175,32 @@ class HeldOutHistory:
         the best (https://en.wikipedia.org/wiki/Bonferroni_correction).
 
         Returns:
-            The fall; None if there is none, or too few evaluations to know.
+            The sentence; empty if they do not, or there are too few evaluations to know.
         """
-        sign = 1 if self.greater_is_better else -1
-        scored = [one for one in self.comparable if one.scored(self.metric)]
+        scored = self._scored
         start = len(scored) - evaluations
         if start < 1:
-            return None
+            return ""
         size = min(evaluations, start)
-        candidates = range(start - size + 1)
-        means = [fmean(one.scored(self.metric)) for one in scored]
-        first = max(candidates, key=lambda number: sign * fmean(means[number : number + size]))
-        highest = fmean(means[first : first + size])
-        if any(sign * (mean - highest) >= 0 for mean in means[start:]):
-            return None
-
+        heights = [self._height(one) for one in scored]
+        candidates = [fmean(heights[end - size : end]) for end in range(size, start + 1)]
+        highest = max(candidates)
+        if max(heights[start:]) >= highest:
+            return ""
+        first = candidates.index(highest)
         best = scored[first : first + size]
-        error = swing(means[:start], means[start:]) * math.sqrt(1 / size + 1 / evaluations)
         looks = len(scored) * (len(scored) - 1) * len(candidates)
         change = interval(
-            _differences(_row_means(best, self.metric), _row_means(scored[start:], self.metric)),
+            _differences(best, scored[start:], self.metric),
             1 - (1 - CONFIDENCE) / looks,
-            error,
+            swing(heights[:start], heights[start:]) * math.sqrt(1 / size + 1 / evaluations),
         )
-        if change is None or not (change.high < 0 if sign > 0 else change.low > 0):
-            return None
-        return Fall(best[0].step, best[-1].step, evaluations, change)
+        if self._most(change) >= 0:
+            return ""
+        return (
+            f"held-out {self.metric} has been below its best of steps {best[0].step} to {best[-1].step} for "
+            f"{evaluations} evaluations, by {change}"
+        )
 
     def why_stop(self, patience: int) -> str:
         """Why the run should end, as a sentence; empty if it should go on, or nobody asked (patience 0).
@@ -219,55 +210,42 @@ class HeldOutHistory:
         """
         if not patience or self.best is None:
             return ""
-        newest = self.comparable[-1]
-        fall = self.fall(patience)
-        if fall:
-            return f"held-out {self.metric} {fall}"
-        flat = self._flat_since(_FLAT_EVALUATIONS * patience)
-        rise = _clear_training_rise(flat, newest) if flat else 0.0
-        # Only if the held-out reward cannot have gained as much: few rows prove no standstill.
-        if flat and rise > 0 and self._most_gained(newest, flat) < rise and not self._catches_up(newest):
-            return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {flat.step}"
-        return ""
+        return self.fall(patience) or self._exploited(_FLAT_EVALUATIONS * patience)
 
-    def _most_gained(self, newest: Evaluation, since: Evaluation) -> float:
-        """The better end of the interval of a change, more being better; infinite if it is not known.
+    def _exploited(self, evaluations: int) -> str:
+        """That the training reward rose, and the held-out one cannot have risen as much; empty if it can.
 
-        None of the later ones exceeds the earlier, which is too good by chance: it widens with their number.
+        None of the later ones exceeds the first, which is too good by chance: its interval widens with their
+        number.
         """
-        confidence = 1 - (1 - CONFIDENCE) / len(self.comparable)
-        change = newest.change_since(since, self.metric, confidence)
-        if change is None:
-            return math.inf
-        return change.high if self.greater_is_better else -change.low
+        scored = self._scored
+        if len(scored) <= evaluations:
+            return ""
+        first, *later = scored[-1 - evaluations :]
+        newest = later[-1]
+        if max(map(self._height, later)) > self._height(first):
+            return ""
+        rise = _clear_training_rise(first, newest)
+        change = newest.change_since(first, self.metric, 1 - (1 - CONFIDENCE) / len(scored))
+        if rise <= 0 or self._most(change) >= rise or self._catches_up(newest):
+            return ""
+        return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {first.step}"
 
     def _catches_up(self, newest: Evaluation) -> bool:
         """Whether sampled training answers only come near greedy held-out ones, as in any policy."""
-        score = newest.interval()
-        if self.metric != TOTAL or not self.greater_is_better or score is None:
+        if self.metric != TOTAL or not self.greater_is_better or newest.training_reward is None:
             return False
-        return newest.training_reward is not None and newest.training_reward <= score.mean
-
-    def _flat_since(self, evaluations: int) -> Evaluation | None:
-        """The evaluation that none of so many later ones exceeds; None if one does, or there are fewer."""
-        comparable = self.comparable
-        if len(comparable) <= evaluations:
-            return None
-        start = comparable[-1 - evaluations]
-        sign = 1 if self.greater_is_better else -1
-        later = [one.change_since(start, self.metric) for one in comparable[-evaluations:]]
-        exceeds = any(change is None or sign * change.mean > 0 for change in later)
-        return None if exceeds else start
+        return newest.training_reward <= self._height(newest)
 
 
 def _clear_training_rise(since: Evaluation, now: Evaluation) -> float:
-    """By how much the training reward has risen at least; 0 if it did not, or is not known."""
+    """By how much the training reward has risen at least; 0 if it is not known."""
     if since.training_reward is None or now.training_reward is None:
         return 0.0
     if since.training_error is None or now.training_error is None:
         return 0.0
     error = math.hypot(since.training_error, now.training_error)
-    return max(0.0, now.training_reward - since.training_reward - _CLEAR_RISE * error)
+    return now.training_reward - since.training_reward - _CLEAR_RISE * error
 
 
 def metric_of(typed: str, rewards: Collection[str]) -> str:

@@ -140,7 +140,7 @@ def test_exploited_rewards_are_named_where_less_is_better():
         for n in range(1, 6)
     ]
     errors = HeldOutHistory(greater_is_better=False, evaluations=evaluations)
-    assert errors.fall(2) is None
+    assert errors.fall(2) == ""
     assert "flat since step 10" in errors.why_stop(2)
 
 
