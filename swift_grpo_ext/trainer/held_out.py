@@ -151,8 +151,7 @@ class HeldOut:
         if not self._collected or self._host.model.training:
             return
         evaluation = self._evaluation()
-        earlier = self._history.evaluations[-1:]
-        before = earlier[0] if earlier else None
+        before = next(reversed(self._history.evaluations), None)
         self._history.add(evaluation)
         self._training_rewards = []
         self._collected = []
@@ -197,8 +196,8 @@ class HeldOut:
             score = evaluation.interval(name)
             if score is None:
                 continue
-            prefix = TOTAL if name == TOTAL else f"rewards/{name}"
-            logged[TOTAL if name == TOTAL else f"{prefix}/mean"] = [score.mean]
+            prefix = name if name == TOTAL else f"rewards/{name}"
+            logged[name if name == TOTAL else f"{prefix}/mean"] = [score.mean]
             if math.isfinite(score.low):
                 logged[f"{prefix}_low"] = [score.low]
                 logged[f"{prefix}_high"] = [score.high]
@@ -238,8 +237,9 @@ class HeldOut:
 
     def newest(self) -> float | None:
         """The mean of the newest evaluation; None before the first."""
-        newest = self._history.evaluations[-1:]
-        scores = newest[0].scored(self._history.metric) if newest else []
+        scores = [
+            score for one in self._history.evaluations[-1:] for score in one.scored(self._history.metric)
+        ]
         return fmean(scores) if scores else None
 
     # The best checkpoint.
