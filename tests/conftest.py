@@ -30,6 +30,7 @@ hypothesis.settings.register_profile("gate", patient, derandomize=True)
 hypothesis.settings.register_profile("thousands", patient, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
+ENVIRONMENT = os.environ
 IMPORT_PATH = pytest.StashKey[list[str]]()
 OURS = ("SWIFT_GRPO_EXT_", "ENGINE_")
 # What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.
@@ -88,11 +89,13 @@ def _nothing_left_behind(pytestconfig):
         getattr(sys.modules.get("swift.utils.logger"), lines, set()).clear()
     before = {name: os.environ.get(name) for name in RANKS}
     for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:
-        del os.environ[name]  # the datasets package puts back variables that an earlier test had set
+        del os.environ[name]
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks.report"  # of hundreds of runs nobody reads one
     os.environ["SWIFT_GRPO_EXT_CONSOLE"] = "figures"  # all are logged, for tests that look at one
     current_settings.cache_clear()
     yield
+    # The datasets package puts a copy there, in which monkeypatch undoes nothing.
+    os.environ = ENVIRONMENT  # noqa: B003
     os.environ.pop("SWIFT_GRPO_EXT_DISABLE", None)
     os.environ.pop("SWIFT_GRPO_EXT_CONSOLE", None)
     current_settings.cache_clear()
