@@ -70,7 +70,8 @@ class RemoteOvis2Loader(HostRemoteLoader):
             raise RefusedError(
                 "this transformers cannot load the original Ovis2: its code registers aimv2, which is taken",
                 where=model_dir,
-                fix=f"swift-grpo-ext convert-ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
+                fix="in a checkout of this package: "
+                f"python -m examples.convert_ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
             )
         return super().get_config(model_dir)
 

@@ -4,7 +4,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import image_newline
-from swift_grpo_ext.testing import contract
+from tests.models import contract
 from tests.models.test_contract import ONE_TURN
 
 

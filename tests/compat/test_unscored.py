@@ -15,8 +15,8 @@ from swift.rlhf_trainers.utils import encode_sample, resolve_reward_funcs
 import swift_grpo_ext
 from swift_grpo_ext.compat import registry, unscored
 from swift_grpo_ext.group.advantages import group_advantages
-from swift_grpo_ext.testing import contract
 from tests.compat.reverting import revert
+from tests.models import contract
 
 NAN = torch.nan
 before = advantage.compute_advantages

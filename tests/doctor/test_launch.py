@@ -1,5 +1,7 @@
 """Launch scripts as people write them, read without being run."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,6 @@ def rlhf(text, **environ):
         "B='x y'; swift rlhf --a ${N:-1} --b \"$B\"",
         "swift rlhf --a 1 --b 'x'\\\n\" y\"",
         "python -m swift.cli.main rlhf --a 1 --b 'x y'",
-        "N=8; swift rlhf --a $((N / 8)) --b 'x y'",
         "cat > c.yaml <<EOF\nswift rlhf --no\nEOF\nswift rlhf --a 1 --b 'x y'",
         "swift rlhf --a 1 --b 'x y'  # the last\n# --c 2",
     ],
@@ -69,13 +70,15 @@ def test_a_hash_inside_a_word_is_no_comment():
 
 
 def test_what_is_not_known_is_a_value():
-    words = rlhf('swift rlhf --a $UNSET --b "$(date)" --c ${D:?} "$@" ${E:-$UNSET} --d=$UNSET/x')
-    texts = ["$UNSET", "$(date)", "${D:?}", '"$@"', "$UNSET", "--d=$UNSET/x"]
+    words = rlhf(
+        'swift rlhf --a $UNSET --b "$(date)" --c ${D:?} "$@" ${E:-$UNSET} --d=$UNSET/x --e "$1" --f $((1 + 2))'
+    )
+    texts = ["$UNSET", "$(date)", "${D:?}", '"$@"', "$UNSET", "--d=$UNSET/x", "$1", "$((1 + 2))"]
     unknown = [word for word in words if isinstance(word, Unknown)]
     assert list(map(written, unknown)) == texts
-    assert [word.many for word in unknown] == [True, False, True, True, True, False]
+    assert [word.many for word in unknown] == [True, False, True, True, True, False, False, True]
     assert rlhf("swift rlhf --a $UNSET", UNSET="3") == ["--a", "3"]
-    assert rlhf('ARGS="--a 1 --b $UNSET --c 2"; swift rlhf $ARGS')[4:] == ["--c", "2"]
+    assert [word.many for word in rlhf('ARGS="--a 1 --b $UNSET --c 2"; swift rlhf $ARGS')] == [True]
 
 
 def test_an_unknown_value_decides_nothing():
@@ -195,19 +198,13 @@ def test_no_text_breaks_the_reader(text):
     [
         ("cd a\ncd b", "a/b"),
         ("cd /data\ncd x", "/data/x"),
-        ("cd a\ncd ~/x", "~/x"),
+        ("cd a\ncd ~/x", str(Path.home() / "x")),
         ("cd $HERE\ncd x", None),
-        ("cd a\ncd -", "a"),
+        ("cd a\ncd -", None),
     ],
 )
 def test_a_command_starts_in_the_folder_that_cd_leads_to(steps, folder):
     assert read_script(f"{steps}\nswift rlhf --a 1").first("rlhf").folder == folder
-
-
-def test_shift_takes_as_many_words_as_it_says():
-    text = 'OUT=$1; shift 2\nswift rlhf --output_dir "$OUT" "$@"'
-    command = read_script(text, arguments=["out", "x", "--lr", "1"]).first("rlhf")
-    assert command.arguments == ("--output_dir", "out", "--lr", "1")
 
 
 @pytest.mark.parametrize(

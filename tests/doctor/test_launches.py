@@ -97,6 +97,7 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
         "branches": "NPROC_PER_NODE ($NPROC_PER_NODE)",
         "data_of_a_program": "rows.jsonl, which a program of the script may write",
         "config_of_the_script": "options in run.yaml",
+        "computed": "--num_generations ($((GPUS - 2)))",
     }.items():
         path, text = next((path, text) for one, path, text, _ in scripts("wrappers") if one == name)
         Path(path).write_text(text)

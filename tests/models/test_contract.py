@@ -1,4 +1,4 @@
-"""Families against the contract that the package offers for any template: all of it for our templates, and
+"""Families against the contract of any template: all of it for our templates, and
 what does not depend on how ms-swift's own write and resize for the others."""
 
 import pytest
@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing import contract
-from swift_grpo_ext.testing.contract_cases import CASES, Case
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
+from tests.models import contract
+from tests.models.contract_cases import CASES, Case
 
 FAMILIES = {"qwen2_5_vl": ("tiny_qwen", "qwen2_5_vl"), "ovis2": ("tiny_ovis", None)}
 

@@ -11,9 +11,9 @@ from swift.template import Template
 import swift_grpo_ext
 from swift_grpo_ext.compat.placeholder_guard import in_transformers
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
-from swift_grpo_ext.testing import contract
-from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer.samples import cut_placeholders
+from tests.models import contract
+from tests.models.contract_cases import picture
 
 ROW = {"messages": [{"role": "user", "content": "<image>Which?"}], "images": [Image.new("RGB", (56, 56))]}
 PAD, IMAGE_PAD = 151643, 151655

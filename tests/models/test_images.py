@@ -10,7 +10,7 @@ from PIL import Image
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.models import images
 from swift_grpo_ext.models.image_pipeline import ImagePipeline, PreparedImageCache
-from swift_grpo_ext.testing.contract_cases import picture
+from tests.models.contract_cases import picture
 
 GRADIENT = picture(24, 16)
 

@@ -6,9 +6,9 @@ from PIL import Image
 
 from swift_grpo_ext import register, testing
 from swift_grpo_ext.models.families import family_of, read_token_ids
-from swift_grpo_ext.testing import contract
 from swift_grpo_ext.testing.families import TINY
 from tests.conftest import built_once
+from tests.models import contract
 
 ROW = {"messages": [{"role": "user", "content": "<image>Which?"}], "images": [Image.new("RGB", (56, 56))]}
 IN_THE_GATE = ("qwen2_5_vl", "ovis2", "qwen2_5_omni")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import swift_grpo_ext
-from swift_grpo_ext.testing import contract
-from swift_grpo_ext.testing.contract_cases import picture
+from tests.models import contract
+from tests.models.contract_cases import picture
 
 FAMILIES = {"qwen2_5_vl": ("tiny_qwen", "qwen2_5_vl"), "ovis2": ("tiny_ovis", None)}
 WRITTEN = "the <image> <|image_pad|><|vision_start|> <IMG_ATOM><IMG_ROW>"

@@ -6,8 +6,8 @@ import pytest
 
 import swift_grpo_ext
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.testing import contract
-from swift_grpo_ext.testing.contract_cases import picture
+from tests.models import contract
+from tests.models.contract_cases import picture
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
+from tests.models.contract_cases import picture
 
 FAST = {"num_generations": 2, "per_device_train_batch_size": 8, "logging_steps": 1, "beta": 0.0}
 NO_NETWORK = "http://127.0.0.1:9/image.png"

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row, other_rows
-from swift_grpo_ext.testing.contract_cases import picture
 from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.records import row_number
+from tests.models.contract_cases import picture
 
 
 @pytest.fixture

@@ -61,7 +61,10 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Facts]:
         what = "not a launch script" if path.is_file() else "no such script"
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
         raise SwiftGrpoExtError(what, where=words[0], fix=fix)
-    return runs_of_script(path, words[1:] or None, gpu_memory=gpu_memory)
+    if words[1:]:
+        what = f"what a script makes of its arguments ({' '.join(words[1:])[:80]}) is not read"
+        raise SwiftGrpoExtError(what, where=words[0], fix=f"check the script alone, or {EXACT}")
+    return runs_of_script(path, gpu_memory=gpu_memory)
 
 
 def run_of(
@@ -73,9 +76,7 @@ def run_of(
     return _run(command, Launch(names=set(command.environ)), gpu_memory, (Path.cwd(),))
 
 
-def runs_of_script(
-    path: Path, arguments: Sequence[str] | None = None, *, gpu_memory: float = 0
-) -> list[Facts]:
+def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Facts]:
     """The runs that a launch script starts, each with the variables that the script gives it.
 
     Raises:
@@ -88,13 +89,9 @@ def runs_of_script(
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
     if other := _other_program(path, text):
         raise SwiftGrpoExtError(f"{other} is not read", where=str(path), fix=EXACT)
-    if arguments and not re.search(r"\$\{?[@*1-9]", text):
-        what = f"the script takes no arguments, but is given {' '.join(arguments)[:80]}"
-        fix = "check one script at a time, or give all arguments of swift rlhf instead of the script"
-        raise SwiftGrpoExtError(what, where=str(path), fix=fix)
     here = path.resolve().parent
     try:
-        launch = read_script(text, os.environ, path=str(path), arguments=arguments)
+        launch = read_script(text, os.environ)
     except RecursionError:
         raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
     launch.refusal = syntax_refusal(text)
@@ -199,7 +196,7 @@ def _with_config(
     if at is None or not isinstance(name, str):
         return words, {}
     here = [folder / name for folder in folders if (folder / name).is_file()]
-    if not here and (not folders or launch.makes_files or name in launch.made):
+    if not here and (not folders or launch.makes_files):
         return [*words[:at], Unknown(name, many=True), *words[at + 1 :]], {}
     table, environ = config_words(here[0] if here else Path(name).expanduser())
     rest = words[at + 1 :]

@@ -92,7 +92,6 @@ class Launch:
     unread: list[str] = field(default_factory=list)  # files that it sources or runs and that are not here
     # variables that are set, and stand in single quotes in a command
     literal: list[str] = field(default_factory=list)
-    made: set[str] = field(default_factory=set)  # files that it writes
     makes_files: bool = False  # A program ran that may write any file
     windows: bool = False  # lines end in carriage return and line feed
     used: frozenset[str] = frozenset()  # variables that the script itself reads
@@ -158,20 +157,22 @@ def variables(words: Sequence[Word]) -> dict[str, Word]:
     """Variables that a launcher's words set: ``env A=1``, ranks and nodes of torchrun."""
     environ: dict[str, Word] = {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
-        option, _, value = written(word).partition("=")
-        name = _VARIABLES.get(option.replace("-", "_").lstrip("_")) if option.startswith("--") else option
-        if name and re.fullmatch(r"[A-Z_]+", name) and (value or name != option):
-            environ[name] = following if not value else Unknown(value) if isinstance(word, Unknown) else value
+        option, sign, value = written(word).partition("=")
+        name = _VARIABLES.get(option.lstrip("-").replace("-", "_")) if option.startswith("--") else option
+        if not sign and name in _OPTIONS:
+            environ[name] = following
+        elif sign and name and re.fullmatch("[A-Z_]+", name):
+            environ[name] = Unknown(value) if isinstance(word, Unknown) else value
+    programs = names(words)
+    launchers = sorted(programs & {"accelerate", "deepspeed", "mpirun", "mpiexec"})
     if "WORLD_SIZE" in environ:
         world, nodes = (written(word) for word in (environ.pop("WORLD_SIZE"), environ.get("NNODES", "1")))
         counted = world.isdecimal() and nodes.isdecimal()
         ranks = str(max(1, int(world) // max(1, int(nodes)))) if counted else Unknown("--num_processes")
         environ["NPROC_PER_NODE"] = ranks
-    for launcher in sorted(names(words) & {"accelerate", "deepspeed", "mpirun", "mpiexec"}):
-        environ.setdefault("NPROC_PER_NODE", Unknown(f"ranks of {launcher}"))  # its own file, or all GPUs
-        if launcher != "accelerate":  # these start the processes of every node
-            for name in ("MASTER_ADDR", "NODE_RANK"):
-                environ.setdefault(name, Unknown(f"{name} of the launcher"))
-    if "rdzv_endpoint" in "".join(names(words)).replace("-", "_"):
+    for launcher in launchers:  # what is not said is in its own file, or all GPUs
+        for name in ("NPROC_PER_NODE", *(("MASTER_ADDR", "NODE_RANK") if launcher != "accelerate" else ())):
+            environ.setdefault(name, Unknown(f"{name} of {launcher}"))
+    if "rdzv_endpoint" in "".join(programs).replace("-", "_"):
         environ.setdefault("NODE_RANK", "0")  # given by the rendezvous
     return environ

@@ -120,7 +120,8 @@ class Run:
     @cached_property
     def parts(self) -> frozenset[str]:
         """Parts of this package that the run's plugins turn on."""
-        return environment.parts_of([str(self.find(file) or file) for file in self.plugins], self.environ)
+        files = [file if file == PLUGIN else str(self.find(file) or file) for file in self.plugins]
+        return environment.parts_of(files, self.environ)
 
     @property
     def has_plugins_of_the_user(self) -> bool:
@@ -194,8 +195,7 @@ class Run:
             return None
         config = value
         if not isinstance(value, dict):
-            made = self.command.makes_files or str(value) in self.launch.made
-            config = files.deepspeed(str(value), self.find, may_be_made=made)
+            config = files.deepspeed(str(value), self.find, may_be_made=self.command.makes_files)
         size = decided(self.arguments.zero_hpz_partition_size)
         if isinstance(config, dict) and size is not None:
             config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}

@@ -64,8 +64,6 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     """
     if folder and run.launch.commands and run.launch.commands[0] is not run.command:
         return True
-    if any(made.endswith(name.removeprefix("./")) for made in run.launch.made):
-        return True
     place = Path(re.split(r"[*?[]", name)[0]).expanduser()
     if any(sign in name for sign in "*?[") and place.is_absolute() and not place.exists():
         raise NotKnownError(f"{name}, whose folder is not on this machine")

@@ -1,6 +1,6 @@
 """What a template of a vision-language family must keep, as checks that any template can be held against::
 
-    from swift_grpo_ext.testing import contract
+    from tests.models import contract
 
     @pytest.mark.parametrize("check", contract.CHECKS.values(), ids=contract.CHECKS)
     def test_my_template(check):
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.testing.contract_cases import (
+from tests.models.contract_cases import (
     CASES,
     SPECIAL_TEXT,
     VIDEO,
