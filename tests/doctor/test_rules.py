@@ -114,17 +114,16 @@ def test_memory_counts_the_images_of_the_first_rows(tmp_path):
         {"images": [str(tmp_path / "a.png")]},
         {"images": [str(tmp_path / "a.png"), str(tmp_path / "b.png")]},
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [
         "--rlhf_type",
         "grpo",
         "--model",
         "Qwen/Qwen2.5-VL-7B-Instruct",
         "--dataset",
-        f"{tmp_path}/rows.jsonl",
+        "my/data",
     ]
     run = inputs.run_of(words, environ={})
-    seen = media.images_seen(run)
+    seen = media.images_seen([media.media_of(run, row, tmp_path) for row in rows])
     assert (seen.images, seen.pixels) == ((1, 2), (10_000, 160_000))
     work = work_of(run, seen)
     assert (work.images, work.max_pixels) == (2, 160_000)

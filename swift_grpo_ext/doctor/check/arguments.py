@@ -2,9 +2,8 @@
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from swift_grpo_ext.doctor.check import host_table
@@ -24,8 +23,7 @@ RENAMED = {
     "model_id_or_path": "model",
     "dtype": "torch_dtype",
 }
-_INVISIBLE = re.compile("[\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff]")
-_DASHES = "–—―−"
+_DASHES = "-–—―−"  # the first, and those of word processors
 _QUOTES = "“”‘’"
 _LEFT_OUT = ("...", "…")  # of a command in a document
 _FIXES = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
@@ -86,9 +84,9 @@ class Arguments:
 def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported."""
     parser = host_table.parser(kind)
-    texts = [word for word in words if isinstance(word, str)]
-    refusals = [*chain.from_iterable(map(_invisible, texts)), *chain.from_iterable(map(_typographic, texts))]
-    groups = list(_groups(list(chain.from_iterable(map(_as_meant, words)))))
+    words = [_unless_left_out(word) for word in words]
+    refusals = list(_quoted(words))
+    groups = list(_groups(words))
     plain, unknown, rest = _without_unknown(groups, parser)
     given = {_name(flag) for flag, _ in groups if flag}
     strange: list[str] = []
@@ -112,38 +110,19 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     return Arguments(values, frozenset(given), tuple(refusals), tuple(rest), tuple(_repeated(groups)), kind)
 
 
-def _as_meant(word: Word) -> list[Word]:
-    """A word without the signs of web pages and word processors; none for a dash alone."""
-    if isinstance(word, Unknown):
-        return [word]
-    if word in _LEFT_OUT:
-        return [Unknown(word, many=True)]
-    parts = _INVISIBLE.sub(" ", word).split() if _hides(word) else [word]
-    return [part for part in parts if part[:1] not in _DASHES or len(part) < 2]
-
-
 def _refusal(message: str, where: str, fix: str) -> Problem:
     return Problem(f"ms-swift refuses it: {message}", where, fix)
 
 
-def _hides(word: str) -> bool:
-    """An option that a copied page has glued to its value, or to nothing, with a blank that is none."""
-    return bool(_INVISIBLE.search(word)) and _INVISIBLE.sub("", word).startswith("-")
+def _unless_left_out(word: Word) -> Word:
+    return Unknown(word, many=True) if isinstance(word, str) and word in _LEFT_OUT else word
 
 
-def _invisible(word: str) -> Iterator[Problem]:
-    """Blanks of web pages and word processors, which the shell takes for letters."""
-    for sign in _INVISIBLE.findall(word)[:1] if _hides(word) else ():
-        what = f"the invisible character U+{ord(sign):04X} is part of the word"
-        yield _refusal(what, word, "type the blanks of this line again")
-
-
-def _typographic(word: str) -> Iterator[Problem]:
-    """Dashes and quotes of a word processor."""
-    if word[:1] in _DASHES and len(word) > 1:
-        yield _refusal("a long dash begins no option", word, f"--{word.lstrip(_DASHES + '-')}")
-    elif word and (word[0] in _QUOTES or word[-1] in _QUOTES):
-        yield _refusal("typographic quotes are part of the value", word, f"'{word.strip(_QUOTES)}'")
+def _quoted(words: Iterable[Word]) -> Iterator[Problem]:
+    """Quotes of a word processor, which the shell takes for letters."""
+    for word in words:
+        if isinstance(word, str) and word and (word[0] in _QUOTES or word[-1] in _QUOTES):
+            yield _refusal("typographic quotes are part of the value", word, f"'{word.strip(_QUOTES)}'")
 
 
 def _name(flag: str) -> str:
@@ -221,8 +200,8 @@ def _fix(message: str, name: str) -> str:
 def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:
     """What the parser left over: unknown options, and words that belong to none."""
     behind_unknown = False
-    for word in words:
-        if word.startswith("-") and len(word) > 1:
+    for word in filter(None, words):
+        if word[0] in _DASHES and len(word) > 1:
             behind_unknown = True
             yield _unknown(word, parser)
         elif not behind_unknown:
@@ -231,7 +210,7 @@ def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[
 
 
 def _unknown(word: str, parser: argparse.ArgumentParser) -> Problem:
-    name = word.lstrip("-").split("=")[0].replace("-", "_")
+    name = word.lstrip(_DASHES).split("=")[0].replace("-", "_")
     options = [option[2:] for option in parser._option_string_actions if "_" in option or len(option) > 3]
     if name in RENAMED:
         fix = f"--{RENAMED[name]}" if RENAMED[name] else "it is gone, leave it out"

@@ -76,6 +76,7 @@ class Cut:
 
     line: int  # its line, from 1
     # `comment`, `space`, `blank` or `backslash` (a missing one) where a command ends too early;
+    # `invisible` for a sign that only looks like a blank;
     # `assignment` for a blank beside `=`
     reason: str
     text: str = ""  # the comment, or the assignment as it was meant

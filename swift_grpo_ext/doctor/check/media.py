@@ -1,23 +1,21 @@
 """Images, videos and audio of a row, looked for where ms-swift looks for them."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.doctor.check.files import Row, rows_of
+from swift_grpo_ext.doctor.check.files import Row
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.findings import NotKnownError
 
 if TYPE_CHECKING:
     from swift_grpo_ext.models.images import ImageSource
 
 TAGS = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
 _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
-_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -108,28 +106,12 @@ class ImagesSeen:
     pixels: tuple[int, int]  # pixels of an image as it is stored
 
 
-def images_seen(run: Run) -> ImagesSeen | None:
-    """Images of the first rows of the local JSON files; None where there are none, or one cannot be read."""
-    sizes: list[list[int | None]] = []
-    for name in run.arguments.dataset or []:
-        path, _ = run.dataset(name)
-        if path is None or path.suffix not in (".jsonl", ".json"):
-            return None
-        sizes += [_sizes(run, row) for _, row in islice(rows_of(path), _ROWS) if row is not None]
-    if not sizes or any(None in row for row in sizes):
+def images_seen(rows: Sequence[Media]) -> ImagesSeen | None:
+    """Images of rows; None where there are none, or one cannot be read."""
+    images = [row.get("images", ()) for row in rows]
+    pixels = [image.pixels for row in images for image in row]
+    if not rows or None in pixels:
         return None
-    counts = [len(row) for row in sizes]
-    pixels = [size for row in sizes for size in row if size]
-    return ImagesSeen(
-        (min(counts), max(counts)),
-        (min(pixels, default=0), max(pixels, default=0)),
-    )
-
-
-def _sizes(run: Run, row: Row) -> list[int | None]:
-    """Pixels of the images of a row as it stands in its file; None for one that cannot be opened here."""
-    entries = _listed(row.get("images") or row.get("image"))
-    try:
-        return [_medium(run, entry, Path(), opens=True).pixels for entry in entries]
-    except NotKnownError:  # it may lie in a folder that is not known
-        return [None]
+    counts = [len(row) for row in images]
+    known = [size for size in pixels if size]
+    return ImagesSeen((min(counts), max(counts)), (min(known, default=0), max(known, default=0)))

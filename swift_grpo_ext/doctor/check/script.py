@@ -30,6 +30,8 @@ _BRANCHES = (
 )
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 _TO_FILE = re.compile(r"&?>{1,2}\s*(?!/dev/null|&)\S|\d?>{1,2}\s*(?!/dev/null|&)\S")
+# A blank of a web page beside an option.
+_INVISIBLE = re.compile("--[\\w-]+([{0}])|([{0}])-".format("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff"))
 # Files that people source for their shell, not for a run's ranks; and programs that print variables for it.
 _OF_THE_SHELL = re.compile(
     r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
@@ -59,6 +61,11 @@ def read_script(text: str, environ: Mapping[str, str] | None = None) -> Launch:
     reader.launch.makes_files = bool(_FETCHES.search(text))
     reader.block([parsed(text)])
     result = reader.launch
+    for number, line in enumerate(text.splitlines(), start=1):
+        invisible = _INVISIBLE.search(line)
+        if invisible:
+            sign = ord(invisible[1] or invisible[2])
+            result.cuts.append(Cut(number, "invisible", f"U+{sign:04X}"))
     result.names |= {name for command in result.commands for name in command.environ} - set(inherited)
     result.used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
     return result

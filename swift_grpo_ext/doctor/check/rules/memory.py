@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from swift_grpo_ext.doctor.check.facts import Facts
 from swift_grpo_ext.doctor.check.media import ImagesSeen, images_seen
 from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, rule
 from swift_grpo_ext.doctor.check.rules.topology import devices
@@ -20,13 +21,15 @@ from swift_grpo_ext.losses import why_sizes_matter
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 
 
-def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
+def _problems(run: Facts, *, certain: bool) -> Iterator[Problem]:
     if not run.gpu_memory or run.shape is None:
         return
     if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnownError("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
-    images = images_seen(run)
+    images = None
+    with suppress(NotKnownError):  # where the rows are
+        images = images_seen([sample.media for sample in run.data.training])
     work = work_of(run, images)
     setting = setting_of(run)
     if _is_cut(run):
@@ -60,7 +63,7 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     ),
     scope=grpo,
 )
-def _memory(run: Run) -> Iterator[Problem]:
+def _memory(run: Facts) -> Iterator[Problem]:
     yield from _problems(run, certain=True)
 
 
@@ -80,7 +83,7 @@ def _memory(run: Run) -> Iterator[Problem]:
     ),
     scope=grpo,
 )
-def _memory_tight(run: Run) -> Iterator[Problem]:
+def _memory_tight(run: Facts) -> Iterator[Problem]:
     yield from _problems(run, certain=False)
 
 

@@ -49,6 +49,10 @@ _CUTS = {
     "assignment": ("a blank stands beside the = of {0.text}", "{0.text}"),
     "space": (f"a blank stands behind the backslash{_LOST}", "sed -i '{0.line}s/ *$//' on the script"),
     "blank": (f"an empty line ends the command{_LOST}", "sed -i '{0.line}d' on the script"),
+    "invisible": (
+        "the invisible character {0.text} stands beside an option",
+        "type the blanks of this line again",
+    ),
     "backslash": (f"the line ends without a backslash{_LOST}", "sed -i '{0.line}s/$/ \\\\/' on the script"),
 }
 
@@ -92,7 +96,7 @@ def _blank(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _line(run: Run) -> Iterator[Problem]:
-    yield from _cuts(run, "space", "blank", "backslash")
+    yield from _cuts(run, "space", "blank", "backslash", "invisible")
     if run.launch.windows:
         what = "lines end as on Windows: no backslash is the last sign, last values get a carriage return"
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from swift_grpo_ext.doctor.check import probing
@@ -14,6 +14,12 @@ from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE
 
 rule = partial(table.rule, scope=grpo_anywhere)
+
+
+def of_each(look: Callable[[Trial], Iterator[Problem]]) -> Callable[[Facts], Iterator[Problem]]:
+    """Decorator: a rule of one reward of ms-swift or a plugin as one of all of them."""
+    return lambda facts: (problem for trial in facts.trials.others for problem in look(trial))
+
 
 # Rewards of ms-swift that compare with a gold answer, in a form that they say themselves.
 _READ_GOLD = ("accuracy", "cosine")
@@ -90,12 +96,12 @@ def _own_columns(samples: Iterable[Sample]) -> set[str]:
     cause="A reward function that raises on one rank leaves the others waiting in a gather.",
     reports="B9",
 )
-def _fails(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        if trial.fails and not trial.lacks_column:
-            lines = [line.strip() for line in trial.details.splitlines()]
-            frames = [line for line in lines if line.startswith("File ") and "/lib/python" not in line]
-            yield Problem(f"it fails: {trial.last_line}", " ".join([trial.name, *frames[-1:]]), "fix it")
+@of_each
+def _fails(trial: Trial) -> Iterator[Problem]:
+    if trial.fails and not trial.lacks_column:
+        lines = [line.strip() for line in trial.details.splitlines()]
+        frames = [line for line in lines if line.startswith("File ") and "/lib/python" not in line]
+        yield Problem(f"it fails: {trial.last_line}", " ".join([trial.name, *frames[-1:]]), "fix it")
 
 
 @rule(
@@ -105,11 +111,11 @@ def _fails(facts: Facts) -> Iterator[Problem]:
     cause="A reward function without a time limit waits for something.",
     reports="B9",
 )
-def _hangs(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        if trial.ended == "timeout":
-            fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
-            yield Problem(f"one completion: {trial.last_line}", trial.name, fix)
+@of_each
+def _hangs(trial: Trial) -> Iterator[Problem]:
+    if trial.ended == "timeout":
+        fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
+        yield Problem(f"one completion: {trial.last_line}", trial.name, fix)
 
 
 @rule(
@@ -118,11 +124,11 @@ def _hangs(facts: Facts) -> Iterator[Problem]:
     symptoms="GPUs are idle while rewards are computed",
     cause="The completions of a step are scored one after the other.",
 )
-def _slow(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        if trial.slow:
-            what = f"{len(trial.probes)} completions take longer than {probing.LIMIT:g} s"
-            yield Problem(what, trial.name, "score them together, or side by side")
+@of_each
+def _slow(trial: Trial) -> Iterator[Problem]:
+    if trial.slow:
+        what = f"{len(trial.probes)} completions take longer than {probing.LIMIT:g} s"
+        yield Problem(what, trial.name, "score them together, or side by side")
 
 
 @rule(
@@ -148,11 +154,11 @@ def _unknown(facts: Facts) -> Iterator[Problem]:
     cause="A reward that returns one score is broadcast to all completions.",
     reports="B8",
 )
-def _length(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        if trial.scores is not None and len(trial.scores) != len(trial.probes):
-            what = f"{len(trial.scores)} scores for {len(trial.probes)} completions"
-            yield Problem(what, trial.name, "return one score for each")
+@of_each
+def _length(trial: Trial) -> Iterator[Problem]:
+    if trial.scores is not None and len(trial.scores) != len(trial.probes):
+        what = f"{len(trial.scores)} scores for {len(trial.probes)} completions"
+        yield Problem(what, trial.name, "return one score for each")
 
 
 @rule(
@@ -162,11 +168,11 @@ def _length(facts: Facts) -> Iterator[Problem]:
     cause="ms-swift drops gradients that are not finite without a word.",
     reports="B4",
 )
-def _not_finite(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        values = sorted({score for score in trial.scores or () if isinstance(score, str)})
-        if values:
-            yield Problem(f"it returns {' and '.join(values)}", trial.name, "return None for no score")
+@of_each
+def _not_finite(trial: Trial) -> Iterator[Problem]:
+    values = sorted({score for score in trial.scores or () if isinstance(score, str)})
+    if values:
+        yield Problem(f"it returns {' and '.join(values)}", trial.name, "return None for no score")
 
 
 @rule(
@@ -193,14 +199,14 @@ def _none(facts: Facts) -> Iterator[Problem]:
     cause="The reward cannot read the gold answer: `accuracy` reads numbers and formulas, no letters.",
     reports="B3",
 )
-def _constant(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        if trial.is_whole and trial.is_constant:
-            count = len(trial.numbers)
-            what = f"it gives {trial.numbers[0]:g} to every one of {count} right, wrong and empty answers"
-            severity = ERROR if trial.name in _READ_GOLD else None
-            fix = _CHECK_FORM if _may_read_another_form(trial) else _CHECK_GOLD
-            yield Problem(what, trial.name, fix, severity=severity)
+@of_each
+def _constant(trial: Trial) -> Iterator[Problem]:
+    if trial.is_whole and trial.is_constant:
+        count = len(trial.numbers)
+        what = f"it gives {trial.numbers[0]:g} to every one of {count} right, wrong and empty answers"
+        severity = ERROR if trial.name in _READ_GOLD else None
+        fix = _CHECK_FORM if _may_read_another_form(trial) else _CHECK_GOLD
+        yield Problem(what, trial.name, fix, severity=severity)
 
 
 def _may_read_another_form(trial: Trial) -> bool:
